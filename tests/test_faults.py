@@ -45,7 +45,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_connection.py::test_a_throttled_client_waits_before_its_next_request",
         "wire/test_transport.py::test_time_throttled_does_not_count_against_a_request_in_flight",
         "wire/test_connection.py::test_an_absurd_throttle_time_ends_at_the_deadline",
-        "wire/test_produce_faults.py::test_the_throttle_that_comes_with_an_answer_is_waited_out",
+        "wire/test_produce_faults.py::test_the_throttle_that_comes_with_a_response_is_waited_out",
     ),
     # Connections and frames.
     "a connection is reset, at whichever byte: the session goes on, or ends in a typed error": (
@@ -56,7 +56,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_producer.py::test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone",
     ),
     "a connection is open at one end only: it is given up in time, and others are tried": (
-        "wire/test_resets.py::test_answers_that_stop_in_the_middle_end_in_time",
+        "wire/test_resets.py::test_responses_that_stop_in_the_middle_end_in_time",
         "wire/test_cluster_on_brokers.py::test_all_continues_while_one_of_two_real_brokers_is_stopped",
         "wire/test_bootstrap.py::test_dead_and_stopped_servers_are_passed_over",
         "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs",
@@ -166,11 +166,11 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "the answer to a write is lost: one copy is in the log": (
         "wire/test_producer.py::test_a_lost_acknowledgement_leaves_one_copy",
-        "wire/test_produce_faults.py::test_a_batch_whose_answer_is_lost_is_in_the_log_once",
-        "wire/test_transaction_faults.py::test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was",
+        "wire/test_produce_faults.py::test_a_batch_whose_response_is_lost_is_in_the_log_once",
+        "wire/test_transaction_faults.py::test_an_end_whose_response_is_lost_is_asked_for_again_as_it_was",
     ),
     "the answer to a write makes no sense: one error": (
-        "wire/test_produce_faults.py::test_an_answer_that_never_makes_sense_ends_in_one_error",
+        "wire/test_produce_faults.py::test_a_response_that_never_makes_sense_ends_in_one_error",
     ),
     "a transactional id is taken over: the older producer writes nothing more, and its error has the reason": (
         "wire/test_transactions.py::test_the_older_of_two_producers_is_fenced_with_the_reason",

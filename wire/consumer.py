@@ -262,7 +262,7 @@ class Consumer:
 
         Raises:
             ValueError: a timestamp is negative.
-            WireError: a topic-partition does not exist, or its leader does not answer.
+            WireError: a topic-partition does not exist, or its leader does not respond.
         """
         for tp, timestamp in timestamps_ms.items():
             if timestamp < 0:

@@ -261,7 +261,7 @@ class LogTruncatedError(WireError):
 
 
 class BrokerError(WireError):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
     Made by :func:`broker_error`, which picks the right subclass.
 

@@ -25,27 +25,27 @@ def boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
-def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
     def parse(value: str) -> int:
         try:
             number = int(value)
         except ValueError:
             raise ValueError("Use a whole number.") from None
-        if not least <= number <= most:
-            raise ValueError(f"Use a whole number from {least} to {most}.")
+        if not minimum <= number <= maximum:
+            raise ValueError(f"Use a whole number from {minimum} to {maximum}.")
         return number
 
     return parse
 
 
-def share(least: float, most: float) -> Callable[[str], float]:
+def share(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
         try:
             number = float(value)
         except ValueError:
             raise ValueError("Use a number.") from None
-        if not least <= number <= most:
-            raise ValueError(f"Use a number from {least} to {most}.")
+        if not minimum <= number <= maximum:
+            raise ValueError(f"Use a number from {minimum} to {maximum}.")
         return number
 
     return parse

@@ -58,7 +58,7 @@ class ClientSettings:
     """
 
     # fmt: off
-    bootstrap_servers: tuple[parsers.Address, ...] = field(metadata=_row(parsers.addresses, "all", "`host:port,host:port`; tried in turn until one answers"))
+    bootstrap_servers: tuple[parsers.Address, ...] = field(metadata=_row(parsers.addresses, "all", "`host:port,host:port`; tried in turn until one responds"))
     client_id: str = field(default="pykafka-wire", metadata=_row(parsers.text, "all", "the name of this client in brokers' logs and quotas"))
     client_rack: str = field(default="", metadata=_row(parsers.text, "reads", "read from a replica in this rack where there is one"))
     security_protocol: str = field(default="PLAINTEXT", metadata=_row(parsers.one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
@@ -68,8 +68,8 @@ class ClientSettings:
     socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(parsers.whole(1), "all", "time limit of connecting and the handshakes, in ms"))
     connections_max_idle_ms: int = field(default=540_000, metadata=_row(parsers.whole(-1), "all", "a connection that was idle for longer is not used again, in ms; -1: no limit"))
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
-    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
-    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to answer before that, in ms"))
+    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker responds"))
+    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to respond before that, in ms"))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; doubles with each retry"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
     reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long to wait after a failed attempt to connect to a broker before the next one, in ms; doubles with each failure"))
@@ -95,7 +95,7 @@ class ClientSettings:
     buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "maximum size of the batches that wait for acknowledgement, in bytes"))
     delivery_timeout_ms: int = field(default=120_000, metadata=_row(parsers.whole(1), "writes", "time limit of a batch with all its retries, in ms"))
     retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "maximum number of retries of a batch"))
-    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(parsers.whole(1), "writes", "maximum number of unanswered Produce requests to one broker"))
+    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(parsers.whole(1), "writes", "maximum number of Produce requests without a response to one broker"))
     enable_idempotence: bool = field(default=True, metadata=_row(parsers.boolean, "writes", "no duplicates and no reordering when a batch is sent again"))
     transactional_id: str | None = field(default=None, metadata=_row(parsers.text, "writes", "the producer's identity over restarts"))
     transaction_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "writes", "the coordinator aborts a transaction that is open for longer, in ms"))

@@ -94,7 +94,7 @@ def test_tls_on_a_plaintext_port(kafka: Any) -> None:
 
 def test_plaintext_on_a_tls_port(secured_kafka: Secured) -> None:
     text = on_read(at(secured_kafka.cluster.bootstrap("TLS")))
-    assert "a TLS listener answers on this port, and this client speaks plaintext" in text
+    assert "a TLS listener responds on this port, and this client speaks plaintext" in text
     assert "the listener's security.protocol" in text
 
 

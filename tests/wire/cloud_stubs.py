@@ -34,7 +34,7 @@ _ENVIRONMENT = ("AWS_", "AZURE_", "IDENTITY_", "MSI_", "GOOGLE_", "GCE_", "GCLOU
 
 
 class CloudStub:
-    """Answers at :attr:`url`; a test may change how long credentials live.
+    """Responds at :attr:`url`; a test may change how long credentials live.
 
     Attributes:
         issued: what was issued, in order: "aws", "azure" or "google".
@@ -95,9 +95,9 @@ class CloudStub:
         host = self.url.removeprefix("http://")
         return {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host}
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: str) -> tuple[int, str, str]:
+    def response(self, method: str, path: str, headers: Mapping[str, str], body: str) -> tuple[int, str, str]:
         """Status, content type and body."""
         url = urlsplit(path)
         if url.path == "/container":
@@ -190,14 +190,14 @@ class CloudStub:
         class Handler(BaseHTTPRequestHandler):
             def respond(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                status, kind, answer = stub.answer(self.command, self.path, self.headers, body)
+                status, kind, response = stub.response(self.command, self.path, self.headers, body)
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Metadata-Flavor", "Google")
                 self.send_header("X-aws-ec2-metadata-token-ttl-seconds", "21600")
-                self.send_header("Content-Length", str(len(answer)))
+                self.send_header("Content-Length", str(len(response)))
                 self.end_headers()
-                self.wfile.write(answer.encode())
+                self.wfile.write(response.encode())
 
             do_GET = do_POST = do_PUT = respond  # noqa: N815
 

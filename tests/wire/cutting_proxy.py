@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections, or lets them stall, in the middle of what a client asks or a broker answers.
+"""A TCP proxy that cuts connections, or lets them stall, in the middle of a client's requests or a broker's responses.
 
 The client is made to connect through it by replacing the addresses that it would connect to, so the brokers need not
 know.
@@ -25,7 +25,7 @@ class _Fault(NamedTuple):
 
 
 class CuttingProxy:
-    """Forwards to one broker; :meth:`cut_answer_after` and its like arm it for one fault on one connection.
+    """Forwards to one broker; :meth:`cut_response_after` and its like arm it for one fault on one connection.
 
     Attributes:
         n_cuts: connections that were cut or stalled.
@@ -39,7 +39,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self.n_cuts = self.n_asked = self.n_answered = 0
+        self.n_cuts = self.n_asked = self.n_responded = 0
 
     def __enter__(self) -> CuttingProxy:
         self._run(self._accept)
@@ -65,7 +65,7 @@ class CuttingProxy:
         address = self._listener.getsockname()
         monkeypatch.setattr(Sockets, "addresses", lambda *_: [(int(socket.AF_INET), address)])
 
-    def cut_answer_after(self, n_bytes: int) -> None:
+    def cut_response_after(self, n_bytes: int) -> None:
         """Of the broker's next bytes, on whatever connection, let `n_bytes` through, then cut."""
         self._arm(True, n_bytes, stall=False)
 
@@ -73,7 +73,7 @@ class CuttingProxy:
         """The same of what clients say."""
         self._arm(False, n_bytes, stall=False)
 
-    def stall_answer_after(self, n_bytes: int) -> None:
+    def stall_response_after(self, n_bytes: int) -> None:
         """Of the broker's next bytes let `n_bytes` through, and no more on that connection, which stays open."""
         self._arm(True, n_bytes, stall=True)
 
@@ -82,9 +82,9 @@ class CuttingProxy:
         with self._lock:
             self._faults.clear()
 
-    def _arm(self, answers: bool, n_bytes: int, *, stall: bool) -> None:
+    def _arm(self, responses: bool, n_bytes: int, *, stall: bool) -> None:
         with self._lock:
-            self._faults[answers] = _Fault(n_bytes, stall)
+            self._faults[responses] = _Fault(n_bytes, stall)
 
     def _run(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
@@ -102,10 +102,10 @@ class CuttingProxy:
             self._run(self._pump, client, broker, False)
             self._run(self._pump, broker, client, True)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, responses: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
-                allowed, stall = self._allowed(answers, len(data))
+                allowed, stall = self._allowed(responses, len(data))
                 sink.sendall(data[:allowed])
                 if stall:
                     while source.recv(65_536):
@@ -115,20 +115,20 @@ class CuttingProxy:
         _end(source)
         _end(sink)
 
-    def _allowed(self, answers: bool, n_bytes: int) -> tuple[int | None, bool]:
+    def _allowed(self, responses: bool, n_bytes: int) -> tuple[int | None, bool]:
         """How much of the next `n_bytes` may pass before the fault, None for all of it and no fault; whether to stall."""
         with self._lock:
-            if answers:
-                self.n_answered += n_bytes
+            if responses:
+                self.n_responded += n_bytes
             else:
                 self.n_asked += n_bytes
-            fault = self._faults.get(answers)
+            fault = self._faults.get(responses)
             if fault is None:
                 return None, False
             if fault.after > n_bytes:
-                self._faults[answers] = fault._replace(after=fault.after - n_bytes)
+                self._faults[responses] = fault._replace(after=fault.after - n_bytes)
                 return None, False
-            del self._faults[answers]
+            del self._faults[responses]
             self.n_cuts += 1
             return fault.after, fault.stall
 

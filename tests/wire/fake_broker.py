@@ -1,6 +1,6 @@
 """A broker that says what a test tells it to: for what no real broker can be made to do.
 
-It speaks Kafka's framing, on a loopback socket or in memory (:mod:`tests.wire.memory_network`), and answers each request by a
+It speaks Kafka's framing, on a loopback socket or in memory (:mod:`tests.wire.memory_network`), and responds to each request by a
 function of the test's. Requests are decoded by our own messages, whose bytes are held to Kafka's own serializers elsewhere.
 """
 
@@ -54,7 +54,7 @@ IN_MEMORY: Final[WeakValueDictionary[int, FakeBroker]] = WeakValueDictionary()
 
 
 class Close:
-    """Instead of an answer: close the connection."""
+    """Instead of a response: close the connection."""
 
 
 CLOSE: Final = Close()
@@ -62,13 +62,13 @@ CLOSE: Final = Close()
 
 @dataclass(frozen=True, slots=True)
 class Mangled:
-    """An answer whose frame, its length included, is changed on its way."""
+    """A response whose frame, its length included, is changed on its way."""
 
     response: Message
     mangle: Callable[[bytes], bytes]
 
 
-#: A message is sent in its frame, bytes as they are, None is no answer at all.
+#: A message is sent in its frame, bytes as they are, None is no response at all.
 Reply = Message | Mangled | bytes | Close | None
 Handler = Callable[[Any, int], Reply]
 
@@ -89,11 +89,11 @@ class FakeBroker:
     """Listens on a free port of 127.0.0.1 while it is open; with ``in_memory`` it only has a port's number.
 
     Attributes:
-        on: request class -> function of (request, version) that returns the answer.
+        on: request class -> function of (request, version) that returns the response.
         requests: what came in, without the handshakes.
         peers: the brokers that its metadata names, by node id; itself unless set.
         topics: topic -> partition -> (leader, epoch), for its metadata; topic_ids: their ids, where they have any.
-        silent: accept connections and answer nothing, as a stopped process does.
+        silent: accept connections and respond to nothing, as a stopped process does.
     """
 
     def __init__(self, node_id: int = 1, *, in_memory: bool = False) -> None:
@@ -209,7 +209,7 @@ class FakeBroker:
         if isinstance(reply, Mangled):
             return reply.mangle(frame_of(request_class, version, correlation_id, reply.response))
         if isinstance(reply, Message):
-            # KIP-511: a version that the broker does not have is answered in version 0.
+            # KIP-511: the response to a version that the broker does not have is in version 0.
             unknown = key == 18 and getattr(reply, "error_code", 0) == 35
             return frame_of(request_class, 0 if unknown else version, correlation_id, reply)
         return reply

@@ -97,7 +97,7 @@ class GroupCoordinator(FakeBroker):
         self.drop()
 
     def know_nothing(self) -> None:
-        """Close connections that ask for metadata; members are still answered."""
+        """Close connections that ask for metadata; members still get responses."""
         self.on[MetadataRequest] = lambda *_: CLOSE
 
 
@@ -161,12 +161,12 @@ def itself(broker: FakeBroker, request: FindCoordinatorRequest) -> FindCoordinat
 
 @contextmanager
 def offsets_coordinator(
-    highest: int, answer: Callable[[OffsetFetchRequest, int], OffsetFetchResponse]
+    highest: int, response: Callable[[OffsetFetchRequest, int], OffsetFetchResponse]
 ) -> Iterator[tuple[FakeBroker, Cluster]]:
-    """A coordinator that answers OffsetFetch up to version `highest`, and a client of it."""
+    """A coordinator that responds to OffsetFetch up to version `highest`, and a client of it."""
     with FakeBroker(1) as fake:
         fake.speak({9: (1, highest), 10: (0, 2)})
-        fake.on[OffsetFetchRequest] = answer
+        fake.on[OffsetFetchRequest] = response
         fake.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
             node_id=1, host="127.0.0.1", port=fake.port
         )

@@ -63,8 +63,8 @@ def batch_at(offset: int, n_records: int = N_RECORDS, *, leader_epoch: int = -1,
     return memoryview(batch.data)
 
 
-def answer(request: FetchRequest, topic_id: uuid.UUID = ZERO_UUID, **fields: object) -> FetchResponse:
-    """One partition's answer, for a log of ten records unless `fields` say otherwise."""
+def response(request: FetchRequest, topic_id: uuid.UUID = ZERO_UUID, **fields: object) -> FetchResponse:
+    """One partition's response, for a log of ten records unless `fields` say otherwise."""
     data = {"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS, "records": memoryview(b""), **fields}
     partition = PartitionData(partition_index=asked_of(request).partition, **data)  # type: ignore[arg-type]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[partition])])

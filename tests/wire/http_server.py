@@ -13,7 +13,7 @@ import trustme
 
 @contextmanager
 def http_server(handler: type[BaseHTTPRequestHandler], tls: trustme.LeafCert | None = None) -> Iterator[str]:
-    """Its address, such as ``http://127.0.0.1:8080``, where it answers for as long as the context lasts."""
+    """Its address, such as ``http://127.0.0.1:8080``, where it responds for as long as the context lasts."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     scheme = "http"
     if tls is not None:

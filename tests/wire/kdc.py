@@ -63,7 +63,7 @@ class Kdc:
 
     @contextmanager
     def serving(self, *wrapper: str) -> Iterator[Kdc]:
-        """Answers for as long as the context lasts; `wrapper` is a command that runs it, such as faketime."""
+        """Responds for as long as the context lasts; `wrapper` is a command that runs it, such as faketime."""
         command = [*wrapper, _program("krb5kdc"), "-n", "-P", str(self.folder / "kdc.pid")]
         with (self.folder / "kdc.log").open("ab") as log:
             process = subprocess.Popen(
@@ -76,7 +76,7 @@ class Kdc:
                     if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                         break
                 assert process.poll() is None, (self.folder / "kdc.log").read_text()
-                assert time.monotonic() < deadline, "the KDC does not answer"
+                assert time.monotonic() < deadline, "the KDC does not respond"
                 time.sleep(0.02)
             yield self
         finally:

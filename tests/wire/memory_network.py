@@ -1,4 +1,4 @@
-"""A network without sockets, for tests of connections: what is written to a peer is answered within the same call.
+"""A network without sockets, for tests of connections: the response to what is written to a peer comes within the same call.
 
 Nothing comes later than that, so a wait for bytes that are not there ends at once, as if its deadline had passed.
 """
@@ -53,7 +53,7 @@ class MemoryTransport:
 
     def read_into(self, buffer: memoryview, deadline: Deadline) -> int:
         if not self.arrived and not self._closed_by_peer:
-            raise DeadlineExceededError("the broker did not answer in time")
+            raise DeadlineExceededError("the broker did not respond in time")
         n_bytes = min(len(buffer), len(self.arrived))
         buffer[:n_bytes] = self.arrived[:n_bytes]
         del self.arrived[:n_bytes]

@@ -1,6 +1,6 @@
 """How fast records of each partition come while brokers are paused (SIGSTOP): loads that run side by side, and their measure.
 
-A paused broker keeps its connections and its port and answers nothing, which no client learns of but by time.
+A paused broker keeps its connections and its port and responds to nothing, which no client learns of but by time.
 """
 
 from __future__ import annotations

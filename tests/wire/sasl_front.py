@@ -1,7 +1,7 @@
 """A listener with a SASL mechanism that Apache's brokers do not have, before a real broker's plaintext listener.
 
-It answers SaslHandshake and SaslAuthenticate itself, by a function of the test's, and passes everything else on. In the broker's
-answers it replaces the broker's address by its own.
+It responds to SaslHandshake and SaslAuthenticate itself, by a function of the test's, and passes everything else on. In the
+broker's responses it replaces the broker's address by its own.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _UNSUPPORTED_MECHANISM = 33
 
 
 class Verdict(NamedTuple):
-    """What the broker says of a token: an error, or an answer and how long the session lives."""
+    """What the broker says of a token: an error, or a response and how long the session lives."""
 
     error: str = ""
-    answer: bytes = b""
+    response: bytes = b""
     session_ms: int = 0
 
 
@@ -75,7 +75,7 @@ class SaslFront:
                 client, _ = self._listener.accept()
                 broker = socket.create_connection(self._broker)
                 self._sockets += [client, broker]
-                threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
+                threading.Thread(target=self._responses, args=(broker, client), daemon=True).start()
                 threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
 
     def _requests(self, client: socket.socket, broker: socket.socket) -> None:
@@ -102,7 +102,7 @@ class SaslFront:
                     response = SaslAuthenticateResponse(
                         error_code=_REFUSED if verdict.error else 0,
                         error_message=verdict.error or None,
-                        auth_bytes=verdict.answer,
+                        auth_bytes=verdict.response,
                         session_lifetime_ms=verdict.session_ms,
                     )
                     client.sendall(frame_of(SaslAuthenticateRequest, version, correlation_id, response))
@@ -110,7 +110,7 @@ class SaslFront:
                     assert authenticated or key == 18, "a request before authentication"
                     broker.sendall(struct.pack(">i", len(frame)) + frame)
 
-    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
+    def _responses(self, broker: socket.socket, client: socket.socket) -> None:
         host = self._broker[0].encode()
         real, own = (host + struct.pack(">i", port) for port in (self._broker[1], self.port))
         with contextlib.suppress(OSError, EOFError):

@@ -1,4 +1,4 @@
-"""A scripted broker's log of t-0, which checks sequence numbers, and its answers to Produce requests."""
+"""A scripted broker's log of t-0, which checks sequence numbers, and its responses to Produce requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Partition:
     """The log of t-0, with the sequences that a broker minds.
 
     Attributes:
-        faults: for the next requests, in turn: what to do instead of answering well, before or after appending.
+        faults: for the next requests, in turn: what to do instead of a good response, before or after appending.
         epoch: of the last batch.
     """
 
@@ -62,10 +62,10 @@ class Partition:
             code = OUT_OF_ORDER
         if not code:
             self.values += [record.value for record in decode_batches(data)]
-        return answer(code, -1 if code else offset)
+        return response(code, -1 if code else offset)
 
 
-def answer(code: int, base_offset: int = -1, **more: Any) -> ProduceResponse:
+def response(code: int, base_offset: int = -1, **more: Any) -> ProduceResponse:
     partition = PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
     return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])], **more)
 

@@ -38,7 +38,7 @@ QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_m
 
 @contextmanager
 def scripted_pair(*, in_memory: bool = False) -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    """Two scripted brokers; 1 leads t-0 and t-2, 2 leads t-1, all answer ListOffsets with 10 x node id."""
+    """Two scripted brokers; 1 leads t-0 and t-2, 2 leads t-1, all respond to ListOffsets with 10 x node id."""
     with FakeBroker(1, in_memory=in_memory) as one, FakeBroker(2, in_memory=in_memory) as two:
         topics = {"t": {0: (1, 4), 1: (2, 4), 2: (1, 4)}}
         for broker in (one, two):
@@ -57,7 +57,7 @@ def cluster_of(brokers: Sequence[FakeBroker], **settings: Any) -> Cluster:
 def offsets_of(broker: FakeBroker, codes: dict[int, list[int]]) -> Callable[[ListOffsetsRequest, int], Any]:
     """A ListOffsets handler: each partition's codes one after the other, then offsets. A code of -99 leaves it out."""
 
-    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    def response(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
             partitions = []
@@ -75,7 +75,7 @@ def offsets_of(broker: FakeBroker, codes: dict[int, list[int]]) -> Callable[[Lis
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
-    return answer
+    return response
 
 
 def ends(cluster: Cluster, *partitions: TopicPartition, ms: float = 10_000) -> dict[TopicPartition, int]:
@@ -104,12 +104,12 @@ def coordinate(pair: tuple[FakeBroker, FakeBroker], nodes: list[int], codes: dic
         return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=node, host="127.0.0.1", port=port)])
 
     def commit(node: int) -> Callable[[OffsetCommitRequest, int], OffsetCommitResponse]:
-        def answer(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+        def response(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
             code = codes[node].pop(0) if codes.get(node) else 0
             partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=code)]
             return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
 
-        return answer
+        return response
 
     for broker in pair:
         broker.on[FindCoordinatorRequest] = find

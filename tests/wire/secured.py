@@ -115,8 +115,8 @@ class Issuer:
         self.requests: list[Mapping[str, list[str]]] = []
         #: The id and secret of each, as they came in the Authorization header.
         self.logins: list[str] = []
-        #: Answers to give instead of tokens: status and body.
-        self.answers: list[tuple[int, bytes]] = []
+        #: Responses to give instead of tokens: status and body.
+        self.responses: list[tuple[int, bytes]] = []
         self.url = ""
 
     def token(self) -> str:
@@ -128,7 +128,7 @@ class Issuer:
 
     @contextmanager
     def serving(self, tls: trustme.LeafCert | None = None) -> Iterator[Issuer]:
-        """Answers at :attr:`url` for as long as the context lasts."""
+        """Responds at :attr:`url` for as long as the context lasts."""
         with http_server(self._handler(), tls) as address:
             self.url = f"{address}/token"
             yield self
@@ -142,7 +142,7 @@ class Issuer:
                 authorization = self.headers.get("Authorization", "")
                 issuer.requests.append(form)
                 issuer.logins.append(base64.b64decode(authorization.removeprefix("Basic ")).decode())
-                status, body = issuer.answer(authorization, form)
+                status, body = issuer.response(authorization, form)
                 self.send_response(status)
                 if status in (301, 302, 307, 308):
                     self.send_header("Location", body.decode())
@@ -156,14 +156,14 @@ class Issuer:
 
         return Handler
 
-    def answer(self, authorization: str, form: Mapping[str, list[str]]) -> tuple[int, bytes]:
-        if self.answers:
-            return self.answers.pop(0)
+    def response(self, authorization: str, form: Mapping[str, list[str]]) -> tuple[int, bytes]:
+        if self.responses:
+            return self.responses.pop(0)
         expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         if authorization != f"Basic {expected}" or form.get("grant_type") != ["client_credentials"]:
             return 401, b'{"error":"invalid_client","error_description":"no such client or secret"}'
-        answer = {"access_token": self.token(), "token_type": "Bearer", "expires_in": self.lifetime_s}
-        return 200, json.dumps(answer).encode()
+        response = {"access_token": self.token(), "token_type": "Bearer", "expires_in": self.lifetime_s}
+        return 200, json.dumps(response).encode()
 
 
 def unsecured_token(lifetime_s: float = 3600) -> str:

@@ -103,12 +103,12 @@ def test_javas_assignors_come_to_the_same(java: None) -> None:
          "-cp", classpath(kafka_jars(KAFKA_VERSION)), str(JAVA)],
         input="\n".join(lines), capture_output=True, encoding="utf-8", timeout=120, check=True,
     )  # fmt: skip
-    answers = [
+    responses = [
         {name: partitions.split() for name, partitions in (part.split("=") for part in line.split(";")[:-1])}
         for line in done.stdout.splitlines()
     ]
-    assert answers == expected
-    assert any(len(answer) > 3 and all(answer.values()) for answer in answers)
+    assert responses == expected
+    assert any(len(response) > 3 and all(response.values()) for response in responses)
 
 
 def tps(topic: str, *partitions: int) -> list[TopicPartition]:

@@ -222,7 +222,7 @@ def test_an_outage_of_the_service_that_issues_them_may_pass(
     container.lifetime_s = 0.5
     made = settings()
     provider(made, {})
-    monkeypatch.setattr(container, "answer", lambda *_: (500, "text/plain", ""))
+    monkeypatch.setattr(container, "response", lambda *_: (500, "text/plain", ""))
     monkeypatch.setattr(time, "sleep", lambda _: None)  # botocore's pauses
     with pytest.raises(TransportError, match="AWS credentials could not be renewed"):
         signed(made)

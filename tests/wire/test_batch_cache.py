@@ -17,7 +17,7 @@ from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.fake_fetch import VALUES, answer, asked_of, batch_at, client
+from tests.wire.fake_fetch import VALUES, asked_of, batch_at, client, response
 from tests.wire.range_reads import cluster_of, numbered, produce, read, whole
 from tests.wire.test_range_progress import batch_head
 
@@ -128,15 +128,15 @@ def broker() -> Iterator[FakeBroker]:
         broker.topics = {"t": {0: (1, 4)}}
         broker.topic_ids = {"t": TOPIC_ID}
         broker.speak({1: (4, 13)})
-        broker.on[FetchRequest] = lambda request, _: log_answer(request)
+        broker.on[FetchRequest] = lambda request, _: log_response(request)
         yield broker
 
 
-def log_answer(request: FetchRequest, **fields: object) -> FetchResponse:
+def log_response(request: FetchRequest, **fields: object) -> FetchResponse:
     first = asked_of(request).fetch_offset // N
     records = b"".join(bytes(batch_at(N * i, leader_epoch=4)) for i in range(first, min(first + 3, 6)))
     ends = {"high_watermark": 6 * N, "last_stable_offset": 6 * N}
-    return answer(request, TOPIC_ID, **{**ends, "records": memoryview(bytearray(records)), **fields})
+    return response(request, TOPIC_ID, **{**ends, "records": memoryview(bytearray(records)), **fields})
 
 
 def values(cluster: Cluster, range_: OffsetRange, cache: BatchCache | None, **options: Any) -> list[bytes]:
@@ -172,7 +172,7 @@ def test_a_range_that_is_replayed_is_fetched_again_and_reads_the_same(broker: Fa
 
 def test_a_damaged_batch_that_was_kept_is_fetched_once_more(broker: FakeBroker) -> None:
     def reply(request: FetchRequest, version: int) -> FetchResponse:
-        response = log_answer(request)
+        response = log_response(request)
         if len(fetches(broker)) == 1:
             records = response.responses[0].partitions[0].records
             assert records is not None
@@ -189,7 +189,7 @@ def test_a_damaged_batch_that_was_kept_is_fetched_once_more(broker: FakeBroker) 
 
 def test_nothing_is_kept_of_a_response_with_aborted_transactions(broker: FakeBroker) -> None:
     aborted = [AbortedTransaction(producer_id=99, first_offset=0)]
-    broker.on[FetchRequest] = lambda request, _: log_answer(request, aborted_transactions=aborted)
+    broker.on[FetchRequest] = lambda request, _: log_response(request, aborted_transactions=aborted)
     cache = BatchCache()
     with client(broker) as cluster:
         for at in (0, 6):
@@ -202,7 +202,7 @@ def test_nothing_is_kept_of_a_response_with_aborted_transactions(broker: FakeBro
 def test_what_follows_kept_batches_is_checked_for_a_truncation_only_if_another_leads(
     broker: FakeBroker, epoch_now: int, last_fetched_epoch: int
 ) -> None:
-    """A log whose epochs were lost (an upgrade, a restored log) would answer the check by OFFSET_OUT_OF_RANGE."""
+    """A log whose epochs were lost (an upgrade, a restored log) would response the check by OFFSET_OUT_OF_RANGE."""
     cache = BatchCache()
     with client(broker) as cluster:
         values(cluster, planned(0, 6), cache)
@@ -215,7 +215,7 @@ def test_what_follows_kept_batches_is_checked_for_a_truncation_only_if_another_l
 
 def test_a_range_of_which_compaction_has_left_nothing_is_not_asked_for(broker: FakeBroker) -> None:
     records = b"".join(bytes(batch_at(at, leader_epoch=4)) for at in (0, 50))
-    broker.on[FetchRequest] = lambda request, _: log_answer(request, records=memoryview(bytearray(records)))
+    broker.on[FetchRequest] = lambda request, _: log_response(request, records=memoryview(bytearray(records)))
     cache = BatchCache()
     with client(broker) as cluster:
         assert values(cluster, planned(0, 10), cache) == [b"%d" % i for i in range(10)]

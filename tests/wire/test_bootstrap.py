@@ -1,4 +1,4 @@
-"""Who is asked for metadata, in what order, for how long, and what is said when nobody answers."""
+"""Who is asked for metadata, in what order, for how long, and what is said when nobody responds."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_dead_and_stopped_servers_are_passed_over(brokers: list[FakeBroker]) -> 
 def slowly(broker: FakeBroker, after_s: float) -> None:
     """The broker's metadata come late."""
 
-    def answer(request: MetadataRequest, version: int) -> MetadataResponse:
+    def response(request: MetadataRequest, version: int) -> MetadataResponse:
         time.sleep(after_s)
         return broker.metadata(request, version)
 
-    broker.on[MetadataRequest] = answer
+    broker.on[MetadataRequest] = response
 
 
 def test_a_server_that_has_shaken_hands_may_take_its_time_for_the_metadata(brokers: list[FakeBroker]) -> None:
@@ -87,7 +87,7 @@ def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[F
         assert set(cluster.metadata.brokers()) == {1, 2, 3}
 
 
-def test_when_no_broker_answers_each_address_is_named_with_its_reason(
+def test_when_no_broker_responds_each_address_is_named_with_its_reason(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "_FIRST_CONTACT_MS", 300)
@@ -104,8 +104,8 @@ def test_when_no_broker_answers_each_address_is_named_with_its_reason(
     reasons = dict(raised.value.attempts)
     assert list(reasons) == addresses
     assert "connection refused" in reasons[dead]
-    assert "did not answer in time" in reasons[brokers[0].address]
-    assert "an SSH server answers" in reasons[brokers[1].address]
+    assert "did not respond in time" in reasons[brokers[0].address]
+    assert "an SSH server responses" in reasons[brokers[1].address]
     assert reasons[brokers[2].address] == "it does not know any broker yet"
     assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
     assert all(address in str(raised.value) for address in addresses)
@@ -140,7 +140,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
         assert "reconnect.backoff.ms" not in str(raised.value)  # it says nothing of what happened
         warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
         assert 1 <= len(warned) <= 3  # after 0.1, 0.4 and 1.6 s, of some hundred attempts
-        assert all("no broker has answered for" in each and "connection refused" in each for each in warned)
+        assert all("no broker has responded for" in each and "connection refused" in each for each in warned)
         assert re.search(r"trying for another \d s \(default\.api\.timeout\.ms\)", warned[0])
         with pytest.raises(
             DeadlineExceededError, match=r"in (0\.9|1\.\d) s \(default\.api\.timeout\.ms\).*connection refused"
@@ -148,7 +148,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
             cluster.request(1, MetadataRequest(topics=[]))
 
 
-def test_a_broker_that_answers_ends_the_silence(
+def test_a_broker_that_responds_ends_the_silence(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(bootstrap, "_WARN_AFTER_S", 0.1)
@@ -165,7 +165,7 @@ def test_a_broker_that_answers_ends_the_silence(
                 broker.silent = False
             cluster.metadata.topics(None)
             texts = [each.getMessage() for each in caplog.records]
-            assert sum("no broker has answered for 0 s" in each for each in texts) == n_silences
+            assert sum("no broker has responded for 0 s" in each for each in texts) == n_silences
             assert sum("s without any" in each for each in texts) == n_silences
 
 
@@ -216,7 +216,7 @@ def move(seed: FakeBroker) -> FakeBroker:
     return new
 
 
-def test_when_no_known_broker_answers_the_bootstrap_servers_are_asked_again() -> None:
+def test_when_no_known_broker_responds_the_bootstrap_servers_are_asked_again() -> None:
     with FakeBroker(9) as seed, FakeBroker(1) as old:
         seed.peers = {1: old}
         with cluster_of(seed.address) as cluster:
@@ -237,7 +237,7 @@ def test_with_recovery_turned_off_they_are_not(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_brokers_that_stay_silent_for_long_are_forgotten() -> None:
-    """KIP-1102: what answers at their addresses may be another cluster's by now."""
+    """KIP-1102: what responds at their addresses may be another cluster's by now."""
     with FakeBroker(9) as seed, FakeBroker(1) as old:
         seed.peers = {1: old}
         settings: dict[str, Any] = {
@@ -274,9 +274,9 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
 
 
 def test_a_connection_that_breaks_under_the_question_is_not_the_end(brokers: list[FakeBroker]) -> None:
-    answers = iter([CLOSE, CLOSE])
+    responses = iter([CLOSE, CLOSE])
     brokers[0].on[MetadataRequest] = lambda request, version: (
-        next(answers, None) or brokers[0].metadata(request, version)
+        next(responses, None) or brokers[0].metadata(request, version)
     )
     with cluster_of(brokers[0].address) as cluster:
         assert set(cluster.metadata.brokers()) == {1, 2, 3}

@@ -32,7 +32,7 @@ def test_a_connection_is_opened_once_and_then_ready(brokers: tuple[FakeBroker, F
     assert second.n_connections == 1
 
 
-def test_a_handshake_without_answer_is_not_waited_for_and_fails_in_time(
+def test_a_handshake_without_response_is_not_waited_for_and_fails_in_time(
     brokers: tuple[FakeBroker, FakeBroker],
 ) -> None:
     first, second = brokers

@@ -31,8 +31,8 @@ from pykafka_wire.wire.protocol.messages.group import (
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.wire.fake_coordinator import SASL, GroupCoordinator, takes_passwords
-from tests.wire.fake_fetch import answer
-from tests.wire.test_consumer_membership import commit_answer, committed
+from tests.wire.fake_fetch import response
+from tests.wire.test_consumer_membership import commit_response, committed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 22, 27, 25
@@ -57,9 +57,9 @@ class Cooperative(GroupCoordinator):
         self.speak({8: (2, 9), 9: (1, 9), 11: (2, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)})
         self.on[JoinGroupRequest] = lambda *_: self.join()
         self.on[SyncGroupRequest] = lambda *_: SyncGroupResponse(assignment=encode_assignment(self.assigned))
-        self.on[FetchRequest] = lambda request, _: answer(request, records=memoryview(b""))
+        self.on[FetchRequest] = lambda request, _: response(request, records=memoryview(b""))
         self.on[OffsetFetchRequest] = lambda request, _: committed(request)
-        self.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+        self.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
 
     def join(self) -> JoinGroupResponse:
         if self.codes:
@@ -265,7 +265,7 @@ def test_a_commit_that_a_rebalance_overtakes_is_sent_again_under_the_new_generat
         is_stale = request.generation_id_or_member_epoch < coordinator.generation
         if is_stale:
             refused.set()
-        return commit_answer(request, ILLEGAL_GENERATION if is_stale else 0)
+        return commit_response(request, ILLEGAL_GENERATION if is_stale else 0)
 
     coordinator.on[JoinGroupRequest] = lambda *_: join()
     coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
@@ -280,12 +280,12 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
     coordinator: Cooperative, member: Member
 ) -> None:
     """The member is back, under the same member id, but others may have owned the partitions meanwhile."""
-    may_answer = threading.Event()
+    may_respond = threading.Event()
 
     def commit(request: OffsetCommitRequest) -> Any:
-        assert may_answer.wait(SOON_MS / 1000)
+        assert may_respond.wait(SOON_MS / 1000)
         is_stale = request.generation_id_or_member_epoch < coordinator.generation
-        return commit_answer(request, ILLEGAL_GENERATION if is_stale else 0)
+        return commit_response(request, ILLEGAL_GENERATION if is_stale else 0)
 
     coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
     member.consumer._commits._begin_auto_commit({T0: Position(9)})
@@ -293,7 +293,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
     coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=ILLEGAL_GENERATION)
     member.poll_until(lambda: len(member.events) == 3)
     assert coordinator.generation == 2
-    may_answer.set()
+    may_respond.set()
     assert member.consumer._commits._end_auto_commit(Deadline.after_ms(SOON_MS))
     commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert [each.generation_id_or_member_epoch for each in commits] == [1]

@@ -30,7 +30,7 @@ def as_msk(token: bytes) -> Verdict:
     wrong = verdict(json.loads(token))
     if wrong:
         return Verdict(error=f"[{uuid.uuid4()}]: {wrong}")
-    return Verdict(answer=b'{"version":"2020_10_22","request-id":"one"}', session_ms=2_000)
+    return Verdict(response=b'{"version":"2020_10_22","request-id":"one"}', session_ms=2_000)
 
 
 def as_google(token: bytes) -> Verdict:

@@ -80,8 +80,8 @@ def test_all_leaders_are_asked_at_the_same_time(
 ) -> None:
     both_asked = threading.Barrier(2)
     for broker in socket_pair:
-        answer = offsets_of(broker, {})
-        broker.on[ListOffsetsRequest] = lambda r, v, answer=answer: both_asked.wait(5) >= 0 and answer(r, v)
+        response = offsets_of(broker, {})
+        broker.on[ListOffsetsRequest] = lambda r, v, response=response: both_asked.wait(5) >= 0 and response(r, v)
     assert ends(socket_cluster, T0, T1) == {T0: 10, T1: 20}
 
 
@@ -115,10 +115,10 @@ def test_a_fatal_code_is_raised_at_once_with_its_place(pair: tuple[FakeBroker, F
     assert (error.name, error.topic, error.partition) == ("TOPIC_AUTHORIZATION_FAILED", "t", 2)
     assert (error.broker, error.api, error.version) == (1, "ListOffsets", 9)
     assert one.count(ListOffsetsRequest) == 1
-    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}  # the answer left unread by the failure is no one else's
+    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}  # the response left unread by the failure is no one else's
 
 
-def test_a_partition_left_out_of_an_answer_is_asked_for_again(
+def test_a_partition_left_out_of_a_response_is_asked_for_again(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
 ) -> None:
     one, _ = pair
@@ -154,8 +154,8 @@ def test_a_wrong_correlation_id_closes_the_connection_and_is_retried(
     assert ends(cluster, T0) == {T0: 10}
     n_before = one.n_connections
     good = offsets_of(one, {})
-    answers = iter([frame_of(ListOffsetsRequest, 9, 4711, ListOffsetsResponse())])
-    one.on[ListOffsetsRequest] = lambda request, version: next(answers, None) or good(request, version)
+    responses = iter([frame_of(ListOffsetsRequest, 9, 4711, ListOffsetsResponse())])
+    one.on[ListOffsetsRequest] = lambda request, version: next(responses, None) or good(request, version)
     assert ends(cluster, T0) == {T0: 10}
     assert one.n_connections == n_before + 1
 
@@ -203,10 +203,10 @@ def test_any_broker_will_do_and_a_stopped_one_is_not_asked_twice(pair: tuple[Fak
 def test_a_request_timeout_is_followed_by_another_try(pair: tuple[FakeBroker, FakeBroker]) -> None:
     _, two = pair
     silences = iter([None])
-    answer = two.metadata
+    response = two.metadata
     with cluster_of((two,), request_timeout_ms=150) as cluster:
         cluster.metadata.brokers()
-        two.on[MetadataRequest] = lambda request, version: next(silences, answer(request, version))
+        two.on[MetadataRequest] = lambda request, version: next(silences, response(request, version))
         assert cluster.request(2, MetadataRequest(topics=[])).controller_id == 1
 
 
@@ -220,7 +220,7 @@ def test_retriable_codes_in_a_response_are_retried(pair: tuple[FakeBroker, FakeB
     response = cluster.request(
         CONTROLLER,
         FindCoordinatorRequest(coordinator_keys=["k"]),
-        error_codes=lambda answer: [each.error_code for each in answer.coordinators],
+        error_codes=lambda response: [each.error_code for each in response.coordinators],
     )
     assert response.coordinators[0].node_id == 2
     assert one.count(FindCoordinatorRequest) == 3
@@ -313,7 +313,7 @@ def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close
     assert len(errors) == 1
 
 
-def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_handshake(
+def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_respond_to_the_handshake(
     socket_pair: tuple[FakeBroker, FakeBroker],
 ) -> None:
     settings = ClientSettings.from_options(

@@ -155,7 +155,7 @@ def test_without_a_newer_hint_the_leader_is_looked_up_after_a_pause(
     assert not cluster.metadata.redirect(T0, 1, hint=hint)
     pair[0].topics["t"][0] = (2, 5)
     assert cluster.metadata.leader(T0) == (2, 5)
-    # What an earlier answer told is not looked up again for a later one that says the same.
+    # What an earlier response told is not looked up again for a later one that says the same.
     n_asked = len(asked_for(pair[0]) + asked_for(pair[1]))
     assert cluster.metadata.redirect(T0, 1, hint=(2, 5))
     assert cluster.metadata.redirect(T0, 1)
@@ -194,7 +194,7 @@ def test_a_fresh_leader_of_a_topic_that_the_refresh_finds_deleted_is_an_error_to
 
 
 def silent_for_long(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, trigger_ms: int) -> None:
-    """Metadata of topic t is known, and then no broker answers for as long as brings a new bootstrap."""
+    """Metadata of topic t is known, and then no broker responds for as long as brings a new bootstrap."""
     cluster.metadata.topics(["t"])
     for broker in pair:
         broker.topics["u"] = {0: (1, 0)}

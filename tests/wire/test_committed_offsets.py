@@ -197,13 +197,13 @@ def test_a_group_that_the_broker_does_not_know_has_committed_nothing(highest: in
         assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {}
 
 
-@pytest.mark.parametrize(("groups", "answered"), [([], "no group"), (["h"], "'h'"), (["g", "h"], "'g', 'h'")])
-def test_a_response_without_the_group_is_an_error_and_not_no_offsets(groups: list[str], answered: str) -> None:
+@pytest.mark.parametrize(("groups", "responded"), [([], "no group"), (["h"], "'h'"), (["g", "h"], "'g', 'h'")])
+def test_a_response_without_the_group_is_an_error_and_not_no_offsets(groups: list[str], responded: str) -> None:
     response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=each, topics=[]) for each in groups])
     for partitions in ([T0], None):
         with (
             offsets_coordinator(9, lambda request, version: response) as (_, cluster),
-            pytest.raises(ProtocolError, match=f"for group 'g' has the offsets of {answered}"),
+            pytest.raises(ProtocolError, match=f"for group 'g' has the offsets of {responded}"),
         ):
             fetch_offsets(cluster, "g", partitions)
 
@@ -224,7 +224,7 @@ def test_a_group_that_the_broker_does_not_know_is_dead() -> None:
 @pytest.mark.parametrize("highest", [5, 7])
 def test_an_old_coordinator_is_asked_in_the_form_that_it_knows(highest: int) -> None:
     with FakeBroker(1) as old:
-        answer = OffsetFetchResponse(
+        response = OffsetFetchResponse(
             topics=[
                 OffsetFetchResponseTopic(
                     name="t",
@@ -238,7 +238,7 @@ def test_an_old_coordinator_is_asked_in_the_form_that_it_knows(highest: int) -> 
         )
         versions = {**VERSIONS, 9: (1, highest), 10: (0, 2)}
         old.on[ApiVersionsRequest] = lambda request, version: versions_response(versions)
-        old.on[OffsetFetchRequest] = lambda request, version: answer
+        old.on[OffsetFetchRequest] = lambda request, version: response
         old.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
             node_id=1, host="127.0.0.1", port=old.port
         )
@@ -262,7 +262,7 @@ def test_an_offset_that_a_response_leaves_out_is_not_committed(api: str) -> None
 def test_a_partition_that_a_response_leaves_out_is_an_error_and_not_no_offset(highest: int) -> None:
     """A query that took it for "nothing committed" would start somewhere else."""
 
-    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    def response(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         if version >= 8:
             partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, metadata="")
             topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
@@ -270,7 +270,7 @@ def test_a_partition_that_a_response_leaves_out_is_an_error_and_not_no_offset(hi
         old = OffsetFetchResponsePartition(partition_index=0, committed_offset=7, metadata="")
         return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[old])])
 
-    with offsets_coordinator(highest, answer) as (_, cluster):
+    with offsets_coordinator(highest, response) as (_, cluster):
         assert fetch_offsets(cluster, "g", [T0]) == {T0: CommittedOffset(7)}
         with pytest.raises(ProtocolError, match="leaves out") as raised:
             fetch_offsets(cluster, "g", [T0, TopicPartition("t", 1)])

@@ -71,12 +71,12 @@ def differences(oracle: kafka.Oracle, name: str, encode: Encode = encode) -> Ite
     lines = [
         f"json {schema.java_class} {version} {generate.json_line(schema, version, tree)}" for version, tree in cases
     ]
-    for (version, tree), line, answer in zip(cases, lines, oracle.ask(lines), strict=True):
+    for (version, tree), line, response in zip(cases, lines, oracle.ask(lines), strict=True):
         ours = generate.to_struct(cls, schema.fields, tree)
         assert isinstance(ours, Message)
-        theirs = answer.split(" ")[0]
+        theirs = response.split(" ")[0]
         if encode(ours, version).hex() != theirs:
-            yield f"{line}\n  Java: {answer}\n  ours: {encode(ours, version).hex()}"
+            yield f"{line}\n  Java: {response}\n  ours: {encode(ours, version).hex()}"
         elif cls.decode(bytes.fromhex(theirs), version) != ours:
             yield f"{line}\n  decoded as {cls.decode(bytes.fromhex(theirs), version)}"
 
@@ -140,8 +140,8 @@ def test_unknown_tagged_fields_come_through_java_and_back(oracle: kafka.Oracle, 
                 assert isinstance(message, Message)
                 cases.append((version, tree, message))
     lines = [f"bytes {schema.java_class} {version} {encode(message, version).hex()}" for version, _, message in cases]
-    for (version, tree, message), line, answer in zip(cases, lines, oracle.ask(lines), strict=True):
-        data, _, text = answer.partition(" ")
+    for (version, tree, message), line, response in zip(cases, lines, oracle.ask(lines), strict=True):
+        data, _, text = response.partition(" ")
         assert data == line.split(" ")[3], line
         assert cls.decode(bytes.fromhex(data), version) == message
         assert json.loads(text) == _as_java_prints(schema.fields, version, tree)
@@ -196,15 +196,15 @@ def test_both_sides_agree_on_which_malformed_bytes_to_refuse(oracle: kafka.Oracl
             data = encode(message, version)
             cases += [(version, generate.mutate(rng, data)) for _ in range(2)]
     lines = [f"bytes {schema.java_class} {version} {data.hex()}" for version, data in cases]
-    for (version, data), line, answer in zip(cases, lines, oracle.ask(lines), strict=True):
+    for (version, data), line, response in zip(cases, lines, oracle.ask(lines), strict=True):
         try:
             decoded = cls.decode(data, version)
         except ProtocolError as error:
-            assert answer.startswith("!") or STRICTER_THAN_JAVA.search(error.message), f"{line}\n{error}\n{answer}"
+            assert response.startswith("!") or STRICTER_THAN_JAVA.search(error.message), f"{line}\n{error}\n{response}"
         else:
-            assert not answer.startswith("!"), f"{line}\nours: {decoded}\nJava: {answer}"
+            assert not response.startswith("!"), f"{line}\nours: {decoded}\nJava: {response}"
             if not _has_map_keys(schema.fields):  # Java drops a second entry with the same key
-                assert encode(decoded, version).hex() == answer.split(" ")[0], line
+                assert encode(decoded, version).hex() == response.split(" ")[0], line
 
 
 def _has_map_keys(fields: tuple[kafka.KafkaField, ...]) -> bool:
@@ -227,13 +227,13 @@ def test_both_sides_agree_on_fields_that_a_version_lacks(oracle: kafka.Oracle, n
     lines = [
         f"json {schema.java_class} {version} {generate.json_line(schema, version, tree)}" for version, tree in cases
     ]
-    for (version, tree), line, answer in zip(cases, lines, oracle.ask(lines), strict=True):
+    for (version, tree), line, response in zip(cases, lines, oracle.ask(lines), strict=True):
         message = generate.to_struct(cls, schema.fields, tree)
         assert isinstance(message, Message)
-        if "Can't read version" in answer:  # Java's JSON form has no place for a structure that the version lacks
+        if "Can't read version" in response:  # Java's JSON form has no place for a structure that the version lacks
             continue
         try:
             ours = encode(message, version).hex()
         except WireError:
             ours = "!"
-        assert ours == answer.split(" ")[0], f"{line}\n{answer}"
+        assert ours == response.split(" ")[0], f"{line}\n{response}"

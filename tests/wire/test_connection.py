@@ -47,7 +47,7 @@ def produce_of(n_bytes: int) -> ProduceRequest:
     return ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
 
 
-def test_requests_in_flight_are_answered_in_order(broker: FakeBroker) -> None:
+def test_requests_in_flight_get_their_responses_in_order(broker: FakeBroker) -> None:
     connection = connection_to(broker).open(soon())
     pendings = [connection.send(ASK) for _ in range(5)]
     assert pendings[4].result(soon()).controller_id == 1  # the last one first: the others are there by then
@@ -55,11 +55,11 @@ def test_requests_in_flight_are_answered_in_order(broker: FakeBroker) -> None:
     assert [pending.version for pending in pendings] == [12] * 5
 
 
-def test_an_answer_that_does_not_come_ends_in_time_and_ends_the_connection(broker: FakeBroker) -> None:
+def test_a_response_that_does_not_come_ends_in_time_and_ends_the_connection(broker: FakeBroker) -> None:
     connection = connection_to(broker).open(soon())
     broker.silent = True
     first, second = connection.send(ASK), connection.send(ASK)
-    with pytest.raises(DeadlineExceededError, match="did not answer in time") as raised:
+    with pytest.raises(DeadlineExceededError, match="did not respond in time") as raised:
         first.result(soon(150))
     assert (raised.value.api, raised.value.broker) == ("Metadata", connection.label)
     assert second.done
@@ -83,7 +83,7 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(broker: F
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "message"),
+    ("response", "error", "message"),
     [
         (b"\xff\xff\xff\xff", ProtocolError, "a frame of -1 bytes"),
         (b"\x7f\xff\xff\xff", ProtocolError, "a frame of 2147483647 bytes"),
@@ -93,10 +93,10 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(broker: F
     ],
     ids=["negative length", "oversize length", "wrong correlation id", "truncated", "closed"],
 )
-def test_a_broken_answer_ends_the_connection(
-    broker: FakeBroker, answer: Any, error: type[WireError], message: str
+def test_a_broken_response_ends_the_connection(
+    broker: FakeBroker, response: Any, error: type[WireError], message: str
 ) -> None:
-    broker.on[MetadataRequest] = lambda request, version: answer
+    broker.on[MetadataRequest] = lambda request, version: response
     connection = connection_to(broker).open(soon())
     with pytest.raises(error, match=message):
         connection.send(ASK).result(soon())
@@ -109,7 +109,7 @@ def test_a_reset_under_a_large_request_names_the_brokers_limit(broker: FakeBroke
     broker.on[ProduceRequest] = lambda request, version: CLOSE
     connection = connection_to(broker).open(soon())
     with pytest.raises(
-        TransportError, match=r"socket\.request\.max\.bytes; the largest unanswered request had 2000\d\d\d"
+        TransportError, match=r"socket\.request\.max\.bytes; the largest request without a response had 2000\d\d\d"
     ):
         connection.send(produce_of(2_000_000)).result(soon())
 
@@ -170,7 +170,7 @@ def test_a_connection_idle_for_too_long_is_not_usable(broker: FakeBroker) -> Non
     assert connection_to(broker, connections_max_idle_ms=-1).open(soon()).usable
 
 
-def test_an_answer_that_has_arrived_is_not_lost_when_its_deadline_has_passed(broker: FakeBroker) -> None:
+def test_a_response_that_has_arrived_is_not_lost_when_its_deadline_has_passed(broker: FakeBroker) -> None:
     connection = connection_to(broker).open(soon())
     first, second = connection.send(ASK), connection.send(ASK)
     assert second.result(Deadline.after_ms(0)).controller_id == 1

@@ -41,9 +41,9 @@ def response(epoch: int = 1, assigned: dict[uuid.UUID, list[int]] | None = None,
     )
 
 
-def beat(machine: ConsumerMemberStateMachine, answer: Any) -> ConsumerGroupHeartbeatRequest:
+def beat(machine: ConsumerMemberStateMachine, response: Any) -> ConsumerGroupHeartbeatRequest:
     request = machine.heartbeat_request()
-    machine.handle_heartbeat(request, answer)
+    machine.handle_heartbeat(request, response)
     return request
 
 

@@ -1,6 +1,6 @@
-"""A consumer in a group of the consumer protocol (KIP-848) whose coordinator answers what real ones hardly do.
+"""A consumer in a group of the consumer protocol (KIP-848) whose coordinator responds as real ones hardly do.
 
-Joins, hand-overs and what real brokers can be made to answer are in test_consumer_protocol.py.
+Joins, hand-overs and what real brokers can be made to respond are in test_consumer_protocol.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
 from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, takes_passwords
-from tests.wire.fake_fetch import answer
+from tests.wire.fake_fetch import response
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 #: A generous bound for what takes some round trips.
@@ -53,9 +53,9 @@ SOON_MS = 60_000
 @pytest.fixture
 def coordinator() -> Iterator[ConsumerGroupCoordinator]:
     with ConsumerGroupCoordinator() as broker:
-        broker.on[FetchRequest] = lambda request, _: answer(request, records=memoryview(b""))
+        broker.on[FetchRequest] = lambda request, _: response(request, records=memoryview(b""))
         broker.on[OffsetFetchRequest] = lambda request, _: committed(request)
-        broker.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+        broker.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
         yield broker
 
 
@@ -76,7 +76,7 @@ def committed(request: OffsetFetchRequest, code: int = 0, offset: int = 5) -> Of
     )
 
 
-def commit_answer(request: OffsetCommitRequest, code: int = 0) -> OffsetCommitResponse:
+def commit_response(request: OffsetCommitRequest, code: int = 0) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -244,7 +244,7 @@ def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit
     n_fetches = coordinator.count(FetchRequest)
     member.poll_until(lambda: coordinator.count(FetchRequest) > n_fetches + 1)
     member.consumer.seek(T1, 9)
-    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
     coordinator.drop()
     coordinator.assigned = [0]
     member.own(T0)
@@ -298,7 +298,7 @@ def test_a_topic_that_is_forbidden_at_first_is_taken_up_once_it_is_allowed(
     member.own(T0)
 
 
-def test_heartbeats_go_on_though_metadata_have_no_answer(
+def test_heartbeats_go_on_though_metadata_have_no_response(
     coordinator: ConsumerGroupCoordinator, new_member: Callable[..., Member]
 ) -> None:
     member = new_member(metadata_max_age_ms="20", default_api_timeout_ms="300")
@@ -342,7 +342,7 @@ def test_brokers_without_the_protocol_are_named_with_the_remedy(
         member.consumer.close()
 
 
-def test_a_cluster_that_never_answered_is_reported_and_looked_for_all_the_same(
+def test_a_cluster_that_never_responded_is_reported_and_looked_for_all_the_same(
     coordinator: ConsumerGroupCoordinator, new_member: Callable[..., Member]
 ) -> None:
     versions = coordinator.on[ApiVersionsRequest]
@@ -371,8 +371,8 @@ def test_a_stale_epoch_is_renewed_by_a_heartbeat_and_the_commit_sent_again(
     def commit(request: OffsetCommitRequest, _: int) -> OffsetCommitResponse:
         if request.generation_id_or_member_epoch == 1:
             coordinator.epoch = 2
-            return commit_answer(request, code=113)
-        return commit_answer(request)
+            return commit_response(request, code=113)
+        return commit_response(request)
 
     member.own(T0)
     member.poll_until(lambda: member.consumer.position(T0) == 5)
@@ -382,7 +382,7 @@ def test_a_stale_epoch_is_renewed_by_a_heartbeat_and_the_commit_sent_again(
         each.generation_id_or_member_epoch for each in coordinator.requests if isinstance(each, OffsetCommitRequest)
     ]
     assert epochs == [1, 2]
-    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_answer(request, code=113)
+    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_response(request, code=113)
     with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
         member.consumer.commit({T0: 8})
 
@@ -444,7 +444,7 @@ def test_closing_leaves_for_good_or_for_a_while(
     assert not [thread for thread in threading.enumerate() if thread.name == "pykafka-wire member of g"]
 
 
-def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
+def test_closing_ends_the_thread_though_a_response_is_still_to_come(
     coordinator: ConsumerGroupCoordinator, new_member: Callable[..., Member]
 ) -> None:
     coordinator.on[ConsumerGroupHeartbeatRequest] = lambda request, _: (

@@ -1,4 +1,4 @@
-"""A consumer's polls end in time though its group's coordinator does not answer."""
+"""A consumer's polls end in time though its group's coordinator does not respond."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.records.decode import Columns
 from tests.wire.fake_coordinator import GroupCoordinator
-from tests.wire.fake_fetch import N_RECORDS, answer, asked_of, batch_at
+from tests.wire.fake_fetch import N_RECORDS, asked_of, batch_at, response
 
 T0 = TopicPartition("t", 0)
 #: A generous bound for what takes some round trips, and one that is well below default.api.timeout.ms.
@@ -40,10 +40,10 @@ IN_TIME_S = 30
 def coordinator() -> Iterator[GroupCoordinator]:
     with GroupCoordinator() as broker:
         broker.speak({8: (2, 9), 9: (1, 9), 11: (2, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)})
-        broker.on[FetchRequest] = lambda request, _: answer(
+        broker.on[FetchRequest] = lambda request, _: response(
             request, records=batch_at(0) if asked_of(request).fetch_offset < N_RECORDS else memoryview(b"")
         )
-        broker.on[OffsetCommitRequest] = commit_answer
+        broker.on[OffsetCommitRequest] = commit_response
         yield broker
 
 
@@ -83,7 +83,7 @@ def committed(offset: int) -> Callable[..., OffsetFetchResponse]:
     return lambda *_: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=0)])
 
 
-def commit_answer(*_: Any) -> OffsetCommitResponse:
+def commit_response(*_: Any) -> OffsetCommitResponse:
     partition = OffsetCommitResponsePartition(partition_index=0, error_code=0)
     return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
@@ -92,7 +92,7 @@ def offsets_of(request: Any) -> list[int]:
     return [partition.committed_offset for topic in request.topics for partition in topic.partitions]
 
 
-def test_records_are_read_while_an_automatic_commit_has_no_answer(
+def test_records_are_read_while_an_automatic_commit_has_no_response(
     coordinator: GroupCoordinator, consumer: Consumer
 ) -> None:
     coordinator.on[OffsetCommitRequest] = lambda *_: None
@@ -127,7 +127,7 @@ def test_an_offset_that_was_sought_is_the_position_and_is_committed_at_once(
     poll_until(consumer, lambda: bool(coordinator.count(OffsetFetchRequest)))
     consumer.seek(T0, 3)
     assert consumer.position(T0) == 3
-    coordinator.drop()  # a broker answers one request of a connection after the other
+    coordinator.drop()  # a broker responds to one request of a connection after the other
     consumer.commit()
     (commit,) = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert offsets_of(commit) == [3]
@@ -136,14 +136,14 @@ def test_an_offset_that_was_sought_is_the_position_and_is_committed_at_once(
 def test_a_sought_offset_is_committed_after_a_commit_of_unknown_outcome(
     coordinator: GroupCoordinator, consumer: Consumer
 ) -> None:
-    """The offset was the group's before; the commit that had no answer may have replaced it."""
+    """The offset was the group's before; the commit that had no response may have replaced it."""
     consumer.assign({T0: 3})
     consumer.commit({T0: 5})
     coordinator.on[OffsetCommitRequest] = lambda *_: None
-    with pytest.raises(WireError, match="did not answer"):
+    with pytest.raises(WireError, match="did not respond"):
         consumer._commits.commit({T0: Position(9)}, Deadline.after_ms(200))
     n_before = coordinator.count(OffsetCommitRequest)
-    coordinator.on[OffsetCommitRequest] = commit_answer
+    coordinator.on[OffsetCommitRequest] = commit_response
     coordinator.drop()
     consumer.seek(T0, 5)
     poll_until(consumer, lambda: coordinator.count(OffsetCommitRequest) > n_before)
@@ -170,11 +170,11 @@ def test_after_a_transaction_of_unknown_outcome_reading_continues_where_it_was_s
 
 
 def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() -> None:
-    asked, answered = threading.Event(), threading.Event()
+    asked, responded = threading.Event(), threading.Event()
 
     def committed_positions(*_: Any) -> dict[TopicPartition, Position]:
         asked.set()
-        assert answered.wait(IN_TIME_S)
+        assert responded.wait(IN_TIME_S)
         return {T0: Position(7)}
 
     settings = ClientSettings.from_options({"bootstrap.servers": "127.0.0.1:1"})
@@ -185,7 +185,7 @@ def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() 
         assert asked.wait(IN_TIME_S)
         other = TopicPartition("t", 1)
         read.add({other: 5})
-        answered.set()
+        responded.set()
         assert (read.position(other, Deadline.after_ms(SOON_MS)), read.positions[T0].offset) == (5, 7)
 
 
@@ -220,7 +220,7 @@ def test_partitions_are_given_up_once_positions_are_committed_and_polls_end_in_t
     poll_until(consumer, lambda: coordinator.count(HeartbeatRequest) > n_heartbeats + 3)
     assert not poll(consumer)
     assert (revoked, coordinator.count(JoinGroupRequest)) == ([], 1)
-    coordinator.on[OffsetCommitRequest] = commit_answer
+    coordinator.on[OffsetCommitRequest] = commit_response
     coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
     coordinator.drop()  # so that the commit is sent again
     poll_until(consumer, lambda: coordinator.count(JoinGroupRequest) == 2)

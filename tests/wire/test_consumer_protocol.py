@@ -43,8 +43,10 @@ def leave_for(kafka: Any, group: str, member_id: str) -> None:
     """Leave the group in a member's place."""
     request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        answer = cluster.coordinator_request(CoordinatorKind.GROUP, group, lambda _: request, lambda a: [a.error_code])
-    assert answer.error_code == 0
+        response = cluster.coordinator_request(
+            CoordinatorKind.GROUP, group, lambda _: request, lambda a: [a.error_code]
+        )
+    assert response.error_code == 0
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])

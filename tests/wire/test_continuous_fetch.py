@@ -16,7 +16,7 @@ from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, two_brokers
+from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, response, two_brokers
 from tests.wire.oracle import control_batch
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -35,12 +35,12 @@ def poll_until(read: ContinuousFetch, done: Callable[[FetchedRecords | None], bo
 
 
 def log_of(*batches: memoryview, ends: list[int]) -> Callable[[FetchRequest, int], FetchResponse]:
-    """Answers with the one batch that holds the offset that is asked for; `ends` are the batches' ends."""
+    """Responds with the one batch that holds the offset that is asked for; `ends` are the batches' ends."""
 
     def reply(request: FetchRequest, version: int) -> FetchResponse:
         offset = asked_of(request).fetch_offset
         records = next((batch for batch, end in zip(batches, ends, strict=True) if offset < end), memoryview(b""))
-        return answer(request, high_watermark=ends[-1], last_stable_offset=ends[-1], records=records)
+        return response(request, high_watermark=ends[-1], last_stable_offset=ends[-1], records=records)
 
     return reply
 
@@ -73,7 +73,7 @@ def test_a_position_holds_the_leader_epoch_of_the_last_batch_that_was_handed_out
 def test_the_first_fetch_validates_a_position_by_its_leader_epoch(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, _ = brokers
     diverging = EpochEndOffset(epoch=2, end_offset=4)
-    leader.on[FetchRequest] = lambda request, _: answer(request, diverging_epoch=diverging)
+    leader.on[FetchRequest] = lambda request, _: response(request, diverging_epoch=diverging)
     with client(leader) as cluster, pytest.raises(LogTruncatedError) as caught:
         ContinuousFetch(cluster, {ZERO: Position(N_RECORDS, 3)}, VALUES).poll(Deadline.after_ms(30_000))
     (request,) = (request for request in leader.requests if isinstance(request, FetchRequest))
@@ -88,14 +88,14 @@ def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeB
     def reply(request: FetchRequest, version: int) -> FetchResponse:
         asked = asked_of(request)
         if asked.fetch_offset < N_RECORDS and not truncated:
-            return answer(request, records=batch_at(0, leader_epoch=3))
+            return response(request, records=batch_at(0, leader_epoch=3))
         if not truncated:  # a new leader, whose log ends early
             leader.topics = {"t": {0: (1, 4), 1: (2, 0)}}
             truncated.append(True)
-            return answer(request, error_code=74)  # FENCED_LEADER_EPOCH
+            return response(request, error_code=74)  # FENCED_LEADER_EPOCH
         if asked.fetch_offset == N_RECORDS:
-            return answer(request, diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
-        return answer(request, records=batch_at(4, leader_epoch=4), high_watermark=14, last_stable_offset=14)
+            return response(request, diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
+        return response(request, records=batch_at(4, leader_epoch=4), high_watermark=14, last_stable_offset=14)
 
     leader.on[FetchRequest] = reply
     with Consumer({"bootstrap.servers": leader.address}, columns=VALUES) as consumer:
@@ -111,7 +111,7 @@ def test_time_between_polls_is_not_the_reads(brokers: tuple[FakeBroker, FakeBrok
     """A consumer that works on its records for longer than default.api.timeout.ms finds its read as it left it."""
     leader, _ = brokers
     leader.on[FetchRequest] = lambda request, _: (
-        answer(request, error_code=6) if leader.count(FetchRequest) < 3 else answer(request, records=batch_at(0))
+        response(request, error_code=6) if leader.count(FetchRequest) < 3 else response(request, records=batch_at(0))
     )
     with client(leader, default_api_timeout_ms="1500", request_timeout_ms="1000") as cluster:
         read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)

@@ -22,13 +22,13 @@ PAUSE_S = 0.05
 
 
 def test_requests_bytes_and_waits_are_counted() -> None:
-    def answer(request: Any, version: int) -> MetadataResponse:
+    def response(request: Any, version: int) -> MetadataResponse:
         time.sleep(PAUSE_S)
         return MetadataResponse(throttle_time_ms=7)
 
     counters = ClientCounters()
     with FakeBroker() as broker:
-        broker.on[MetadataRequest] = answer
+        broker.on[MetadataRequest] = response
         settings = ClientSettings(bootstrap_servers=(("127.0.0.1", broker.port),))
         connection = Connection("127.0.0.1", broker.port, settings, Trace(""), "1", counters)
         connection.open(Deadline.after_ms(20_000))

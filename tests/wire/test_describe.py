@@ -1,4 +1,4 @@
-"""What each broker answers about topics: brokers that lag behind answer for themselves, and those that are gone are left out."""
+"""What each broker responds about topics: brokers that lag behind respond for themselves, and those that are gone are left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
 
 
-def test_each_broker_answers_for_itself_and_one_that_is_gone_is_left_out() -> None:
+def test_each_broker_responds_for_itself_and_one_that_is_gone_is_left_out() -> None:
     with FakeBroker(1) as knows, FakeBroker(2) as lags, FakeBroker(3) as gone:
         brokers = {1: knows, 2: lags, 3: gone}
         for broker in brokers.values():

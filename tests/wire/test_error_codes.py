@@ -10,9 +10,9 @@ from tests.conformance import kafka
 
 def test_the_table_is_javas_with_its_names_and_retriable_flags(java: None) -> None:
     with kafka.Oracle() as oracle:
-        (answer,) = oracle.ask(["errors"])
+        (response,) = oracle.ask(["errors"])
     java = {}
-    for entry in answer.split():
+    for entry in response.split():
         code, name, retriable = entry.split(":")
         java[int(code)] = (name, retriable == "true")
     assert {code: (info.name, info.retriable) for code, info in ERRORS.items()} == java
@@ -67,7 +67,7 @@ def test_a_code_newer_than_the_table_is_fatal_and_reported_as_unknown() -> None:
 
 
 def test_what_is_retried_is_one_set_of_codes() -> None:
-    """REBOOTSTRAP_REQUIRED is answered with a new bootstrap, not with the same request."""
+    """After REBOOTSTRAP_REQUIRED comes a new bootstrap, not with the same request."""
     retried = {Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR}
     assert {code for code, info in ERRORS.items() if info.retriable} == {
         code for code, info in ERRORS.items() if info.action in retried

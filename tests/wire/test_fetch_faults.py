@@ -30,7 +30,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler, Mangled, Reply
-from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
+from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, range_of, response, two_brokers
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def brokers() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 def naming_leader(request: FetchRequest, version: int) -> FetchResponse:
     """A leader that names broker 2 to whoever tells a rack, and serves all others."""
     if request.rack_id:
-        return answer(request, preferred_read_replica=2)
-    return answer(request, records=batch_at(0))
+        return response(request, preferred_read_replica=2)
+    return response(request, records=batch_at(0))
 
 
 @pytest.mark.parametrize(("size", "most_mib"), [(1_000, 8), (100, 4)])
@@ -55,7 +55,7 @@ def test_a_partition_of_large_records_may_fill_a_response(
     def endless(request: FetchRequest, version: int) -> FetchResponse:
         asked.append(asked_of(request).partition_max_bytes)
         records = batch_at(asked_of(request).fetch_offset, size=size)
-        return answer(request, records=records, high_watermark=10**9, last_stable_offset=10**9)
+        return response(request, records=records, high_watermark=10**9, last_stable_offset=10**9)
 
     brokers[0].on[FetchRequest] = endless
     with client(brokers[0]) as cluster:
@@ -71,7 +71,7 @@ def test_a_follower_that_refuses_is_not_asked_again_and_the_leader_serves(
 ) -> None:
     leader, follower = brokers
     leader.on[FetchRequest] = naming_leader
-    follower.on[FetchRequest] = lambda request, _: answer(request, error_code=code)
+    follower.on[FetchRequest] = lambda request, _: response(request, error_code=code)
     with client(leader, client_rack="r2") as cluster:
         (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=10_000)
     assert chunk.records.n_records == N_RECORDS
@@ -85,7 +85,7 @@ def test_a_follower_that_hangs_ends_no_range_and_the_leader_serves(
     """Its high watermark does not rise: the leader's word counts, not the follower's, whether the end is there."""
     leader, follower = brokers
     leader.on[FetchRequest] = naming_leader
-    follower.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    follower.on[FetchRequest] = lambda request, _: response(request, high_watermark=0, last_stable_offset=0)
     with client(leader, client_rack="r2") as cluster:
         (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=500)
     assert chunk.records.n_records == N_RECORDS
@@ -95,14 +95,14 @@ def test_a_follower_that_hangs_ends_no_range_and_the_leader_serves(
 
 def test_the_wait_for_a_ranges_end_begins_with_the_leaders_word(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, follower = brokers
-    follower.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    follower.on[FetchRequest] = lambda request, _: response(request, high_watermark=0, last_stable_offset=0)
     first_word: list[float] = []
 
     def trailing_leader(request: FetchRequest, version: int) -> FetchResponse:
         if request.rack_id:
-            return answer(request, preferred_read_replica=2)
+            return response(request, preferred_read_replica=2)
         first_word.append(time.monotonic())
-        return answer(request, high_watermark=0, last_stable_offset=0)
+        return response(request, high_watermark=0, last_stable_offset=0)
 
     leader.on[FetchRequest] = trailing_leader
     with client(leader, client_rack="r2") as cluster, pytest.raises(LogEndError) as caught:
@@ -119,7 +119,7 @@ def test_an_end_above_the_high_watermark_tells_whether_the_leaders_log_holds_it(
     leader, _ = brokers
     leader.topics = {"t": {0: (1, 3)}}
     leader.speak({23: (2, 4)})
-    leader.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    leader.on[FetchRequest] = lambda request, _: response(request, high_watermark=0, last_stable_offset=0)
     leader.on[OffsetForLeaderEpochRequest] = lambda request, _: epoch_end(request, log_end_offset)
     with client(leader) as cluster, pytest.raises(LogEndError) as caught:
         list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=300))
@@ -133,7 +133,7 @@ def epoch_end(request: OffsetForLeaderEpochRequest, end_offset: int) -> OffsetFo
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[found])])
 
 
-def test_a_retry_that_is_due_does_not_wait_for_another_brokers_answer(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_retry_that_is_due_does_not_wait_for_another_brokers_response(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     """By default a response may take 30 s, and a pause 0.1 s."""
     first, slow = brokers
     retried = threading.Event()
@@ -141,13 +141,13 @@ def test_a_retry_that_is_due_does_not_wait_for_another_brokers_answer(brokers: t
 
     def refuses_once(request: FetchRequest, version: int) -> FetchResponse:
         if first.count(FetchRequest) == 1:
-            return answer(request, error_code=6)
+            return response(request, error_code=6)
         retried.set()
-        return answer(request, records=batch_at(0))
+        return response(request, records=batch_at(0))
 
     def after_the_retry(request: FetchRequest, version: int) -> FetchResponse:
         waited.append(retried.wait(10))
-        return answer(request, records=batch_at(0))
+        return response(request, records=batch_at(0))
 
     first.on[FetchRequest], slow.on[FetchRequest] = refuses_once, after_the_retry
     with client(first) as cluster:
@@ -161,11 +161,11 @@ def all_left_out(request: FetchRequest, version: int) -> FetchResponse:
 
 
 def first_batch_cut_short(request: FetchRequest, version: int) -> FetchResponse:
-    return answer(request, records=batch_at(0)[:40])
+    return response(request, records=batch_at(0)[:40])
 
 
 def nothing_at_once(request: FetchRequest, version: int) -> FetchResponse:
-    return answer(request, high_watermark=0, last_stable_offset=0)
+    return response(request, high_watermark=0, last_stable_offset=0)
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["RangeRead", "ContinuousFetch"])
@@ -192,7 +192,7 @@ def test_a_broker_that_gives_nothing_is_not_asked_without_pause(
 def test_a_follower_is_asked_where_metadata_are_never_fresh(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, follower = brokers
     leader.on[FetchRequest] = naming_leader
-    follower.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(0))
+    follower.on[FetchRequest] = lambda request, _: response(request, records=batch_at(0))
     with client(leader, client_rack="r2", metadata_max_age_ms="0") as cluster:
         (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=10_000)
     assert chunk.records.n_records == N_RECORDS
@@ -210,7 +210,7 @@ def test_a_throttled_broker_delays_no_other_one(brokers: tuple[FakeBroker, FakeB
             if offset == end_offset - N_RECORDS:
                 finished_at[broker.node_id] = time.monotonic()
             end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
-            found = answer(request, records=batch_at(offset), **end)
+            found = response(request, records=batch_at(offset), **end)
             return FetchResponse(responses=found.responses, throttle_time_ms=throttle_time_ms)
 
         return reply
@@ -232,14 +232,14 @@ def test_a_broker_that_stops_in_the_middle_of_a_response_delays_no_other_one(
 
     def half_at_first(request: FetchRequest, version: int) -> Reply:
         served.append(stopped.node_id)
-        whole = answer(request, records=batch_at(0))
+        whole = response(request, records=batch_at(0))
         return whole if stopped.count(FetchRequest) > 1 else Mangled(whole, lambda frame: frame[: len(frame) // 2])
 
     def serve(request: FetchRequest, version: int) -> FetchResponse:
         served.append(other.node_id)
-        time.sleep(0.05)  # the half answer has arrived
+        time.sleep(0.05)  # half of the response has arrived
         end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
-        return answer(request, records=batch_at(asked_of(request).fetch_offset), **end)
+        return response(request, records=batch_at(asked_of(request).fetch_offset), **end)
 
     stopped.on[FetchRequest], other.on[FetchRequest] = half_at_first, serve
     with client(stopped, request_timeout_ms="5000") as cluster:
@@ -259,9 +259,9 @@ def test_a_broker_that_does_not_finish_a_handshake_delays_no_other_one(
     def serve(request: FetchRequest, version: int) -> FetchResponse:
         served_at.append(time.monotonic())
         end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
-        return answer(request, records=batch_at(asked_of(request).fetch_offset), **end)
+        return response(request, records=batch_at(asked_of(request).fetch_offset), **end)
 
-    stopped.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(0))
+    stopped.on[FetchRequest] = lambda request, _: response(request, records=batch_at(0))
     other.on[FetchRequest] = serve
     options = {"socket_connection_setup_timeout_ms": "3000"}
     with client(other, **options) as cluster:
@@ -288,14 +288,14 @@ def test_a_new_leader_has_the_whole_wait_to_come_level(brokers: tuple[FakeBroker
             moved_at.append(time.monotonic())
             for broker in brokers:
                 broker.topics = {"t": {0: (2, 1), 1: (2, 0)}}
-            return answer(request, error_code=6)  # NOT_LEADER_OR_FOLLOWER
+            return response(request, error_code=6)  # NOT_LEADER_OR_FOLLOWER
         time.sleep(0.3)
-        return answer(request, **nothing)
+        return response(request, **nothing)
 
     def level_in_time(request: FetchRequest, version: int) -> FetchResponse:
         time.sleep(0.3)
         late = time.monotonic() - moved_at[0] > 0.8
-        return answer(request, records=batch_at(0)) if late else answer(request, **nothing)
+        return response(request, records=batch_at(0)) if late else response(request, **nothing)
 
     first.on[FetchRequest], second.on[FetchRequest] = trailing, level_in_time
     with client(first) as cluster:
@@ -316,7 +316,7 @@ def test_an_unknown_topics_grace_begins_when_it_is_first_said_to_be_unknown(
         if time.monotonic() - began < 1:
             return CLOSE
         told.append(0 if told else 3)
-        return answer(request, error_code=3) if told == [3] else answer(request, records=batch_at(0))
+        return response(request, error_code=3) if told == [3] else response(request, records=batch_at(0))
 
     told: list[int] = []
     leader.on[FetchRequest] = back_late
@@ -339,14 +339,14 @@ def test_a_broker_that_says_nothing_is_given_up_while_another_one_is_busy(
         if silent.count(FetchRequest) == 1:
             return None
         asked_again.set()
-        return answer(request, records=batch_at(0))
+        return response(request, records=batch_at(0))
 
     def never_at_a_loss(request: FetchRequest, version: int) -> FetchResponse:
         offset = asked_of(request).fetch_offset
         if asked_again.is_set() or time.monotonic() > give_up_at:
             was_hidden.append(not asked_again.is_set())
             offset = end_offset - 1
-        return answer(request, high_watermark=end_offset, last_stable_offset=end_offset, records=batch_at(offset, 1))
+        return response(request, high_watermark=end_offset, last_stable_offset=end_offset, records=batch_at(offset, 1))
 
     silent.on[FetchRequest] = silent_at_first
     busy.on[FetchRequest] = never_at_a_loss
@@ -367,11 +367,11 @@ def test_partitions_without_a_leader_delay_no_other_and_are_looked_up_together(
 
     def serve(request: FetchRequest, version: int) -> FetchResponse:
         asked = [partition.partition for partition in request.topics[0].partitions]
-        answers = [
+        responses = [
             PartitionData(partition_index=partition, high_watermark=10, last_stable_offset=10, records=batch_at(0))
             for partition in asked
         ]
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=answers)])
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=responses)])
 
     leader.on[FetchRequest] = serve
     with client(leader) as cluster:
@@ -389,8 +389,8 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(brokers: tuple[F
 
     def not_the_leader(request: FetchRequest, version: int) -> FetchResponse:
         if time.monotonic() < refused_until:
-            return answer(request, error_code=6, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=0))
-        return answer(request, records=batch_at(0))
+            return response(request, error_code=6, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=0))
+        return response(request, records=batch_at(0))
 
     leader.on[FetchRequest] = not_the_leader
     with client(leader) as cluster:

@@ -21,7 +21,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange
-from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
+from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, range_of, response, two_brokers
 
 VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
 
@@ -196,11 +196,11 @@ def test_a_response_is_freed_before_the_last_of_its_records_are_handed_out(
     monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 5_000)
     ranges = ranges_of(90, 90)
     batch = batch_bytes([bytes(100)] * 90, codec)
-    answer = batch * 2
-    view = memoryview(answer)
+    response = batch * 2
+    view = memoryview(response)
     chunk = Chunk(1, [arrive(ranges[0], view[: len(batch)]), arrive(ranges[1], view[len(batch) :])])
     del view
-    assert [_has_views(answer) for _ in decoder_of(ranges, FetchCounters()).decode(chunk)] == is_held
+    assert [_has_views(response) for _ in decoder_of(ranges, FetchCounters()).decode(chunk)] == is_held
 
 
 def _has_views(data: bytearray) -> bool:
@@ -229,19 +229,19 @@ def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeyp
 
 
 def test_a_response_leaves_memory_before_the_next_one_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[weakref.ref[Any]] = []
+    responses: list[weakref.ref[Any]] = []
     n_kept: list[int] = []
     decode_response = StateMachine._receive
 
     def arrived(machine: StateMachine, frame: memoryview) -> Any:
         if isinstance(machine._in_flight[0].request, FetchRequest):
-            n_kept.append(sum(earlier() is not None for earlier in answers))
-            answers.append(weakref.ref(frame.obj))
+            n_kept.append(sum(earlier() is not None for earlier in responses))
+            responses.append(weakref.ref(frame.obj))
         return decode_response(machine, frame)
 
     monkeypatch.setattr(StateMachine, "_receive", arrived)
     with two_brokers() as (leader, _):
-        leader.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(asked_of(request).fetch_offset))
+        leader.on[FetchRequest] = lambda request, _: response(request, records=batch_at(asked_of(request).fetch_offset))
         with client(leader) as cluster:
             chunks = fetch_ranges(cluster, [range_of(0, 5 * N_RECORDS)], columns=VALUES)
             assert sum(chunk.records.n_records for chunk in chunks) == 5 * N_RECORDS

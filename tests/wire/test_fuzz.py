@@ -33,7 +33,7 @@ SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(
 #: Of processor time: a wait for the processor is no hang.
 MAX_S = 1.0
 MAX_DECOMPRESSED_BYTES = 1 << 20
-#: Resident growth over the whole run, with answers of at most 1 MiB decompressed and frames of some KiB.
+#: Resident growth over the whole run, with responses of at most 1 MiB decompressed and frames of some KiB.
 MAX_GROWTH_BYTES = 256 << 20
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"

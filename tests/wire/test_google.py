@@ -98,7 +98,7 @@ def test_a_person_needs_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_outage_may_pass(instance: CloudStub, monkeypatch: pytest.MonkeyPatch) -> None:
     made = provider(settings(), {})
-    monkeypatch.setattr(instance, "answer", lambda *_: (503, "text/plain", ""))
+    monkeypatch.setattr(instance, "response", lambda *_: (503, "text/plain", ""))
     monkeypatch.setattr(time, "sleep", lambda _: None)  # google-auth's pauses
     with pytest.raises(TransportError, match="no access token of Google"):
         made.token(HOST)

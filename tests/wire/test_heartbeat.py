@@ -82,7 +82,7 @@ def test_a_member_outlives_its_cluster_being_away(
     assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
 
 
-def test_a_rebalance_is_answered_with_heartbeats_until_the_caller_joins_again(
+def test_a_rebalance_is_followed_by_heartbeats_until_the_caller_joins_again(
     coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     """A caller at work on its records keeps its place: without heartbeats it would lose it after session.timeout.ms."""
@@ -111,7 +111,7 @@ def running_thread() -> threading.Thread:
 
 
 @pytest.mark.parametrize("silent", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
-def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
+def test_closing_ends_the_thread_though_a_response_is_still_to_come(
     coordinator: GroupCoordinator, member: HeartbeatThread, silent: type[Any]
 ) -> None:
     coordinator.on[silent] = lambda *_: None
@@ -137,7 +137,7 @@ def test_closing_ends_the_thread_while_the_coordinator_is_away(
     assert not thread.is_alive()
 
 
-def test_heartbeats_go_on_though_metadata_have_no_answer(coordinator: GroupCoordinator) -> None:
+def test_heartbeats_go_on_though_metadata_have_no_response(coordinator: GroupCoordinator) -> None:
     """A leader asks for its topics' metadata now and then, from the same thread."""
     options = {
         "bootstrap.servers": coordinator.address,
@@ -164,7 +164,7 @@ def test_heartbeats_go_on_though_metadata_have_no_answer(coordinator: GroupCoord
         member.close()
 
 
-def test_a_member_that_never_joined_reports_that_no_broker_answers_and_keeps_trying(
+def test_a_member_that_never_joined_reports_that_no_broker_responds_and_keeps_trying(
     coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     coordinator.go_away()

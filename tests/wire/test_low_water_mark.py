@@ -1,4 +1,4 @@
-"""A large answer wakes its reader when much of it is there, and never keeps it from bytes that are all that will come."""
+"""A large response wakes its reader when much of it is there, and never keeps it from bytes that are all that will come."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SMALL = frame_of(FetchRequest, 12, 2, FetchResponse())
 
 
 class Peer:
-    """A broker that sends pieces of its answers when it is asked to; an empty piece ends the connection."""
+    """A broker that sends pieces of its responses when it is asked to; an empty piece ends the connection."""
 
     def __init__(self) -> None:
         self._steps = threading.Semaphore(0)
@@ -96,7 +96,7 @@ def await_bytes(pending: ResponseFuture[FetchResponse], n_bytes: int) -> None:
     raise AssertionError(f"{held} of {n_bytes} bytes came")
 
 
-def test_a_large_answer_wakes_its_reader_when_much_of_it_is_there(peer: Peer, connection: Connection) -> None:
+def test_a_large_response_wakes_its_reader_when_much_of_it_is_there(peer: Peer, connection: Connection) -> None:
     large, small = connection.send(ASK), connection.send(ASK)
     peer.send(LARGE[:100_000])
     await_bytes(large, 100_000)
@@ -113,14 +113,14 @@ def test_a_large_answer_wakes_its_reader_when_much_of_it_is_there(peer: Peer, co
     while not large.read_arrived():
         first_to_arrive([large], soon())
     assert bytes(large.result(soon()).responses[0].partitions[0].records) == RECORDS
-    # Nothing is left of it for the next answer.
+    # Nothing is left of it for the next response.
     peer.send(SMALL)
     await_bytes(small, len(SMALL))
     assert small.arrived
     assert small.read_arrived()
 
 
-def test_a_blocking_read_takes_the_rest_of_an_answer_as_it_comes(peer: Peer, connection: Connection) -> None:
+def test_a_blocking_read_takes_the_rest_of_a_response_as_it_comes(peer: Peer, connection: Connection) -> None:
     large, small = connection.send(ASK), connection.send(ASK)
     peer.send(LARGE[:100_000])
     await_bytes(large, 100_000)

@@ -1,4 +1,4 @@
-"""The member's state state_machine, answer by answer; nothing here opens a socket or knows a clock."""
+"""The member's state machine, response by response; nothing here opens a socket or knows a clock."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_leaving_goes_by_member_id_in_the_form_that_the_coordinator_knows() -> N
     new = member.leave_request(batched=True)
     assert [each.member_id for each in new.members] == ["a"]
     assert (member.state, member.next_request()) == (MemberState.LEFT, None)
-    member.handle_join(join_response("a"))  # the answer to a join that was on its way
+    member.handle_join(join_response("a"))  # the response to a join that was on its way
     assert member.state is MemberState.LEFT
     member.handle_leave(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=UNKNOWN_MEMBER)]))
     member.handle_leave(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=FENCED)]))

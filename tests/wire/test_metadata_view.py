@@ -163,7 +163,7 @@ def test_a_topic_that_is_described_in_spite_of_an_election_is_kept() -> None:
     assert view.leader(T1) == (2, 4)
 
 
-def test_an_answer_about_everything_drops_what_it_does_not_name() -> None:
+def test_a_response_about_everything_drops_what_it_does_not_name() -> None:
     view = view_of(topic(leaders={0: (1, 4)}), topic("gone", {0: (1, 1)}, topic_id=OTHER_ID))
     view.invalidate("gone")
     assert not view.all_fresh(0.0)
@@ -176,7 +176,7 @@ def test_an_answer_about_everything_drops_what_it_does_not_name() -> None:
     assert not view.all_fresh(101.0)
 
 
-def test_an_answer_about_some_topics_keeps_the_others() -> None:
+def test_a_response_about_some_topics_keeps_the_others() -> None:
     view = view_of(topic(leaders={0: (1, 4)}))
     view.apply(response(topic("u", {0: (2, 1)}, topic_id=OTHER_ID)), 12, 101.0, everything=False)
     assert list(view.topics) == ["t", "u"]

@@ -50,7 +50,7 @@ def _issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 def issuer(_issuer: Issuer) -> Iterator[Issuer]:
     with _issuer.serving() as serving:
         serving.requests.clear()
-        serving.answers.clear()
+        serving.responses.clear()
         yield serving
 
 
@@ -211,9 +211,9 @@ def test_settings_share_a_source_in_one_process_only(monkeypatch: pytest.MonkeyP
 
 
 def test_what_the_endpoint_says_of_a_tokens_life_counts(issuer: Issuer) -> None:
-    issuer.answers.append((200, b'{"access_token":"abc","expires_in":"77"}'))
-    issuer.answers.append((200, b'{"access_token":"abc","expires_in":88}'))
-    issuer.answers.append((200, b'{"access_token":"abc"}'))
+    issuer.responses.append((200, b'{"access_token":"abc","expires_in":"77"}'))
+    issuer.responses.append((200, b'{"access_token":"abc","expires_in":88}'))
+    issuer.responses.append((200, b'{"access_token":"abc"}'))
     made = credentials(issuer.url)
     assert [fetch_token(made).lifetime_s for _ in range(3)] == [77, 88, None]
 
@@ -222,7 +222,7 @@ def test_what_the_endpoint_says_of_a_tokens_life_counts(issuer: Issuer) -> None:
     "expires_in", ["1e999", "NaN", "-Infinity", "1" + "0" * 400, '"' + "9" * 5000 + '"', '"soon"', "true", "null", "[]"]
 )
 def test_a_life_that_is_no_time_is_unknown(issuer: Issuer, expires_in: str) -> None:
-    issuer.answers += [(200, f'{{"access_token":"abc","expires_in":{expires_in}}}'.encode())] * 2
+    issuer.responses += [(200, f'{{"access_token":"abc","expires_in":{expires_in}}}'.encode())] * 2
     source = TokenSource(credentials(issuer.url))
     assert source.token().lifetime_s is None
     assert source.token().value == "abc"
@@ -244,7 +244,9 @@ def test_an_expiry_of_a_provider_that_is_no_time_is_unknown(expires_at: float) -
 
 def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(issuer, "answer", lambda header, form: (seen.append(header), (200, b'{"access_token":"a"}'))[1])
+    monkeypatch.setattr(
+        issuer, "response", lambda header, form: (seen.append(header), (200, b'{"access_token":"a"}'))[1]
+    )
     odd = {"sasl.oauthbearer.client.credentials.client.secret": "a:b/c d"}
     fetch_token(credentials(issuer.url, **odd))
     fetch_token(credentials(issuer.url, **odd, **{"sasl.oauthbearer.header.urlencode": "true"}))
@@ -253,7 +255,7 @@ def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "said"),
+    ("response", "error", "said"),
     [
         ((400, b'{"error":"invalid_scope"}'), AuthenticationError, "400 .invalid_scope"),
         ((403, b"<html>"), AuthenticationError, "rejected the client: HTTP 403"),
@@ -271,8 +273,8 @@ def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypat
         ((200, b" " * 1_100_000), AuthenticationError, "longer than 1 MiB"),
     ],
 )
-def test_an_answer_that_is_no_token_says_what_it_was(issuer: Issuer, answer: Any, error: Any, said: str) -> None:
-    issuer.answers.append(answer)
+def test_a_response_that_is_no_token_says_what_it_was(issuer: Issuer, response: Any, error: Any, said: str) -> None:
+    issuer.responses.append(response)
     with pytest.raises(error, match=said) as caught:
         fetch_token(credentials(issuer.url))
     assert CLIENT_SECRET not in str(caught.value)
@@ -285,7 +287,7 @@ def test_an_endpoint_that_is_not_there_may_be_there_later() -> None:
 
 
 def test_an_endpoint_that_says_nothing_is_given_up(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issuer, "answer", lambda *_: (time.sleep(5), (200, b"{}"))[1])
+    monkeypatch.setattr(issuer, "response", lambda *_: (time.sleep(5), (200, b"{}"))[1])
     started = time.monotonic()
     with pytest.raises(TransportError):
         fetch_token(credentials(issuer.url, **{"sasl.login.read.timeout.ms": "100"}))

@@ -61,13 +61,13 @@ def test_a_group_that_has_moved_is_asked_for_again_and_one_that_is_refused_is_le
         topics = [] if code else [OffsetFetchResponseTopics(name="t", partitions=partitions)]
         return OffsetFetchResponseGroup(group_id=name, topics=topics, error_code=code)
 
-    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    def response(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         names = [group.group_id for group in request.groups]
         if len(names) == 1:
             del refused["moved"]
         return OffsetFetchResponse(groups=[of_group(name) for name in names])
 
-    with offsets_coordinator(9, answer) as (fake, cluster):
+    with offsets_coordinator(9, response) as (fake, cluster):
         names = ["there", "moved", "forbidden", "unknown", "forbidden topic"]
         found = fetch_offsets_of_groups(cluster, map(listed, names))
         assert fake.count(OffsetFetchRequest) == 2
@@ -76,12 +76,12 @@ def test_a_group_that_has_moved_is_asked_for_again_and_one_that_is_refused_is_le
 
 
 def test_an_old_coordinator_is_asked_group_by_group() -> None:
-    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    def response(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         offset = OffsetFetchResponsePartition(partition_index=0, committed_offset=int(request.group_id), metadata=None)
         if request.group_id == "3":
             return OffsetFetchResponse(error_code=30, topics=[])
         return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[offset])])
 
-    with offsets_coordinator(7, answer) as (_, cluster):
+    with offsets_coordinator(7, response) as (_, cluster):
         found = fetch_offsets_of_groups(cluster, map(listed, ["1", "2", "3"]))
     assert found == {"1": {T0: CommittedOffset(1)}, "2": {T0: CommittedOffset(2)}}

@@ -95,7 +95,7 @@ def test_a_pause_holds_the_partition_back() -> None:
     assert queue.ready(5.0)
 
 
-def test_a_partition_stays_with_its_node_until_its_answers_are_in() -> None:
+def test_a_partition_stays_with_its_node_until_its_responses_are_in() -> None:
     queue = queue_of(1, 1)
     first = queue.take(7, WRITER)
     assert queue.node == 7

@@ -41,7 +41,7 @@ from tests.wire.scripted_log import (
     OUT_OF_ORDER,
     THROTTLED_MS,
     Partition,
-    answer,
+    response,
     write,
 )
 from tests.wire.test_producer import encode, numbered, read, settings_of
@@ -77,18 +77,18 @@ def with_length(frame: bytes, length: int) -> bytes:
 LOST = {
     "closed before it is written": lambda append: CLOSE,
     "closed after it is written": lambda append: (append(), CLOSE)[1],
-    "another request's answer": mangled(lambda frame: frame[:4] + struct.pack(">i", 4711) + frame[8:]),
+    "another request's response": mangled(lambda frame: frame[:4] + struct.pack(">i", 4711) + frame[8:]),
     "a negative length": mangled(lambda frame: with_length(frame, -5)),
     "an oversize length": mangled(lambda frame: with_length(frame, 2**31 - 1)),
     "cut short": mangled(lambda frame: with_length(frame[:-6], len(frame) - 10)),
     "bytes too many": mangled(lambda frame: with_length(frame, len(frame) + 2) + b"\0" * 6),
-    "no answer in time": lambda append: (append(), None)[1],
-    "an answer that leaves the partition out": lambda append: (append(), ProduceResponse())[1],
+    "no response in time": lambda append: (append(), None)[1],
+    "a response that leaves the partition out": lambda append: (append(), ProduceResponse())[1],
 }
 
 
 @pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
-def test_a_batch_whose_answer_is_lost_is_in_the_log_once(fault: Any, producer: Producer, log: Partition) -> None:
+def test_a_batch_whose_response_is_lost_is_in_the_log_once(fault: Any, producer: Producer, log: Partition) -> None:
     """Faults 4, 7, 8, 9 and 34: the same bytes go again, under the same sequence."""
     write(producer, 0, 10)
     producer.flush()
@@ -115,7 +115,7 @@ def test_without_a_producer_id_the_producer_has_failed(producer: Producer, fake:
     assert log.values == numbered(0, 10)
 
 
-def test_an_answer_that_never_makes_sense_ends_in_one_error(producer: Producer, log: Partition) -> None:
+def test_a_response_that_never_makes_sense_ends_in_one_error(producer: Producer, log: Partition) -> None:
     log.faults = [LOST["bytes too many"]] * 5
     write(producer, 0, 10)
     with pytest.raises(ProtocolError):
@@ -129,7 +129,7 @@ def test_acknowledged_records_that_the_broker_lost_are_an_error_and_nothing_foll
     """Fault 33: the first unacknowledged batch is out of sequence, so what is missing was acknowledged."""
     write(producer, 0, 50)
     producer.flush()
-    log.faults = [None, *[lambda append: answer(OUT_OF_ORDER)] * 20]
+    log.faults = [None, *[lambda append: response(OUT_OF_ORDER)] * 20]
     write(producer, 50, 100)
     with pytest.raises(BrokerError) as caught:
         producer.flush()
@@ -152,13 +152,13 @@ def test_batches_out_of_order_only_because_one_before_them_failed_are_sent_again
     """Not fault 33: a full disk turns one batch away, and those in flight behind it have no place."""
     write(producer, 0, 10)
     producer.flush()
-    log.faults = [lambda append: answer(56)]  # KAFKA_STORAGE_ERROR
+    log.faults = [lambda append: response(56)]  # KAFKA_STORAGE_ERROR
     write(producer, 10, 100)
     producer.flush()
     assert log.values == numbered(0, 100)
 
 
-def test_the_throttle_that_comes_with_an_answer_is_waited_out(producer: Producer, log: Partition) -> None:
+def test_the_throttle_that_comes_with_a_response_is_waited_out(producer: Producer, log: Partition) -> None:
     log.faults = [lambda append: throttled(append())]
     write(producer, 0, 10)
     producer.flush()
@@ -174,7 +174,7 @@ def throttled(response: ProduceResponse) -> ProduceResponse:
 
 
 def test_retries_are_counted_and_bounded(fake: FakeBroker, log: Partition) -> None:
-    log.faults = [lambda append: answer(19)] * 10
+    log.faults = [lambda append: response(19)] * 10
     options = {"bootstrap.servers": fake.address, "retries": "3", "retry.backoff.ms": "1"}
     with Cluster(ClientSettings.from_options(options)) as cluster:
         producer = Producer(cluster)
@@ -197,9 +197,9 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
     place_topic(brokers, "after-append", {0: [1, 2]}, **{"min.insync.replicas": "2"})
     codes: list[int] = []
 
-    def noted(tp: Any, encoded: Any, answer: PartitionProduceResponse, **where: Any) -> BrokerError:
-        codes.append(answer.error_code)
-        return rejection_error(tp, encoded, answer, **where)
+    def noted(tp: Any, encoded: Any, response: PartitionProduceResponse, **where: Any) -> BrokerError:
+        codes.append(response.error_code)
+        return rejection_error(tp, encoded, response, **where)
 
     monkeypatch.setattr("pykafka_wire.wire.produce.response_handler.rejection_error", noted)
     with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
@@ -231,8 +231,8 @@ def test_partitions_without_a_leader_delay_no_other_and_are_looked_up_together(
         if partitions == [0]:
             n_electing.append(fake.count(MetadataRequest))
             fake.topics["t"].update(dict.fromkeys(headless, (1, 1)))
-        answers = [PartitionProduceResponse(index=index, base_offset=0) for index in partitions]
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+        responses = [PartitionProduceResponse(index=index, base_offset=0) for index in partitions]
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=responses)])
 
     fake.on[ProduceRequest] = produce
     fake.topics["t"] = {0: (1, 0), **dict.fromkeys(headless, (-1, 0))}

@@ -144,7 +144,7 @@ def test_a_record_that_may_be_in_the_log_after_all_is_not_left_out(
             for partition in range(2):
                 producer.append(name, partition, encode([b"first"]))
             producer.flush()
-            proxy.cut_answer_after(0)
+            proxy.cut_response_after(0)
             producer.append(name, 0, encode([b"x" * 3_000]))
             with pytest.raises(DeadlineExceededError):
                 producer.flush(Deadline.after_ms(300))  # the pause before the next try is longer
@@ -280,8 +280,8 @@ def test_without_the_right_to_ask_for_limits_they_are_learnt_from_refusals() -> 
         data = bytes(request.topic_data[0].partition_data[0].records)
         code = 10 if len(data) > 2_000 else 0
         sizes.append((len(data), code))
-        answer = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else 0)
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+        response = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else 0)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[response])])
 
     def describe(request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
@@ -305,7 +305,7 @@ def test_without_the_right_to_ask_for_limits_they_are_learnt_from_refusals() -> 
 
 
 def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves() -> None:
-    """As brokers before KIP-467 (Produce v7): the answer has an error code and nothing else."""
+    """As brokers before KIP-467 (Produce v7): the response has an error code and nothing else."""
     log: list[bytes | None] = []
 
     def produce(request: ProduceRequest, version: int) -> ProduceResponse:
@@ -314,9 +314,9 @@ def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves
         values = [record.value for record in decode_batches(data)]
         # Records are looked at first, then sequences.
         code = 87 if b"bad" in values else 45 if read_header(memoryview(data)).base_sequence != len(log) else 0
-        answer = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else len(log))
+        response = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else len(log))
         log.extend(() if code else values)
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[response])])
 
     with FakeBroker() as fake:
         fake.speak({0: (3, 7), 22: (0, 1)})
@@ -338,7 +338,7 @@ def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves
 
 
 def test_a_caller_who_is_slow_to_bring_more_loses_nothing(kafka: Any, topic: Any) -> None:
-    """Time limits are for brokers: batches that wait for company, and answers that wait to be read, do not expire."""
+    """Time limits are for brokers: batches that wait for company, and responses that wait to be read, do not expire."""
     name = topic(partitions=1)
     limits = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 2_500, "max_request_size": 1_000}
     with Cluster(settings_of(kafka, **limits)) as cluster:

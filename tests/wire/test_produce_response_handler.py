@@ -1,4 +1,4 @@
-"""What the answer to a Produce means for a batch: every row of the table in the module, without a broker."""
+"""What the response to a Produce means for a batch: every row of the table in the module, without a broker."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def judged(
     is_cascading: bool = False,
     now: float = 0.0,
 ) -> Outcome:
-    answer = PartitionProduceResponse(
+    response = PartitionProduceResponse(
         index=0,
         error_code=code,
         base_offset=base_offset,
         record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in rejected],
     )
     of = batch() if of is None else of
-    return rules.on_response(of, answer, is_cascading=is_cascading, now=now, broker=1, version=12)
+    return rules.on_response(of, response, is_cascading=is_cascading, now=now, broker=1, version=12)
 
 
 def test_a_batch_in_the_log_is_acknowledged() -> None:
@@ -71,7 +71,7 @@ def test_a_retriable_code_says_whether_the_batch_may_be_written_and_where_it_goe
     assert (outcome.error.topic, outcome.error.partition, outcome.error.broker) == ("t", 0, 1)
 
 
-def test_an_offset_in_a_retriable_answer_means_that_the_batch_may_be_written() -> None:
+def test_an_offset_in_a_retriable_response_means_that_the_batch_may_be_written() -> None:
     outcome = judged(FAILS, NOT_LEADER, base_offset=7)
     assert isinstance(outcome, Retried)
     assert outcome.may_be_written
@@ -125,7 +125,7 @@ def test_no_record_is_taken_out_of_a_batch_that_may_be_written() -> None:
     assert "had no definite response" in outcome.error.remedy
 
 
-def test_without_an_answer_a_batch_that_was_sent_may_be_written() -> None:
+def test_without_a_response_a_batch_that_was_sent_may_be_written() -> None:
     broke = TransportError("the connection broke")
     outcome = FAILS.on_no_response(batch(), broke, now=0, was_sent=True)
     assert outcome == Retried(broke, may_be_written=True, find_leader=True)

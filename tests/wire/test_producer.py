@@ -117,7 +117,7 @@ def test_every_kind_of_acknowledgement_delivers(
         producer.append(name, partition, encode(numbered(0, 2_000)))
     producer.flush()
     deadline = time.monotonic() + 10
-    while read(cluster, name, 1) != numbered(0, 2_000):  # without an answer nobody says when it has arrived
+    while read(cluster, name, 1) != numbered(0, 2_000):  # without a response nobody says when it has arrived
         assert acks == "0"
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -174,7 +174,7 @@ def test_a_record_without_key_for_a_compacted_topic_names_the_record(topic: Any,
 def test_a_lost_acknowledgement_leaves_one_copy(
     kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch, passed_bytes: int
 ) -> None:
-    """The broker has the batch, its answer is cut off: the same bytes go again under the same sequence (fault 34)."""
+    """The broker has the batch, its response is cut off: the same bytes go again under the same sequence (fault 34)."""
     name = topic(partitions=2)
     host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
     with CuttingProxy(host, int(port)) as proxy:
@@ -185,7 +185,7 @@ def test_a_lost_acknowledgement_leaves_one_copy(
             for partition in range(2):
                 producer.append(name, partition, encode(numbered(i * 50, (i + 1) * 50)))
             if i:  # the first round connects, and asks for a producer id
-                proxy.cut_answer_after(passed_bytes)
+                proxy.cut_response_after(passed_bytes)
             producer.flush()
         assert proxy.n_cuts == 9
         assert producer.counters.n_retries >= 9

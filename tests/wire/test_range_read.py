@@ -73,7 +73,7 @@ def test_positions_tell_how_far_each_range_has_come(kafka: Any, topic: Any, clus
     assert positions == {0: 10_000, 1: 10_000, 2: 10_000}
 
 
-def test_no_answer_is_in_memory_while_the_caller_has_its_records(kafka: Any, topic: Any, cluster: Cluster) -> None:
+def test_no_response_is_in_memory_while_the_caller_has_its_records(kafka: Any, topic: Any, cluster: Cluster) -> None:
     name = topic(partitions=1)
     values = [(0, bytes(390 + i % 20)) for i in range(7_500)]  # small, and of several sizes: Arrow copies those
     produce(kafka, name, values)

@@ -76,7 +76,7 @@ def test_a_response_that_is_cut_anywhere_is_fetched_again(
         read(cluster, ranges)  # connects
         cuts = [0, 1, 4, 5, 30, 100, 5_000, 70_000, 99_000]
         for cut in cuts:
-            proxy.cut_answer_after(cut)
+            proxy.cut_response_after(cut)
             counters = FetchCounters()
             rows = read(cluster, ranges, max_bytes=100_000, counters=counters)
             assert rows == {p: expected(4_000, size=100) for p in range(2)}
@@ -94,7 +94,7 @@ def test_a_follower_in_the_clients_rack_is_read_from(two_brokers: Any, place_top
     rows = read(cluster, whole(cluster, "racks"), max_bytes=200_000)
     assert rows == {p: expected(10_000, size=100) for p in range(2)}
     cluster.close()
-    answers = [line for line in trace.read_text().splitlines() if " <- Fetch " in line]
-    by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in answers) for node in (1, 2)}
+    responses = [line for line in trace.read_text().splitlines() if " <- Fetch " in line]
+    by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in responses) for node in (1, 2)}
     assert by_broker[1] == 1
     assert by_broker[2] > 5

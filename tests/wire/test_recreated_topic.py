@@ -16,9 +16,9 @@ from pykafka_wire.wire.errors import BrokerError, TopicRecreatedError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator
-from tests.wire.fake_fetch import answer
+from tests.wire.fake_fetch import response
 from tests.wire.test_consumer import TIMEOUT_S, ends_of, members, poll_until, produce, records_of
-from tests.wire.test_consumer_membership import T0, T1, Member, commit_answer, committed
+from tests.wire.test_consumer_membership import T0, T1, Member, commit_response, committed
 
 OLD = [b"old %d" % number for number in range(5)]
 NEW = [b"new %d" % number for number in range(8)]
@@ -92,9 +92,9 @@ def test_without_the_groups_word_each_poll_fails_until_a_seek(kafka: Any, topic:
 @pytest.fixture
 def coordinator() -> Iterator[ConsumerGroupCoordinator]:
     with ConsumerGroupCoordinator() as broker:
-        broker.on[FetchRequest] = lambda request, _: answer(request, records=memoryview(b""))
+        broker.on[FetchRequest] = lambda request, _: response(request, records=memoryview(b""))
         broker.on[OffsetFetchRequest] = lambda request, _: committed(request)
-        broker.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+        broker.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
         yield broker
 
 

@@ -59,7 +59,7 @@ def resets(session: Any, step: int) -> dict[str, int]:
     proxy: CuttingProxy = session.proxy
     outcomes = {"right": 0}
     session()  # the first producer id of a cluster is waited for
-    for cut_after in (proxy.cut_request_after, proxy.cut_answer_after):
+    for cut_after in (proxy.cut_request_after, proxy.cut_response_after):
         for at in count(0, step):
             n_cuts = proxy.n_cuts
             started = time.monotonic()
@@ -89,9 +89,9 @@ def test_a_session_reset_at_every_byte_is_gone_on_with(session: Any) -> None:
     assert set(outcomes) == {"right"}
 
 
-def test_answers_that_stop_in_the_middle_end_in_time(session: Any) -> None:
+def test_responses_that_stop_in_the_middle_end_in_time(session: Any) -> None:
     """Half-open: the connection stands, and nothing comes any more (fault 5)."""
     for at in (2, 60, 400):
         started = time.monotonic()
-        session(lambda proxy, at=at: proxy.stall_answer_after(at), request_timeout_ms=700)
+        session(lambda proxy, at=at: proxy.stall_response_after(at), request_timeout_ms=700)
         assert time.monotonic() - started < MAX_S

@@ -46,7 +46,7 @@ def run(error: Exception, within_ms: float = 200) -> tuple[int, WireError]:
     "error",
     [
         TransportError("reset"),
-        DeadlineExceededError("no answer in time"),
+        DeadlineExceededError("no response in time"),
         CorrelationError("out of step"),
         broker_error(6, topic="t", partition=3, broker=1, api="ListOffsets"),
         broker_error(14),
@@ -107,7 +107,7 @@ def test_a_passed_deadline_still_gets_one_try() -> None:
 
 
 def test_the_reason_of_an_earlier_try_outlives_a_last_one_that_ran_out_of_time() -> None:
-    failures: list[WireError] = [broker_error(15, broker=1), DeadlineExceededError("no answer in time")]
+    failures: list[WireError] = [broker_error(15, broker=1), DeadlineExceededError("no response in time")]
 
     def fail() -> None:
         raise failures[0] if len(failures) == 1 else failures.pop(0)

@@ -198,7 +198,7 @@ def test_without_the_check_of_the_host_name_the_authority_still_counts(
 
 
 def test_a_plaintext_client_on_a_tls_listener_gets_a_clear_error(connect: Connect) -> None:
-    with pytest.raises(WireError, match=r"a TLS listener answers .* Set security\.protocol to SSL or SASL_SSL"):
+    with pytest.raises(WireError, match=r"a TLS listener responds .* Set security\.protocol to SSL or SASL_SSL"):
         connect("TLS", security_protocol="PLAINTEXT", default_api_timeout_ms="1500").metadata.brokers()
 
 

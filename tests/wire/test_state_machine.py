@@ -77,8 +77,8 @@ def sent_frame(connection: StateMachine) -> bytes:
     return b"".join(map(bytes, connection.outgoing()))
 
 
-def answer(connection: StateMachine, response: Message, *, version: int | None = None, step: int = 1 << 20) -> None:
-    """Answer the handshake request that was just sent."""
+def respond(connection: StateMachine, response: Message, *, version: int | None = None, step: int = 1 << 20) -> None:
+    """Respond to the handshake request that was just sent."""
     (sent,) = (event for event in connection.handshake_log() if isinstance(event, Sent))
     request = type(sent.request)
     frame = frame_of(request, sent.version if version is None else version, sent.correlation_id, response)
@@ -88,7 +88,7 @@ def answer(connection: StateMachine, response: Message, *, version: int | None =
 def ready(**more: Any) -> StateMachine:
     connection = opened(**more)
     connection.outgoing()
-    answer(connection, versions_response())
+    respond(connection, versions_response())
     assert connection.state is State.READY
     return connection
 
@@ -107,7 +107,7 @@ def test_a_connection_opens_with_api_versions_in_our_highest_version() -> None:
 def test_versions_are_negotiated_and_unknown_apis_passed_over() -> None:
     connection = opened()
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]
-    answer(connection, versions_response({**VERSIONS, 3: (5, 99), 9999: (0, 1)}, finalized_features=features))
+    respond(connection, versions_response({**VERSIONS, 3: (5, 99), 9999: (0, 1)}, finalized_features=features))
     assert connection.state is State.READY
     assert connection.api_versions[3] == (5, MetadataRequest.versions[1])
     assert connection.broker_versions[9999] == (0, 1)
@@ -119,15 +119,15 @@ def test_versions_are_negotiated_and_unknown_apis_passed_over() -> None:
 
 def test_an_older_broker_is_asked_again_in_the_version_that_it_declares() -> None:
     connection = opened()
-    answer(connection, versions_response({18: (0, 3)}, error_code=35), version=0)
+    respond(connection, versions_response({18: (0, 3)}, error_code=35), version=0)
     (again,) = (event for event in connection.handshake_log() if isinstance(event, Sent))
     assert (type(again.request), again.version) == (ApiVersionsRequest, 3)
 
 
 def test_a_broker_that_declares_nothing_is_asked_again_in_version_zero() -> None:
     connection = opened()
-    answer(connection, versions_response({}, error_code=35), version=0)
-    answer(connection, versions_response({3: (0, 5)}))
+    respond(connection, versions_response({}, error_code=35), version=0)
+    respond(connection, versions_response({3: (0, 5)}))
     assert connection.state is State.READY
     assert connection.version_of(MetadataRequest) == 5
 
@@ -137,15 +137,15 @@ def test_a_refused_version_whose_list_of_versions_cannot_be_read_is_asked_again_
     list(connection.handshake_log())
     mock_broker = bytes.fromhex("00000011 00000000 0023 01 0012 0000 0002 00000000")  # librdkafka 2.16.0
     assert feed(connection, mock_broker) == []
-    answer(connection, versions_response({3: (0, 5)}))
+    respond(connection, versions_response({3: (0, 5)}))
     assert connection.state is State.READY
 
 
 def test_a_broker_that_refuses_every_version_fails_the_connection() -> None:
     connection = opened()
-    answer(connection, versions_response({}, error_code=35), version=0)
+    respond(connection, versions_response({}, error_code=35), version=0)
     with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
-        answer(connection, versions_response({}, error_code=35))
+        respond(connection, versions_response({}, error_code=35))
     assert connection.state is State.CLOSED
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_sent_before_the_connection_is_ready() -> None:
 
 def test_a_missing_api_and_versions_that_do_not_meet_are_named() -> None:
     connection = opened()
-    answer(connection, versions_response({2: (90, 99)}))
+    respond(connection, versions_response({2: (90, 99)}))
     connection.outgoing()
     with pytest.raises(UnsupportedVersionError, match=r"API ConsumerGroupHeartbeat; its APIs are those of Kafka 3\.0"):
         connection.send(ConsumerGroupHeartbeatRequest())
@@ -176,7 +176,7 @@ def test_a_request_that_cannot_be_expressed_leaves_the_connection_as_it_was() ->
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1 << 20])
-def test_answers_come_out_in_order_however_the_bytes_come_in(step: int) -> None:
+def test_responses_come_out_in_order_however_the_bytes_come_in(step: int) -> None:
     connection = ready()
     sent = [connection.send(MetadataRequest(topics=[])), connection.send(ListOffsetsRequest())]
     assert connection.n_in_flight == 2
@@ -206,7 +206,7 @@ def test_record_batches_are_views_of_the_frame() -> None:
     assert found.obj is not None
 
 
-def test_a_request_without_an_answer_is_not_waited_for() -> None:
+def test_a_request_without_a_response_is_not_waited_for() -> None:
     connection = ready()
     connection.send(ProduceRequest(acks=0), expects_response=False)
     sent = connection.send(MetadataRequest(topics=[]))
@@ -214,7 +214,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
     assert len(feed(connection, frame(sent, MetadataResponse()))) == 1
 
 
-def test_a_frame_cut_off_anywhere_brings_no_answer() -> None:
+def test_a_frame_cut_off_anywhere_brings_no_response() -> None:
     template = ready()
     whole = frame(template.send(MetadataRequest(topics=[])), MetadataResponse(cluster_id="c", controller_id=1))
     for n_bytes in range(len(whole)):
@@ -245,20 +245,20 @@ def test_a_handshake_frame_has_a_small_cap() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an HTTP server answers on this port"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH server answers on this port"),
-        (b"220 mail.example.com ESMTP\r\n", "a mail or FTP server answers on this port"),
-        (bytes.fromhex("15030300020250"), "a TLS listener answers on this port"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an HTTP server responds on this port"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH server responds on this port"),
+        (b"220 mail.example.com ESMTP\r\n", "a mail or FTP server responds on this port"),
+        (bytes.fromhex("15030300020250"), "a TLS listener responds on this port"),
     ],
     ids=["HTTP", "SSH", "SMTP", "TLS"],
 )
-def test_the_answer_of_another_kind_of_server_is_named(data: bytes, message: str) -> None:
+def test_the_response_of_another_kind_of_server_is_named(data: bytes, message: str) -> None:
     with pytest.raises(ProtocolError, match=message) as raised:
         feed(opened(), data)
     assert raised.value.remedy
 
 
-def test_an_answer_to_another_request_ends_the_connection_and_may_be_retried() -> None:
+def test_a_response_to_another_request_ends_the_connection_and_may_be_retried() -> None:
     connection = ready()
     sent = connection.send(MetadataRequest(topics=[]))
     data = frame_of(MetadataRequest, sent.version, sent.correlation_id + 1, MetadataResponse())
@@ -270,7 +270,7 @@ def test_an_answer_to_another_request_ends_the_connection_and_may_be_retried() -
     assert connection.state is State.CLOSED
 
 
-def test_an_answer_that_nothing_asked_for_ends_the_connection() -> None:
+def test_a_response_that_nothing_asked_for_ends_the_connection() -> None:
     connection = ready()
     with pytest.raises(CorrelationError, match="a response without a request"):
         feed(connection, frame_of(MetadataRequest, 9, 0, MetadataResponse()))
@@ -299,7 +299,7 @@ def test_correlation_ids_wrap_to_zero() -> None:
 
 def handshaken(mechanism: Tokens) -> StateMachine:
     connection = opened(mechanism)
-    answer(connection, versions_response())
+    respond(connection, versions_response())
     assert connection.state is State.AUTHENTICATING
     return connection
 
@@ -307,10 +307,10 @@ def handshaken(mechanism: Tokens) -> StateMachine:
 def test_a_mechanism_sends_its_tokens_and_gets_the_brokers() -> None:
     mechanism = Tokens(b"one", b"two")
     connection = handshaken(mechanism)
-    answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
-    answer(connection, SaslAuthenticateResponse(auth_bytes=b"first"))
+    respond(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
+    respond(connection, SaslAuthenticateResponse(auth_bytes=b"first"))
     assert connection.state is State.AUTHENTICATING
-    answer(connection, SaslAuthenticateResponse(auth_bytes=b"second", session_lifetime_ms=5000))
+    respond(connection, SaslAuthenticateResponse(auth_bytes=b"second", session_lifetime_ms=5000))
     assert connection.state is State.READY
     assert mechanism.got == [b"first", b"second"]
     assert connection.session_lifetime_ms == 5000
@@ -330,20 +330,20 @@ def test_nothing_but_the_handshake_is_sent_while_authenticating() -> None:
 def test_a_mechanism_that_the_broker_lacks_is_refused_with_those_that_it_has() -> None:
     connection = handshaken(Tokens(b"one"))
     with pytest.raises(AuthenticationError, match="does not accept TOKENS; it offers PLAIN, GSSAPI"):
-        answer(connection, SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", "GSSAPI"]))
+        respond(connection, SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", "GSSAPI"]))
     assert connection.state is State.CLOSED
 
 
 def test_a_listener_without_sasl_is_reported_as_such() -> None:
     with pytest.raises(AuthenticationError, match=r"has no SASL.*security.protocol to PLAINTEXT or SSL"):
-        answer(handshaken(Tokens(b"one")), SaslHandshakeResponse(error_code=33, mechanisms=[]))
+        respond(handshaken(Tokens(b"one")), SaslHandshakeResponse(error_code=33, mechanisms=[]))
 
 
 def test_a_refused_login_gives_the_brokers_reason_and_no_secret() -> None:
     connection = handshaken(Tokens(b"s3cret"))
-    answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
+    respond(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
     with pytest.raises(AuthenticationError, match=r"SASL_AUTHENTICATION_FAILED.*no such user") as raised:
-        answer(connection, SaslAuthenticateResponse(error_code=58, error_message="no such user", auth_bytes=b""))
+        respond(connection, SaslAuthenticateResponse(error_code=58, error_message="no such user", auth_bytes=b""))
     assert "s3cret" not in str(raised.value) + repr(raised.value)
     assert connection.state is State.CLOSED
 
@@ -360,9 +360,9 @@ def test_a_mechanism_learns_that_the_broker_has_refused() -> None:
                 raise
 
     connection = handshaken(Curious())
-    answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
+    respond(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
     with pytest.raises(AuthenticationError, match="expired"):
-        answer(connection, SaslAuthenticateResponse(error_code=58, error_message="expired", auth_bytes=b""))
+        respond(connection, SaslAuthenticateResponse(error_code=58, error_message="expired", auth_bytes=b""))
     assert len(refusals) == 1
     assert connection.state is State.CLOSED
 
@@ -374,19 +374,19 @@ def test_a_mechanism_that_distrusts_the_broker_ends_the_connection() -> None:
             raise AuthenticationError("the server's signature is wrong")
 
     connection = handshaken(Distrustful())
-    answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
+    respond(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
     with pytest.raises(AuthenticationError, match="signature"):
-        answer(connection, SaslAuthenticateResponse(auth_bytes=b"forged"))
+        respond(connection, SaslAuthenticateResponse(auth_bytes=b"forged"))
     assert connection.state is State.CLOSED
 
 
 def test_a_broker_without_sasl_apis_is_named() -> None:
     connection = opened(Tokens(b"one"))
     with pytest.raises(UnsupportedVersionError, match="SaslHandshake v1"):
-        answer(connection, versions_response({3: (0, 5)}))
+        respond(connection, versions_response({3: (0, 5)}))
 
 
-def test_the_handshake_log_has_requests_and_answers_once() -> None:
+def test_the_handshake_log_has_requests_and_responses_once() -> None:
     connection = opened(Tokens(b"s3cret"))
     requests: list[type[Request[Any]]] = []
     replies: list[Message] = [
@@ -409,17 +409,17 @@ def test_the_handshake_log_has_requests_and_answers_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_answers", "remedy"),
+    ("n_responses", "remedy"),
     [(0, "security.protocol"), (1, "sasl.mechanism"), (3, "")],
     ids=["opening", "sasl", "ready"],
 )
-def test_a_closed_connection_says_what_may_be_wrong(n_answers: int, remedy: str) -> None:
+def test_a_closed_connection_says_what_may_be_wrong(n_responses: int, remedy: str) -> None:
     connection = opened(Tokens(b"one"))
     replies: list[Message] = [
         versions_response(),
         SaslHandshakeResponse(mechanisms=["TOKENS"]),
         SaslAuthenticateResponse(auth_bytes=b""),
     ]
-    for reply in replies[:n_answers]:
-        answer(connection, reply)
+    for reply in replies[:n_responses]:
+        respond(connection, reply)
     assert remedy in connection.closed().remedy

@@ -27,7 +27,7 @@ ROUNDING = timedelta(milliseconds=2)
 
 
 def waits(trace: Path, api: str) -> list[tuple[timedelta, timedelta]]:
-    """Of each answer that asked the client to wait: for how long, and how long it was until the next such request."""
+    """Of each response that asked the client to wait: for how long, and how long it was until the next such request."""
     asked: list[tuple[datetime, timedelta]] = []
     waits: list[tuple[timedelta, timedelta]] = []
     for line in trace.read_text("utf-8").splitlines():

@@ -117,8 +117,8 @@ def test_a_target_that_cannot_be_written_to_ends_the_trace_and_nothing_else(
         connection = Connection(host, int(port), settings, trace, "1").open(Deadline.after_ms(30_000))
         try:
             for _ in range(2):
-                answer = connection.send(MetadataRequest(topics=[])).result(Deadline.after_ms(30_000))
-                assert [each.node_id for each in answer.brokers] == [1]
+                response = connection.send(MetadataRequest(topics=[])).result(Deadline.after_ms(30_000))
+                assert [each.node_id for each in response.brokers] == [1]
         finally:
             connection.close()
     assert len([record for record in caplog.records if "The trace ends" in record.message]) == 1

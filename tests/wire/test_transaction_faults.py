@@ -49,7 +49,7 @@ def own_id() -> str:
 
 
 @pytest.mark.parametrize("passed_bytes", [0, 5])
-def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
+def test_an_end_whose_response_is_lost_is_asked_for_again_as_it_was(
     transaction_version_brokers: tuple[str, Any],
     topic: Any,
     cluster_of: ClusterOf,
@@ -67,7 +67,7 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
         for i in range(5):
             with Transaction.begin(cluster, own_id) as transaction:
                 transaction.produce({tp: encode(b"%d" % i)})
-                proxy.cut_answer_after(passed_bytes)
+                proxy.cut_response_after(passed_bytes)
                 transaction.commit()
         assert proxy.n_cuts == 5
         cluster.close()
@@ -87,8 +87,8 @@ def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
         Transaction.begin(cluster, own_id).produce({tp: encode(b"connects")})
         transaction = Transaction.begin(cluster, own_id)
         with pytest.raises(WireError), transaction:
-            transaction._requests.add_partitions([tp])  # so that the next answer to be lost is the Produce's
-            proxy.cut_answer_after(0)
+            transaction._requests.add_partitions([tp])  # so that the next response to be lost is the Produce's
+            proxy.cut_response_after(0)
             transaction._producer.append(out, 0, encode(b"lost"))
             transaction._producer.flush()
         if DESCRIBED:
@@ -105,7 +105,7 @@ def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
 def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_init(
     kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next try was answered, and then the offset refused; but the first one might arrive behind the abort."""
+    """The next try had a response, and then the offset refused; but the first one might arrive behind the abort."""
     tp = TopicPartition(topic(cluster=kafka_tv1), 0)
     host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
     with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
@@ -113,7 +113,7 @@ def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_ini
         cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
         with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:
             transaction.produce({tp: encode(b"left")})
-            proxy.cut_answer_after(0)
+            proxy.cut_response_after(0)
             transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
         assert proxy.n_cuts == 1
         found = describe_transaction(cluster, own_id)
@@ -122,7 +122,7 @@ def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_ini
 
 
 @described
-def test_in_the_first_protocol_none_is_left_open_behind_a_lost_answer(
+def test_in_the_first_protocol_none_is_left_open_behind_a_lost_response(
     kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first AddPartitionsToTxn might arrive behind the commit that another process makes, and begin a transaction."""
@@ -135,7 +135,7 @@ def test_in_the_first_protocol_none_is_left_open_behind_a_lost_answer(
             pytest.raises(TransportError, match=r"a response .* was lost.*Write it again in a new transaction"),
             Transaction.begin(cluster, own_id) as transaction,
         ):
-            proxy.cut_answer_after(0)
+            proxy.cut_response_after(0)
             transaction.produce({tp: encode(b"acknowledged")})
             assert proxy.n_cuts == 1
             transaction.leave_open()
@@ -168,7 +168,7 @@ TRANSACTION_VERSIONS = VERSIONS | {22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4
 
 @pytest.fixture
 def coordinator() -> Iterator[FakeBroker]:
-    """A broker that coordinates transactions and answers what a test makes it answer."""
+    """A broker that coordinates transactions and responds as a test makes it."""
     with FakeBroker() as broker:
         broker.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
             coordinators=[

@@ -200,7 +200,7 @@ def test_one_that_timed_out_is_reported_as_such(
         time.sleep(0.05)
     with pytest.raises(BrokerError, match=r"longer than transaction\.timeout\.ms \(500\)") as caught:
         transaction.commit()
-    # The second protocol's answer tells more: aborted, not only taken over.
+    # The second protocol's response tells more: aborted, not only taken over.
     assert transaction.in_doubt == isinstance(caught.value, ProducerFencedError)
     assert committed_values(brokers, out) == [[]]
 

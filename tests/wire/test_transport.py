@@ -106,7 +106,7 @@ def test_a_stopped_broker_costs_its_share_of_the_deadline_only(
 ) -> None:
     broker.silent = True
     started = time.monotonic()
-    with pytest.raises(TransportError, match="did not answer in time"):
+    with pytest.raises(TransportError, match="did not respond in time"):
         connection_to(broker.port, socket_connection_setup_timeout_ms=200).open(soon(10_000))
     assert time.monotonic() - started < 5
 
@@ -121,7 +121,7 @@ def test_one_byte_now_and_then_does_not_put_the_deadline_off(connection_to: Call
 
     with script(drip) as port:
         started = time.monotonic()
-        with pytest.raises(TransportError, match="did not answer in time"):
+        with pytest.raises(TransportError, match="did not respond in time"):
             connection_to(port, socket_connection_setup_timeout_ms=300).open(soon())
         assert time.monotonic() - started < 5
 
@@ -183,10 +183,10 @@ def test_two_threads_share_a_connection(broker: FakeBroker, connection_to: Calla
     assert failures == []
 
 
-def test_an_answer_that_another_thread_has_read_is_there_at_once(
+def test_a_response_that_another_thread_has_read_is_there_at_once(
     broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
-    """The other thread goes on to wait for an answer of its own, which does not come."""
+    """The other thread goes on to wait for a response of its own, which does not come."""
     reading, over = threading.Event(), threading.Event()
 
     def late(request: MetadataRequest, version: int) -> MetadataResponse:

@@ -1,4 +1,4 @@
-"""UNKNOWN_PRODUCER_ID and the next epoch (KIP-360): brokers before Kafka 2.5 answer it once a producer's records are deleted.
+"""UNKNOWN_PRODUCER_ID and the next epoch (KIP-360): brokers before Kafka 2.5 respond with it once a producer's records are deleted.
 
 Newer brokers take a producer that they have forgotten as it is. So the error is scripted here; that a real broker takes the next
 epoch is shown on one.
@@ -25,7 +25,7 @@ from pykafka_wire.wire.records.batches import ProducerIdentity, read_header, sta
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker
-from tests.wire.scripted_log import OUT_OF_ORDER, UNKNOWN_PRODUCER, Partition, answer, write
+from tests.wire.scripted_log import OUT_OF_ORDER, UNKNOWN_PRODUCER, Partition, response, write
 from tests.wire.test_producer import encode, numbered, read, settings_of
 
 
@@ -49,7 +49,7 @@ def cluster(fake: FakeBroker) -> Iterator[Cluster]:
 
 
 def unknown(append: Callable[[], ProduceResponse]) -> ProduceResponse:
-    return answer(UNKNOWN_PRODUCER)
+    return response(UNKNOWN_PRODUCER)
 
 
 def test_a_forgotten_producer_continues_under_its_next_epoch(cluster: Cluster, log: Partition) -> None:
@@ -90,11 +90,11 @@ def test_a_batch_that_may_be_in_the_log_is_not_written_under_another_epoch(clust
     write(producer, 0, 10)
     producer.flush()
 
-    def lose_the_answer(append: Callable[[], ProduceResponse]) -> Any:
+    def lose_the_response(append: Callable[[], ProduceResponse]) -> Any:
         append()
         return CLOSE
 
-    log.faults = [lose_the_answer, unknown]
+    log.faults = [lose_the_response, unknown]
     write(producer, 10, 20)
     with pytest.raises(BrokerError, match=r"UNKNOWN_PRODUCER_ID.*could repeat its records"):
         producer.flush()
@@ -148,7 +148,7 @@ def test_a_real_broker_takes_the_next_epoch_in_each_partition_at_its_time(
             if n_forgotten or [data.index for data in asked] != [0]:
                 return send(node, request, **more)
             n_forgotten = 1
-            # The broker has no such sequence, and writes nothing; its answer is made that of one that has forgotten the producer.
+            # The broker has no such sequence, and writes nothing; its response is made that of one that has forgotten the producer.
             stamp_producer(asked[0].records, identity, 1_000_000)
             future = send(node, request, **more)
             set_response = future.set_response
@@ -182,8 +182,8 @@ def epochs_written(cluster: Cluster, topic: str, partition: int) -> tuple[int, .
     node, epoch = cluster.metadata.leader(tp)
     asked = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
     wanted = FetchTopic(topic=topic, topic_id=cluster.metadata.topic_id(topic), partitions=[asked])
-    answer = cluster.request(node, FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[wanted]))
-    records = memoryview(answer.responses[0].partitions[0].records)
+    response = cluster.request(node, FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[wanted]))
+    records = memoryview(response.responses[0].partitions[0].records)
     found: list[int] = []
     while records:
         header = read_header(records)

@@ -60,8 +60,8 @@ def check(printed: str) -> None:
     for step, (sentence, expected) in zip(steps, STEPS, strict=True):
         assert step.startswith(sentence)
         sent = re.findall(r"-> (\w+) v\d+ #\d+", step)
-        answered = re.findall(r"<- (\w+) v\d+ #\d+", step)
-        assert sorted(sent) == sorted(answered), step
+        responded = re.findall(r"<- (\w+) v\d+ #\d+", step)
+        assert sorted(sent) == sorted(responded), step
         rest = iter(sent)
         assert all(each in rest for each in expected), (expected, sent)
     leaders = set(re.findall(r"is led by broker (\d)", steps[4]))

@@ -54,7 +54,7 @@ _CONSUMER_REPLICA: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 #: The first ListOffsets that knows what stands for a timestamp, and its release: an older broker would take it for a time, and
-#: answer something else.
+#: respond with something else.
 _SINCE: Final = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_TIERED: (9, "3.9")}
 _TOPIC_EXISTS: Final = 36
 _UNKNOWN_TOPIC: Final = 3

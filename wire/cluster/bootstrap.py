@@ -25,11 +25,11 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: A cluster that never answered is given up after this long, or once every bootstrap server has had its turn: a wrong
+#: A cluster that never responded is given up after this long, or once every bootstrap server has had its turn: a wrong
 #: address must not cost a minute.
 _FIRST_CONTACT_MS: Final = 6_000
 #: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
-#: broker that accepts connections and answers nothing (stopped, not dead) must not use up the others' time.
+#: broker that accepts connections and responds to nothing (stopped, not dead) must not use up the others' time.
 _MIN_ATTEMPT_MS: Final = 2_000
 #: Known brokers that are all silent are worth a warning after this time, long before a call gives up; then each time that the
 #: silence has lasted so many times as long. An election, or one broker's restart, is over sooner.
@@ -56,7 +56,7 @@ class MetadataSource:
         self._warn_after_s = _WARN_AFTER_S
 
     def silent_s(self) -> float:
-        """For how long metadata was asked for, and no broker has answered."""
+        """For how long metadata was asked for, and no broker has responded."""
         return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
     def forget_silence(self) -> None:
@@ -68,7 +68,7 @@ class MetadataSource:
         """The first response of any broker; ``nodes`` are those that are known, none before the first contact.
 
         Raises:
-            NoBrokerAvailableError: no broker answered: raised within seconds if none ever did, else at the deadline.
+            NoBrokerAvailableError: no broker responded: raised within seconds if none ever did, else at the deadline.
             AuthenticationError: a broker refused us. Others would too, and accounts get locked.
         """
         limit, attempt_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
@@ -105,11 +105,11 @@ class MetadataSource:
                     continue
                 if found is not None:
                     if self._warn_after_s > _WARN_AFTER_S:
-                        logger.info("broker %s has answered, after %.0f s without any", address, self.silent_s())
+                        logger.info("broker %s has responded, after %.0f s without any", address, self.silent_s())
                     self.forget_silence()
                     return found
                 reasons[address] = "it does not know any broker yet"
-            raise TransportError("no broker answered")
+            raise TransportError("no broker responded")
 
         with contextlib.suppress(DeadlineExceededError):
             return Retry(self._backoff, limit).run(cycle, "Metadata")
@@ -123,7 +123,7 @@ class MetadataSource:
             return
         self._warn_after_s = silent_s * _WARN_FACTOR
         logger.warning(
-            "no broker has answered for %.0f s (%s); %s",
+            "no broker has responded for %.0f s (%s); %s",
             silent_s,
             "; ".join(f"{address}: {reason}" for address, reason in reasons.items()),
             f"trying for another {deadline.remaining_ms() / 1000:.0f} s ({deadline.setting})"

@@ -6,7 +6,7 @@ whole request is repeated here only, by the one loop of :mod:`~pykafka_wire.wire
 has its metadata, :class:`Metadata`, and its connections.
 
 In the order of Kafka's guide to clients: try the bootstrap servers in turn, each name's every address too, until
-one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
+one responds; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
 metadata and try again, with growing pauses, until a deadline. https://kafka.apache.org/protocol#protocol_partitioning
 """
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ValueT = TypeVar("ValueT")
 
-#: In place of a node id: whichever broker answers; the controller.
+#: In place of a node id: whichever broker responds; the controller.
 ANY: Final = -1
 CONTROLLER: Final = -2
 COORDINATION: Final = "coordination"
@@ -139,7 +139,7 @@ class Cluster:
         """Send one request to one broker and do not wait for the response; nothing is retried.
 
         Args:
-            purpose: the connection to that broker to use. A broker answers the requests of one connection in order, so
+            purpose: the connection to that broker to use. A broker responds to the requests of one connection in order, so
                 what may wait for long must not stand before what may not.
             deadline: for connecting (at most ``request.timeout.ms``) and for waiting while the broker throttles us.
 
@@ -318,7 +318,7 @@ class Cluster:
 
         Raises:
             BrokerError: a partition failed for good, or until the deadline.
-            DeadlineExceededError: a broker did not answer until then.
+            DeadlineExceededError: a broker did not respond until then.
         """
         retry = self.retry(deadline)
         remaining = dict.fromkeys(partitions)

@@ -2,7 +2,7 @@
 
 Owns which connection serves whom, which brokers failed lately and when they may be tried again, and what a forked child does with
 its parent's sockets. It knows no API and retries nothing. Each purpose has a connection of its own to the same broker: a broker
-answers the requests of one connection in order, so what may wait for long must not stand before what may not.
+responds to the requests of one connection in order, so what may wait for long must not stand before what may not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: The purpose of requests that are answered soon: metadata, offsets, administration.
+#: The purpose of requests whose responses come soon: metadata, offsets, administration.
 GENERAL: Final = "general"
 
 #: A broker's node id, host and port.
@@ -183,7 +183,7 @@ class ConnectionPool:
                 f"broker {node.node_id} is advertised as {node.host}:{node.port}, which allowed.hosts "
                 f"({', '.join(patterns)}) does not cover",
                 setting="allowed.hosts",
-                remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have answered.",
+                remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have responded.",
             )
 
     def seed(self, host: str, port: int, label: str | None = None) -> Connection:

@@ -95,7 +95,7 @@ class OpenProducer:
 def topics_by_broker(
     cluster: Cluster, node_ids: Iterable[int], topics: Iterable[str], *, broker_ms: float
 ) -> dict[int, dict[str, TopicMetadata | BrokerError]]:
-    """What each of these brokers knows of topics, by node id; brokers that do not answer are left out.
+    """What each of these brokers knows of topics, by node id; brokers that do not respond are left out.
 
     Brokers learn of a topic one after the other, so that one of them may lag behind. What a client remembers of the cluster is
     not changed by this. Leader epochs are left out.
@@ -104,7 +104,7 @@ def topics_by_broker(
         broker_ms: how long each of the brokers may take.
 
     Raises:
-        TransportError: none of the brokers answers.
+        TransportError: none of the brokers responds.
     """
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)], allow_auto_topic_creation=False

@@ -61,7 +61,7 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
 
     Raises:
         BrokerError: a broker refuses the list.
-        TransportError: a broker of the cluster does not answer: its groups would be missing.
+        TransportError: a broker of the cluster does not respond: its groups would be missing.
     """
     retry = cluster.retry(deadline)
 

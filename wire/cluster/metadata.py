@@ -1,7 +1,7 @@
 """What is known of a cluster: its brokers, topics and leaders, learnt when first needed and again when out of date.
 
 Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when no broker
-answers, and what threads share of it. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s, what a response
+responds, and what threads share of it. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s, what a response
 says :mod:`~pykafka_wire.wire.cluster.metadata_view`'s; it makes no other request.
 """
 
@@ -90,7 +90,7 @@ class Metadata:
         Raises:
             UnknownTopicError: a topic does not exist (said so for some seconds).
             BrokerError: a topic may not be described, or its name is impossible.
-            NoBrokerAvailableError: no broker answers.
+            NoBrokerAvailableError: no broker responds.
         """
         oldest = time.monotonic() - max_age_ms / 1000
         wanted = None if names is None else list(dict.fromkeys(names))
@@ -193,7 +193,7 @@ class Metadata:
         except DeadlineExceededError as error:
             if isinstance(retry.last, UnknownTopicError):
                 raise retry.last from None
-            if isinstance(retry.last, BrokerError):  # brokers did answer: what is missing is a leader
+            if isinstance(retry.last, BrokerError):  # brokers did respond: what is missing is a leader
                 error.remedy = "Its replicas are offline: check the brokers."
             raise
 
@@ -273,7 +273,7 @@ class Metadata:
         hint: tuple[int, int] = (-1, -1),
         endpoint: tuple[str, int] | None = None,
     ) -> bool:
-        """A broker has answered that it does not lead a topic-partition: whether another leader is known now.
+        """A broker has responded that it does not lead a topic-partition: whether another leader is known now.
 
         If so, from its hint (KIP-951) or from an earlier response, the request may go there at once. If not, the leader is
         looked up before the next use, and a retry must pause first. A hint counts only with a newer epoch than the

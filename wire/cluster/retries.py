@@ -91,7 +91,7 @@ class Retry:
         """Keep a failure that another try may mend as the reason for the next one; raise any other."""
         if isinstance(error, NoBrokerAvailableError):  # it comes after its own retries
             if isinstance(self.last, BrokerError) and self.deadline.expired:
-                return  # brokers did answer before: what they said says more
+                return  # brokers did respond before: what they said says more
             raise error
         if not (self.allows(error.code) if isinstance(error, BrokerError) else isinstance(error, TransportError)):
             raise error

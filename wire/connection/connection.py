@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 #: How often a thread checks whether another one has read the response that it waits for.
 _CHECK_MS: Final = 20
-#: From this size of an unanswered request on, the error for a reset names the broker's limit: the smallest
+#: From this size of a request without a response on, the error for a reset names the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
 _LARGE_REQUEST_BYTES: Final = 1024 * 1024
 #: The share of a SASL session's lifetime after which it is renewed (KIP-368; Java draws from 0.85 to 0.95).
@@ -96,7 +96,7 @@ class Connection:
     # --- opening and closing ------------------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline) -> Connection:
-        """Connect to the first address that answers, and go through the handshake.
+        """Connect to the first address that responds, and go through the handshake.
 
         Raises:
             TransportError: no address could be reached, or the handshake failed; names each address and why.
@@ -267,7 +267,7 @@ class Connection:
     ) -> ResponseFuture[Any]:
         """Send a request; the future that this returns has its response.
 
-        Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
+        Waits first while the broker throttles us (KIP-219: it has responded already, and reads nothing for that time), but
         not past ``deadline``, by default ``default.api.timeout.ms`` from now.
 
         Raises:
@@ -450,7 +450,7 @@ class Connection:
             if largest >= _LARGE_REQUEST_BYTES and not isinstance(broken, DeadlineExceededError):
                 broken.remedy = broken.remedy or (
                     f"A broker closes the connection without a response if a request is larger than its socket.request.max.bytes; "
-                    f"the largest unanswered request had {largest} bytes."
+                    f"the largest request without a response had {largest} bytes."
                 )
         self.failed_at = time.monotonic()
         self._trace.closed(self.label, broken)

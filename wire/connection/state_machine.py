@@ -3,11 +3,11 @@
 Owns framing, correlation, version negotiation and the steps of authentication. It knows no socket and no clock, so every
 rule of it can be tested with bytes alone. The rules on one page:
 
-- The first request is ApiVersions, in our highest version. A broker that lacks it answers in version 0 with error 35 and
+- The first request is ApiVersions, in our highest version. A broker that lacks it responds in version 0 with error 35 and
   the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511).
 - With a SASL mechanism, SaslHandshake (v1) and SaslAuthenticate follow, one token at a time. Until then nothing else is
   sent, and a frame may hold 64 KiB at most.
-- Then the connection is ready: any number of requests may be in flight. A broker answers them in order; a response out of
+- Then the connection is ready: any number of requests may be in flight. A broker responds to them in order; a response out of
   order, a negative length or bytes that do not fit their message end the connection.
 
 https://kafka.apache.org/protocol#protocol_network
@@ -86,7 +86,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A response and the request that it answers; ``size`` is the frame's, in bytes."""
+    """A response and its request; ``size`` is the frame's, in bytes."""
 
     sent: Sent
     response: Message
@@ -243,7 +243,7 @@ class StateMachine:
         state, self.state = self.state, State.CLOSED
         if state is State.OPENING:
             return TransportError(
-                "the broker closed the connection before it answered",
+                "the broker closed the connection before it responded",
                 remedy="Check that the port is a Kafka listener and that its protocol is the one of security.protocol.",
             )
         if state is State.AUTHENTICATING:
@@ -252,7 +252,7 @@ class StateMachine:
                 "the broker closed the connection during authentication",
                 remedy="Check sasl.mechanism and the credentials.",
             )
-        return TransportError(f"the broker closed the connection, {self.n_in_flight} requests unanswered")
+        return TransportError(f"the broker closed the connection, {self.n_in_flight} requests without a response")
 
     def _receive(self, frame: memoryview) -> Received | None:
         if not self._in_flight:
@@ -275,7 +275,7 @@ class StateMachine:
                 self.state = State.CLOSED
                 error.api, error.version = request.name, version
                 raise
-            # librdkafka's mock brokers answer in a layout of no version. The code alone is reason to ask in version 0.
+            # librdkafka's mock brokers respond in a layout of no version. The code alone is reason to ask in version 0.
             response = ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION)
         received = Received(sent, response, len(frame) + _LENGTH.size)
         if self.state is State.READY:
@@ -291,12 +291,12 @@ class StateMachine:
         for start, server in _OTHER_SERVERS.items():
             if head.startswith(start):
                 return ProtocolError(
-                    f"{server} answers on this port, not a Kafka broker",
+                    f"{server} responds on this port, not a Kafka broker",
                     remedy="Check the host and the port: bootstrap.servers must name a Kafka listener.",
                 )
         if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
             return ProtocolError(
-                "a TLS listener answers on this port, and this client speaks plaintext",
+                "a TLS listener responds on this port, and this client speaks plaintext",
                 remedy="Set security.protocol to SSL or SASL_SSL.",
             )
         error = ProtocolError(f"the broker sent a frame of {size} bytes, where 4 to {limit} are allowed")

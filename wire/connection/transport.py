@@ -176,7 +176,7 @@ class SocketTransport:
         try:
             n_bytes = sock.recv_into(buffer)
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError) as error:
-            raise DeadlineExceededError("the broker did not answer in time") from error
+            raise DeadlineExceededError("the broker did not respond in time") from error
         except ssl.SSLError as error:
             # With TLS 1.3 a client learns only now that its certificate was refused.
             refused = None if self._has_read else _refused_by_alert(error, self._address)
@@ -251,6 +251,6 @@ def tls_failure(error: ssl.SSLError | ConnectionError) -> str:
 def reason_of(error: OSError | UnicodeError) -> str:
     """What the operating system says of a failure."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     said = error.strerror if isinstance(error, OSError) else None
     return (said or str(error) or type(error).__name__).lower()

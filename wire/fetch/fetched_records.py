@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _FIRST_MAX_BYTES: Final = 256 * 1024
 #: A read that needs no more than this is done with one response.
 _FITTING_BYTES: Final = 2 * 1024 * 1024
-_LEAST_MAX_BYTES: Final = 256 * 1024
+_MIN_RESPONSE_BYTES: Final = 256 * 1024
 _RESPONSE_BYTES: Final = 48 * 1024 * 1024
 #: Of a response, decompressed at a time. While it is decoded it takes some three times as much.
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -150,14 +150,14 @@ class ChunkDecoder:
         self._read_committed = read_committed
         self._check_crc = check_crc
         self._counters = counters
-        self._most_bytes = max_bytes
+        self._limit_bytes = max_bytes
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
         self.has_large_records = False
 
     def fit(self, n_bytes: int) -> None:
         """Lets the first response have all that the read needs, if that is known and little."""
         if n_bytes <= _FITTING_BYTES:
-            self.max_bytes = max(self.max_bytes, min(n_bytes, self._most_bytes))
+            self.max_bytes = max(self.max_bytes, min(n_bytes, self._limit_bytes))
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
@@ -266,7 +266,7 @@ class ChunkDecoder:
         """Sets how much to ask for next, from how much a response of `n_bytes` came to when decoded; grows by doubling."""
         fitting = n_bytes * _RESPONSE_BYTES // max(1, decoded_bytes)
         self.max_bytes = max(
-            min(fitting, 2 * self.max_bytes, self._most_bytes), min(_LEAST_MAX_BYTES, self._most_bytes)
+            min(fitting, 2 * self.max_bytes, self._limit_bytes), min(_MIN_RESPONSE_BYTES, self._limit_bytes)
         )
 
 

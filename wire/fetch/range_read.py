@@ -1,4 +1,4 @@
-"""Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
+"""Reads bounded ranges of topic-partitions into columns, as fast as their leaders respond.
 
 Owns Fetch requests (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in one, how much is asked for, and
 which response comes next. What a response means is decided in :mod:`~pykafka_wire.wire.fetch.response_handler`, positions are kept
@@ -395,8 +395,8 @@ class RangeRead:
         topics: dict[str, FetchTopic] = {}
         by_partition: dict[tuple[str | uuid.UUID, int], RequestedPartition] = {}
         max_bytes = self.decoder.max_bytes
-        most = max_bytes if self.decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
-        max_partition_bytes = min(max_bytes, self._max_partition_bytes or most)
+        limit = max_bytes if self.decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
+        max_partition_bytes = min(max_bytes, self._max_partition_bytes or limit)
         for requested in batch:
             progress = requested.progress
             topic_name, partition = progress.topic_partition
@@ -458,7 +458,7 @@ class RangeRead:
         while True:
             in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
             for sent in in_flight:
-                # Checked first: a broker that does not answer must not be hidden by others that always do.
+                # Checked first: a broker that does not respond must not be hidden by others that always do.
                 if self.clock.now() >= sent.expires_at and (sent.has_begun or not sent.pending.arrived):
                     return sent
             until = self.clock.deadline(in_flight[0].expires_at)
@@ -635,7 +635,7 @@ class RangeRead:
             progress = requested.progress
             progress.stall(now)
             if progress.stalled_s(now) > self._handler.deadline_s:
-                cause = TransportError("the broker does not answer the handshake", broker=node)
+                cause = TransportError("the broker does not respond to the handshake", broker=node)
                 self._fail(no_progress(progress, progress.stalled_s(now), cause))
             progress.not_before = now + CHECK_S
 
@@ -697,7 +697,7 @@ class RangeRead:
 def log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
     """Where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
 
-    A leader answers OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more
+    A leader responds to OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more
     than the high watermark.
     """
     if leader_epoch < 0:  # brokers before Kafka 2.4, whose metadata name no epochs that count

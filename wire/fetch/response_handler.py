@@ -325,7 +325,7 @@ def log_end_error(
 
 
 def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int) -> LogTruncatedError:
-    """The leader's epochs diverge from those of the records read before (KIP-595's answer to KIP-320's question)."""
+    """The leader's epochs diverge from those of the records read before (KIP-595, KIP-320)."""
     return LogTruncatedError(
         f"the log was truncated at offset {data.diverging_epoch.end_offset}, below the position in the range {progress.range}",
         topic=progress.range.topic,

@@ -162,7 +162,7 @@ def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
         return partitions
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + n + 1].astype(np.int64)
-    octets = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
+    data_bytes = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
     sizes = np.diff(bounds)
     if keys.null_count:
         sizes[~validity(keys)] = -1
@@ -174,26 +174,26 @@ def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
     for rows in groups:
         size = int(sizes[rows][0])
         if size >= 0:
-            hashed = _murmur2_of_equal_length(octets, bounds[:-1][rows], size)
+            hashed = _murmur2_of_equal_length(data_bytes, bounds[:-1][rows], size)
             partitions[rows] = (hashed & np.uint32(0x7FFFFFFF)) % np.uint32(n_partitions)
     return partitions
 
 
 def _murmur2_of_equal_length(
-    octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int
+    data_bytes: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int
 ) -> npt.NDArray[np.uint32]:
     m = np.uint32(_M)
     h = np.full(len(starts), (_SEED ^ size) & _MASK, dtype=np.uint32)
     whole = size & ~3
     # The four bytes from each position on, as a number: a view.
-    words = np.ndarray((max(len(octets) - 3, 0),), dtype="<u4", buffer=octets.data, strides=(1,))
+    words = np.ndarray((max(len(data_bytes) - 3, 0),), dtype="<u4", buffer=data_bytes.data, strides=(1,))
     for at in range(0, whole, 4):
         k = words[starts + at].astype(np.uint32) * m
         k = (k ^ k >> np.uint32(_R)) * m
         h = h * m ^ k
     if whole < size:
         for at in range(whole, size):
-            h = h ^ octets[starts + at].astype(np.uint32) << np.uint32(8 * (at - whole))
+            h = h ^ data_bytes[starts + at].astype(np.uint32) << np.uint32(8 * (at - whole))
         h = h * m
     h = (h ^ h >> np.uint32(13)) * m
     hashed: npt.NDArray[np.uint32] = h ^ h >> np.uint32(15)

@@ -407,7 +407,7 @@ class Producer:
         self._unsent = UnsentBytes(self._settings)
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
-        self._graces: dict[TopicPartition, GracePeriods] = {}
+        self._grace_periods: dict[TopicPartition, GracePeriods] = {}
         self._results = WriteResults()
         self._rejected: list[RejectedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
@@ -578,7 +578,7 @@ class Producer:
             if tp in lookup.errors:
                 self._pause_queue(queue, lookup.errors[tp])
                 continue
-            self._graces.pop(tp, None)
+            self._grace_periods.pop(tp, None)
             node = lookup.leaders[tp][0]
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
@@ -612,8 +612,8 @@ class Producer:
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
             self._fail(Failed(error))
-        graces = self._graces.setdefault(tp, GracePeriods())
-        if isinstance(error, BrokerError) and not graces.allow(error.code, self._clock.now()):
+        grace_periods = self._grace_periods.setdefault(tp, GracePeriods())
+        if isinstance(error, BrokerError) and not grace_periods.allow(error.code, self._clock.now()):
             self._fail(Failed(error))
         queue.waiting[0].last_error = error
         queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
@@ -775,7 +775,7 @@ def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
 
     Raises:
         BrokerError: this user may not write idempotently.
-        DeadlineExceededError: no broker answered in ``default.api.timeout.ms``.
+        DeadlineExceededError: no broker responded in ``default.api.timeout.ms``.
     """
     response = cluster.request(ANY, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
     if response.error_code:

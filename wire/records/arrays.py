@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.wire.records.varints import Ints, Octets
+from pykafka_wire.wire.records.varints import ByteBuffer, Ints
 
 #: Values that are smaller than this on average are copied: to move them takes as long.
 _MOVED_BYTES: Final = 512
@@ -69,7 +69,7 @@ def binary_scalar(value: bytes) -> Any:
     return binary_array([value])[0]
 
 
-def binary_column(buffer: Octets, starts: Ints, sizes: Ints) -> Any:
+def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
     """pa.BinaryArray of the strings in ``buffer`` at ``starts``, null where the size is -1; a copy.
 
     The boundaries of the strings are the offsets of one array over the buffer, and every second element of it is a string.
@@ -87,7 +87,7 @@ def binary_column(buffer: Octets, starts: Ints, sizes: Ints) -> Any:
     return pa.Array.from_buffers(pa.binary(), n, [_nulls(sizes), offsets, content])
 
 
-def _of_one_size(buffer: Octets, starts: Ints, size: int) -> Any:
+def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> Any:
     """As :func:`binary_column`, for strings of one size, which is above 0: NumPy copies them in half of the time of Arrow's
     ``take``."""
     n = len(starts)
@@ -96,7 +96,7 @@ def _of_one_size(buffer: Octets, starts: Ints, size: int) -> Any:
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(bounds), pa.py_buffer(every[starts])])
 
 
-def value_column(buffer: Octets, starts: Ints, sizes: Ints) -> Any:
+def value_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
     """As :func:`binary_column`. But if the buffer is writable, and the strings are large and most of it, they are moved together in
     it, and the column is a view: page faults in the memory of a copy would cost more than the copying.
     """
@@ -114,15 +114,15 @@ def value_column(buffer: Octets, starts: Ints, sizes: Ints) -> Any:
     return pa.Array.from_buffers(pa.binary(), n, [_nulls(sizes), pa.py_buffer(bounds), pa.py_buffer(content[:n_bytes])])
 
 
-def _move_each(content: Octets, starts: Ints, bounds: npt.NDArray[np.int32]) -> None:
+def _move_each(content: ByteBuffer, starts: Ints, bounds: npt.NDArray[np.int32]) -> None:
     """Move each string to its bounds, which are not behind its start."""
-    octets = content.data
+    view = content.data
     places = bounds.tolist()
     for start, place, end in zip(starts.tolist(), places[:-1], places[1:], strict=True):
-        octets[place:end] = octets[start : start + end - place]
+        view[place:end] = view[start : start + end - place]
 
 
-def _move_groups(content: Octets, starts: Ints, sizes: Ints, bounds: npt.NDArray[np.int32]) -> None:
+def _move_groups(content: ByteBuffer, starts: Ints, sizes: Ints, bounds: npt.NDArray[np.int32]) -> None:
     """As :func:`_move_each`, many strings together."""
     n = len(starts)
     n_grouped = _GROUP_BYTES * n // int(bounds[-1])

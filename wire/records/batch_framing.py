@@ -76,9 +76,9 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
     if frame is not None:
         starts = np.array([start for starts in starts_by_slice for start in starts], dtype=np.int64)
         starts += np.repeat(_origins(slices, frame), counts)
-        octets = np.frombuffer(frame, dtype=np.uint8)
-        is_batch = octets.take(starts + batches.MAGIC_AT) == batches.MAGIC
-        if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(octets):
+        buffer = np.frombuffer(frame, dtype=np.uint8)
+        is_batch = buffer.take(starts + batches.MAGIC_AT) == batches.MAGIC
+        if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(buffer):
             return _read_headers(frame, starts, counts, is_copy=False)
     copied: list[memoryview] = []
     for nth, (piece, places) in enumerate(zip(slices, starts_by_slice, strict=True)):
@@ -106,8 +106,8 @@ def _read_headers(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_
     """The batches that begin at ``starts``, all in the layout of magic 2; ``counts`` is the number of batches per slice."""
     if len(starts):
         n_places = len(frame) - batches.HEADER_BYTES + 1
-        octets = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
-        headers = octets[starts].view(batches.HEADER_DTYPE)
+        buffer = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
+        headers = buffer[starts].view(batches.HEADER_DTYPE)
     else:
         headers = np.empty(0, dtype=batches.HEADER_DTYPE)
     lengths = headers["batch_length"].astype(np.int64)

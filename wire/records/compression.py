@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 from pykafka_wire.wire.records.lz4_frames import Frame, plain_frame
-from pykafka_wire.wire.records.varints import Octets
+from pykafka_wire.wire.records.varints import ByteBuffer
 
 if TYPE_CHECKING:
     import zstandard
@@ -53,29 +53,29 @@ class GrowingBuffer:
         size: bytes written so far.
     """
 
-    __slots__ = ("_array", "_octets", "size")
+    __slots__ = ("_array", "_view", "size")
 
     def __init__(self, capacity: int) -> None:
-        self._array: Octets = empty_buffer(capacity)
-        self._octets = self._array.data
+        self._array: ByteBuffer = empty_buffer(capacity)
+        self._view = self._array.data
         self.size = 0
 
     def room(self, n_bytes: int) -> memoryview:
         """A view of the next ``n_bytes``; whoever writes there adds to ``size``."""
         end = self.size + n_bytes
-        if end > len(self._octets):
+        if end > len(self._view):
             written = self.written()
-            self._array = empty_buffer(max(end, 2 * len(self._octets)))
+            self._array = empty_buffer(max(end, 2 * len(self._view)))
             self._array[: self.size] = written
-            self._octets = self._array.data
-        return self._octets[self.size : end]
+            self._view = self._array.data
+        return self._view[self.size : end]
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Write ``data`` next."""
         self.room(len(data))[:] = data
         self.size += len(data)
 
-    def written(self) -> Octets:
+    def written(self) -> ByteBuffer:
         """What was written: a view, valid until the next byte is written."""
         return self._array[: self.size]
 
@@ -228,7 +228,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
         data,
         max_bytes,
         new=lambda rest, left: isal_zlib.decompressobj(wbits=_GZIP_WINDOW),
-        feed=lambda decompressor, octets, left: decompressor.decompress(octets, left + 1),
+        feed=lambda decompressor, chunk, left: decompressor.decompress(chunk, left + 1),
     )
 
 
@@ -283,9 +283,9 @@ def _unlz4_blocks(frame: Frame, output: GrowingBuffer, max_bytes: int) -> bool:
         if len(block) > frame.block_bytes:
             return False
         if is_compressed:
-            most = min(frame.block_bytes, _LZ4_MAX_RATIO * len(block))
+            limit = min(frame.block_bytes, _LZ4_MAX_RATIO * len(block))
             try:
-                output.size += cramjam.lz4.decompress_block_into(block, output.room(most), output_len=most)
+                output.size += cramjam.lz4.decompress_block_into(block, output.room(limit), output_len=limit)
             except cramjam.DecompressionError:
                 return False
         else:
@@ -305,7 +305,7 @@ def _unlz4_frames(data: memoryview, max_bytes: int) -> bytes:
             data,
             max_bytes,
             new=lambda rest, left: lz4.frame.LZ4FrameDecompressor(),
-            feed=lambda decompressor, octets, left: decompressor.decompress(octets, max_length=left + 1),
+            feed=lambda decompressor, chunk, left: decompressor.decompress(chunk, max_length=left + 1),
         )
     # The output cannot exceed the limit here; the library's own limit makes a 16-KiB batch five times as slow.
     pieces: list[bytes] = []
@@ -324,8 +324,8 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
             raise _too_large(Codec.ZSTD, max_bytes)
         return context.decompressobj()
 
-    def feed(decompressor: Any, octets: memoryview, left: int) -> bytes:
-        return bytes(decompressor.decompress(octets))
+    def feed(decompressor: Any, chunk: memoryview, left: int) -> bytes:
+        return bytes(decompressor.decompress(chunk))
 
     # In one call if the output cannot exceed the limit: chunks take a tenth longer.
     if _zstd_fits(data, max_bytes):

@@ -36,7 +36,7 @@ from pykafka_wire.wire.records.compression import (
 )
 from pykafka_wire.wire.records.record_fields import FieldReader
 from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
+from pykafka_wire.wire.records.varints import ByteBuffer, Ints, read_varints
 
 _logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class _SelectedBatches:
     """The selected batches, and the buffer with their records: writable if it is not needed any more. Arrays have one element a
     batch."""
 
-    buffer: Octets
+    buffer: ByteBuffer
     starts: Ints
     ends: Ints
     counts: Ints
@@ -296,11 +296,11 @@ def _bytes_field(fields: FieldReader, selected: _SelectedBatches) -> tuple[Ints,
     """
     size = fields.varints()
     start = fields.position
-    least, most = int(size.min(initial=0)), int(size.max(initial=0))
-    if least < -1 or most > len(selected.buffer):
+    minimum, maximum = int(size.min(initial=0)), int(size.max(initial=0))
+    if minimum < -1 or maximum > len(selected.buffer):
         raise _invalid_field((size < -1) | (size > len(selected.buffer)), selected)
-    if most > 0:  # a topic may have no keys
-        fields.jump(size if least >= 0 else np.maximum(size, 0))
+    if maximum > 0:  # a topic may have no keys
+        fields.jump(size if minimum >= 0 else np.maximum(size, 0))
     return start, size
 
 
@@ -315,7 +315,7 @@ def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def _headers(buffer: Octets, positions: Ints, ends: Ints) -> Any:
+def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
     """pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
@@ -342,11 +342,11 @@ def _headers(buffer: Octets, positions: Ints, ends: Ints) -> Any:
             raise CorruptBatchError("a header's value does not fit its record")
         return start + np.maximum(size, 0)
 
-    most = int(counts.max(initial=0))
-    if most and int(counts.min()) == most:
-        for nth in range(most):
-            position = read(slice(nth, None, most), position, ends)
-    elif most:
+    maximum = int(counts.max(initial=0))
+    if maximum and int(counts.min()) == maximum:
+        for nth in range(maximum):
+            position = read(slice(nth, None, maximum), position, ends)
+    elif maximum:
         record = np.flatnonzero(counts)
         position, last, left, slot = position[record], ends[record], counts[record], offsets[record]
         while len(slot):
@@ -384,7 +384,7 @@ def _warn_of_invalid_keys(pid: int) -> None:
 
 def _payloads(
     framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int, *, may_overwrite: bool
-) -> tuple[Octets, Ints, Ints]:
+) -> tuple[ByteBuffer, Ints, Ints]:
     """``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
     the budget.
 
@@ -424,7 +424,7 @@ def _decompressed(
     ends: Ints,
     max_bytes: int,
     budget_bytes: int,
-) -> tuple[Octets, Ints]:
+) -> tuple[ByteBuffer, Ints]:
     """``(buffer, ends)`` of the first of the batches, which lie in the frame from ``starts`` to ``ends``. Each is decompressed into
     its place in the buffer. When they were joined at the end, they took twice the memory, new for each response, and much of the
     time went into page faults."""

@@ -147,12 +147,12 @@ def _record(message: _Message, base_offset: int, base_timestamp: int) -> bytes:
 
 def _varint(value: int) -> bytes:
     unsigned = value << 1 if value >= 0 else ~(value << 1)
-    octets = bytearray()
+    encoded = bytearray()
     while unsigned > 0x7F:
-        octets.append(unsigned & 0x7F | 0x80)
+        encoded.append(unsigned & 0x7F | 0x80)
         unsigned >>= 7
-    octets.append(unsigned)
-    return bytes(octets)
+    encoded.append(unsigned)
+    return bytes(encoded)
 
 
 # --- KAFKA-3160: clients of magic 0 included the frame's magic in its descriptor's checksum --------------------------------

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pykafka_wire.wire.records.varints import Ints, Octets, numbers_at, read_varints, signed, two_bytes
+from pykafka_wire.wire.records.varints import ByteBuffer, Ints, numbers_at, read_varints, signed, two_bytes
 
 Words = npt.NDArray[np.uint64]
 
@@ -31,7 +31,7 @@ class FieldReader:
 
     __slots__ = ("_buffer", "_n_loaded", "_words", "position")
 
-    def __init__(self, buffer: Octets, position: Ints) -> None:
+    def __init__(self, buffer: ByteBuffer, position: Ints) -> None:
         """Positions may lie behind the end of ``buffer``: zeros are read there."""
         self.position = position
         self._buffer = buffer
@@ -64,7 +64,7 @@ class FieldReader:
         self.skip(two + np.uint8(1))
         return signed(two_bytes(first, second))
 
-    def skip(self, n_bytes: int | Octets) -> None:
+    def skip(self, n_bytes: int | ByteBuffer) -> None:
         """Move by one byte or two, in all records or in each."""
         self.position = self.position + n_bytes
         # NumPy 1 makes a float of np.uint64(8) * n_bytes.

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.records.record_fields import FieldReader
-from pykafka_wire.wire.records.varints import Ints, Octets
+from pykafka_wire.wire.records.varints import ByteBuffer, Ints
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
 MIN_RECORD_BYTES: Final = 6
@@ -68,7 +68,7 @@ _STEPS: Final = _steps()
 
 
 def record_bounds(
-    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
+    buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
 ) -> tuple[FieldReader, Ints]:
     """``(fields, ends)``: a reader of the records' fields, which begin behind their lengths, and int64[n_records], where each ends.
 
@@ -108,7 +108,7 @@ def record_bounds(
     return fields, ends
 
 
-def _fields(buffer: Octets, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[FieldReader, Ints, Ints]:
+def _fields(buffer: ByteBuffer, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[FieldReader, Ints, Ints]:
     """``(fields, starts, others)`` of records with these ends; others are the numbers of those whose length, as far as two bytes
     tell it, does not lead to their end."""
     starts = np.empty(len(ends), dtype=np.int64)
@@ -122,7 +122,7 @@ def _fields(buffer: Octets, batch_starts: Ints, counts: Ints, ends: Ints) -> tup
 
 
 def _regular_bounds(
-    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints
+    buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints
 ) -> tuple[FieldReader, Ints] | None:
     """As :func:`record_bounds` where records differ in size by their deltas only; else None, mostly after a few batches.
 
@@ -145,7 +145,7 @@ def _regular_bounds(
     return bounds
 
 
-def _words(buffer: Octets, position: Ints, following: Ints) -> Words:
+def _words(buffer: ByteBuffer, position: Ints, following: Ints) -> Words:
     """The bytes at each position and at the following one, as :func:`_steps` has them. Beyond the buffer its last byte is read.
 
     NumPy reads two single bytes in 3.0 ns, and a number of two bytes that is not aligned in 4.8.
@@ -157,7 +157,7 @@ def _words(buffer: Octets, position: Ints, following: Ints) -> Words:
 
 
 def _scan_one_by_one(
-    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
+    buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
 ) -> Ints:
     """The end of each record, one at a time; int64[n_records]."""
     data = buffer.data
@@ -200,7 +200,7 @@ def _skip_long(data: memoryview, position: int) -> int:
 # --- in lanes --------------------------------------------------------------------------------------------------------
 
 
-def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
+def _scan_lanes(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
     """As :func:`_scan_one_by_one`; None if the batches do not add up, or lanes would not be faster."""
     n_records = int(counts.sum())
     start, first_lanes = _lanes(buffer, batch_starts, batch_ends, counts)
@@ -251,7 +251,7 @@ def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
     return ends
 
 
-def _next(buffer: Octets, position: Ints, limit: Ints) -> Ints:
+def _next(buffer: ByteBuffer, position: Ints, limit: Ints) -> Ints:
     """The ends of the records at ``position``; beyond ``limit`` for an invalid record."""
     step = _STEPS.take(_words(buffer, position, position + 1))
     ends = position + step
@@ -263,7 +263,7 @@ def _next(buffer: Octets, position: Ints, limit: Ints) -> Ints:
     return ends
 
 
-def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
+def _lengths(buffer: ByteBuffer, position: Ints) -> tuple[Ints, Ints]:
     """``(lengths, positions behind them)`` of records, -1 for an invalid length."""
     last = len(buffer) - 1
     value = np.zeros(len(position), dtype=np.int64)
@@ -277,7 +277,7 @@ def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
 
 
 def _scan_missed(
-    buffer: Octets, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
+    buffer: ByteBuffer, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
 ) -> dict[int, list[int]] | None:
     """The ends that the plain loop finds for the lanes that missed the next anchor; None if the data is invalid.
 
@@ -316,7 +316,7 @@ def _scan_missed(
     return extra
 
 
-def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _lanes(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
     per_lane = min(max(math.isqrt(n_records) // 4, _MIN_RECORDS_PER_LANE), _MAX_RECORDS_PER_LANE)
@@ -336,7 +336,7 @@ def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -
     return start, np.flatnonzero(nth == 0)
 
 
-def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
+def _anchors(buffer: ByteBuffer, target: Ints, limit: Ints, size: int) -> Ints:
     """A position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
     found = np.full(len(target), -1, dtype=np.int64)
     n_bytes = size + 1  # the zero after the last one
@@ -362,7 +362,7 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
     return found
 
 
-def _plausible(buffer: Octets, row: Ints, last: Ints, limits: Ints) -> tuple[Ints, Ints]:
+def _plausible(buffer: ByteBuffer, row: Ints, last: Ints, limits: Ints) -> tuple[Ints, Ints]:
     """``(rows, starts)`` of those positions that end a plausible length.
 
     A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A length is plausible if it
@@ -398,7 +398,7 @@ def _plausible(buffer: Octets, row: Ints, last: Ints, limits: Ints) -> tuple[Int
     return row[keep], start[keep]
 
 
-def _offset_deltas(buffer: Octets, attributes_at: Ints) -> Ints:
+def _offset_deltas(buffer: ByteBuffer, attributes_at: Ints) -> Ints:
     """The offset deltas of what may be records, whose attributes are at these positions; meaningless where they are none."""
     at = attributes_at + 1
     for _ in range(_MAX_LENGTH_BYTES - 1):

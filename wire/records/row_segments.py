@@ -104,8 +104,8 @@ def unsigned_varints(unsigned: Words) -> list[WordSegment]:
     """Each number as a varint."""
     if not len(unsigned):
         return []
-    least, most = int(unsigned.min()), int(unsigned.max())
-    smallest, largest = max(1, -(-least.bit_length() // 7)), max(1, -(-most.bit_length() // 7))
+    minimum, maximum = int(unsigned.min()), int(unsigned.max())
+    smallest, largest = max(1, -(-minimum.bit_length() // 7)), max(1, -(-maximum.bit_length() // 7))
     sizes: Ints | int = largest
     if smallest != largest:
         sizes = np.full(len(unsigned), smallest, dtype=np.int64)
@@ -114,26 +114,28 @@ def unsigned_varints(unsigned: Words) -> list[WordSegment]:
     if largest == 1:
         return [WordSegment(unsigned, 1, 1)]
     low = unsigned if largest <= _WORD_BYTES else unsigned & np.uint64((1 << 56) - 1)
-    spread = _spread(low, min(largest, _WORD_BYTES)) | _CONTINUED[sizes]
+    scattered = _scatter(low, min(largest, _WORD_BYTES)) | _CONTINUED[sizes]
     if largest <= _WORD_BYTES:
-        return [WordSegment(spread, sizes, largest)]
+        return [WordSegment(scattered, sizes, largest)]
     high = unsigned >> np.uint64(56)  # eight bits
     second = high & np.uint64(0x7F) | (high >> np.uint64(7)) << np.uint64(8)
     if isinstance(sizes, int):
         second |= np.uint64(0x80 if sizes == 10 else 0)
-        return [WordSegment(spread, 8, 8), WordSegment(second, sizes - 8, 2)]
+        return [WordSegment(scattered, 8, 8), WordSegment(second, sizes - 8, 2)]
     second |= np.where(sizes == 10, np.uint64(0x80), np.uint64(0))
-    return [WordSegment(spread, np.minimum(sizes, 8), 8), WordSegment(second, np.maximum(sizes - 8, 0), 2)]
+    return [WordSegment(scattered, np.minimum(sizes, 8), 8), WordSegment(second, np.maximum(sizes - 8, 0), 2)]
 
 
-def _spread(numbers: Words, n_groups: int) -> Words:
+def _scatter(numbers: Words, n_groups: int) -> Words:
     """The ``n_groups`` groups of seven bits of each number, in a byte each; the lowest group in the lowest byte."""
     if n_groups > 4:
         numbers = numbers & np.uint64(0x000000000FFFFFFF) | (numbers & np.uint64(0x00FFFFFFF0000000)) << np.uint64(4)
     if n_groups > 2:
         numbers = numbers & np.uint64(0x00003FFF00003FFF) | (numbers & np.uint64(0x0FFFC0000FFFC000)) << np.uint64(2)
-    spread: Words = numbers & np.uint64(0x007F007F007F007F) | (numbers & np.uint64(0x3F803F803F803F80)) << np.uint64(1)
-    return spread
+    scattered: Words = numbers & np.uint64(0x007F007F007F007F) | (numbers & np.uint64(0x3F803F803F803F80)) << np.uint64(
+        1
+    )
+    return scattered
 
 
 def masked(segment: RowSegment, present: Flags) -> RowSegment:
@@ -240,9 +242,9 @@ def _written(run: Sequence[WordSegment], n: int) -> Any:
 def _written_alone(word: WordSegment, n: int) -> Any:
     """As :func:`_written`, of one word."""
     if isinstance(word.sizes, int):
-        octets_of = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
+        row_bytes = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
         offsets = np.arange(0, (n + 1) * word.sizes, word.sizes, dtype=np.int64)
-        return bytes_segment(offsets, np.ascontiguousarray(octets_of[:, : word.sizes])).array
+        return bytes_segment(offsets, np.ascontiguousarray(row_bytes[:, : word.sizes])).array
     offsets = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(word.sizes, out=offsets[1:])
     return bytes_segment(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pykafka_wire.wire.errors import CorruptBatchError
 
 Ints = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
+ByteBuffer = npt.NDArray[np.uint8]
 #: Unsigned varints: uint8[n] where all have one byte, uint16[n] where they have two at most, else uint32[n] or uint64[n].
 Words = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ _JOINS_OF_SHORT: Final = (
 )
 
 
-def read_unsigned(buffer: Octets, positions: Ints, max_tenth: int = 0x7F) -> tuple[Words, Ints]:
+def read_unsigned(buffer: ByteBuffer, positions: Ints, max_tenth: int = 0x7F) -> tuple[Words, Ints]:
     """The varint at each position, and int64[n]: the positions behind them.
 
     One that reaches beyond the buffer's end, or is too long, ends beyond it, and has a value that means nothing.
@@ -68,7 +68,7 @@ def read_unsigned(buffer: Octets, positions: Ints, max_tenth: int = 0x7F) -> tup
     return _read_wide(buffer, positions, max_tenth)
 
 
-def _read_wide(buffer: Octets, positions: Ints, max_tenth: int) -> tuple[Words, Ints]:
+def _read_wide(buffer: ByteBuffer, positions: Ints, max_tenth: int) -> tuple[Words, Ints]:
     """As :func:`read_unsigned`, of varints of which most have more than two bytes."""
     ends = positions + 1
     short = numbers_at(buffer, positions, "<u4")
@@ -115,7 +115,7 @@ def _join(words: npt.NDArray[Any], joins: tuple[Any, ...]) -> None:
 
 
 def _read_long(
-    buffer: Octets, positions: Ints, low: npt.NDArray[np.uint64], max_tenth: int
+    buffer: ByteBuffer, positions: Ints, low: npt.NDArray[np.uint64], max_tenth: int
 ) -> tuple[npt.NDArray[np.uint64], Ints]:
     """Varints of more than eight bytes, whose first 56 bits are ``low``."""
     last_two = numbers_at(buffer, positions + _WORD_BYTES, "<u2").astype(np.uint64)
@@ -127,7 +127,7 @@ def _read_long(
     return words, ends
 
 
-def numbers_at(buffer: Octets, positions: Ints, dtype: str) -> npt.NDArray[Any]:
+def numbers_at(buffer: ByteBuffer, positions: Ints, dtype: str) -> npt.NDArray[Any]:
     """The fixed-width number at each position, aligned or not; behind the buffer's end there are zeros. A copy."""
     width = np.dtype(dtype).itemsize
     if len(buffer) < width:
@@ -155,7 +155,7 @@ def signed(words: Words) -> Ints:
     return numbers
 
 
-def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
+def read_varints(buffer: ByteBuffer, positions: Ints) -> tuple[Ints, Ints]:
     """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
     Raises:
@@ -167,7 +167,7 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     return signed(words), ends
 
 
-def two_bytes(first: Octets, second: Octets) -> npt.NDArray[np.uint16]:
+def two_bytes(first: ByteBuffer, second: ByteBuffer) -> npt.NDArray[np.uint16]:
     """uint16[n]: unsigned varints that have one byte or two, out of the byte at each position and the one behind it."""
     words = (second & -(first >> 7)).astype(np.uint16)
     words <<= 7

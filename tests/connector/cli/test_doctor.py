@@ -125,7 +125,7 @@ def test_plaintext_spoken_to_a_tls_port(doctor: Callable[..., dict[str, Any]], s
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ("PLAINTEXT", "an HTTP server answers on this port, not a Kafka broker"),
+        ("PLAINTEXT", "an HTTP server responds on this port, not a Kafka broker"),
         ("SSL", "the peer does not speak TLS: it may be a plaintext listener"),
     ],
 )

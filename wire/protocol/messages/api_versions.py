@@ -28,7 +28,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message, versions=(0, 4), flexible=3):
-    """A broker that lacks the version asked for answers in version 0 with error 35 and the versions it has (KIP-511)."""
+    """A broker that lacks the version asked for responds in version 0 with error 35 and the versions it has (KIP-511)."""
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

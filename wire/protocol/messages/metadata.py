@@ -136,7 +136,7 @@ class TopicRequest(Struct):
 
 
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse], api_key=75, versions=(0, 0), flexible=0):
-    """Paged: `cursor` is the answer's `next_cursor`, null on the first page."""
+    """Paged: `cursor` is the response's `next_cursor`, null on the first page."""
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)

@@ -1,4 +1,4 @@
-"""Writing to several scripted brokers, with answers that come late, and with interrupted requests."""
+"""Writing to several scripted brokers, with responses that come late, and with interrupted requests."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def producer(fake: FakeBroker) -> Iterator[Producer]:
         yield Producer(cluster)
 
 
-# --- several brokers, and answers that come late ----------------------------------------------------------------------
+# --- several brokers, and responses that come late ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def held() -> Iterator[threading.Event]:
-    """Answers that wait for this event wait for no longer than the test."""
+    """Responses that wait for this event wait for no longer than the test."""
     held = threading.Event()
     yield held
     held.set()
@@ -62,7 +62,7 @@ def test_a_metadata_look_up_does_not_wait_behind_a_slow_acknowledgement(
 ) -> None:
     def slow(request: ProduceRequest, version: int) -> ProduceResponse:
         held.wait(60)
-        return answers(request)
+        return responses(request)
 
     fake.on[ProduceRequest] = slow
     options = {"bootstrap.servers": fake.address, "enable.idempotence": "false", "request.timeout.ms": "2000"}
@@ -89,8 +89,8 @@ def second(fake: FakeBroker) -> Iterator[FakeBroker]:
         yield second
 
 
-def answers(request: ProduceRequest, code: int = 0, leader: tuple[int, int] = (-1, -1)) -> ProduceResponse:
-    """The same answer for each partition of a request."""
+def responses(request: ProduceRequest, code: int = 0, leader: tuple[int, int] = (-1, -1)) -> ProduceResponse:
+    """The same response for each partition of a request."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -119,20 +119,20 @@ def two_brokers(fake: FakeBroker, **options: object) -> Cluster:
     )
 
 
-def test_a_retry_that_is_due_does_not_wait_for_another_brokers_slow_answer(
+def test_a_retry_that_is_due_does_not_wait_for_another_brokers_slow_response(
     fake: FakeBroker, second: FakeBroker, held: threading.Event
 ) -> None:
     retried: list[float] = []
 
     def slow(request: ProduceRequest, version: int) -> ProduceResponse:
         held.wait(60)
-        return answers(request)
+        return responses(request)
 
     def refuses_once(request: ProduceRequest, version: int) -> ProduceResponse:
         retried.append(time.monotonic())
         if len(retried) == 2:
             held.set()
-        return answers(request, 0 if len(retried) > 1 else NOT_ENOUGH_REPLICAS)
+        return responses(request, 0 if len(retried) > 1 else NOT_ENOUGH_REPLICAS)
 
     fake.on[ProduceRequest], second.on[ProduceRequest] = slow, refuses_once
     with two_brokers(fake, request_timeout_ms=20_000) as cluster:
@@ -144,13 +144,13 @@ def test_a_retry_that_is_due_does_not_wait_for_another_brokers_slow_answer(
     assert fake.count(ProduceRequest) == 1
 
 
-def test_an_answer_that_has_arrived_counts_after_its_deadline(fake: FakeBroker, second: FakeBroker) -> None:
-    """The broker of one partition answers at once; the other's answer comes after the first one's deadline."""
+def test_a_response_that_has_arrived_counts_after_its_deadline(fake: FakeBroker, second: FakeBroker) -> None:
+    """The broker of one partition responds at once; the other's response comes after the first one's deadline."""
     both = threading.Barrier(2)
 
     def at_once(request: ProduceRequest, version: int) -> ProduceResponse:
         both.wait(30)
-        return answers(request)
+        return responses(request)
 
     fake.on[ProduceRequest] = second.on[ProduceRequest] = at_once
     with two_brokers(fake, request_timeout_ms=500, acks=1) as cluster:
@@ -171,8 +171,8 @@ def test_an_answer_that_has_arrived_counts_after_its_deadline(fake: FakeBroker, 
 
 
 def test_a_leader_hint_that_is_newer_is_followed_at_once(fake: FakeBroker, second: FakeBroker) -> None:
-    fake.on[ProduceRequest] = lambda request, version: answers(request, NOT_LEADER, leader=(2, 6))
-    second.on[ProduceRequest] = lambda request, version: answers(request)
+    fake.on[ProduceRequest] = lambda request, version: responses(request, NOT_LEADER, leader=(2, 6))
+    second.on[ProduceRequest] = lambda request, version: responses(request)
     with two_brokers(fake, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as cluster:
         producer = Producer(cluster)
         producer.append("t", 0, encode(numbered(0, 10)))
@@ -185,11 +185,11 @@ def test_a_leader_hint_that_is_newer_is_followed_at_once(fake: FakeBroker, secon
 def test_a_request_whose_wait_was_interrupted_is_not_forgotten(
     fake: FakeBroker, second: FakeBroker, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while an answer is awaited: what was sent may still be written, and is sent again by whoever goes on."""
+    """Ctrl-C while a response is awaited: what was sent may still be written, and is sent again by whoever goes on."""
 
     def slow(request: ProduceRequest, version: int) -> ProduceResponse:
         held.wait(60)
-        return answers(request)
+        return responses(request)
 
     fake.on[ProduceRequest] = slow
     with two_brokers(fake) as cluster:
@@ -210,7 +210,7 @@ def test_a_request_whose_wait_was_interrupted_is_not_forgotten(
 def test_a_request_whose_sending_was_interrupted_is_sent_again(
     fake: FakeBroker, second: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.on[ProduceRequest] = lambda request, version: answers(request)
+    fake.on[ProduceRequest] = lambda request, version: responses(request)
     with two_brokers(fake) as cluster:
         producer = Producer(cluster)
         producer.append("t", 0, encode(numbered(0, 10)))
@@ -227,13 +227,13 @@ def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_a_broker_that_does_not_answer_the_handshake_delays_no_other(fake: FakeBroker, second: FakeBroker) -> None:
+def test_a_broker_that_does_not_respond_to_the_handshake_delays_no_other(fake: FakeBroker, second: FakeBroker) -> None:
     """A stopped broker accepts connections: to open one takes ``socket.connection.setup.timeout.ms``."""
     served: list[float] = []
 
     def serve(request: ProduceRequest, version: int) -> ProduceResponse:
         served.append(time.monotonic())
-        return answers(request)
+        return responses(request)
 
     fake.on[ProduceRequest] = second.on[ProduceRequest] = serve
     with two_brokers(fake, socket_connection_setup_timeout_ms=10_000) as cluster:
@@ -258,9 +258,9 @@ def test_a_broker_that_does_not_answer_the_handshake_delays_no_other(fake: FakeB
 
 def test_a_throttled_broker_delays_no_other_and_no_deadline(fake: FakeBroker, second: FakeBroker) -> None:
     fake.on[ProduceRequest] = lambda request, version: ProduceResponse(
-        responses=answers(request).responses, throttle_time_ms=15_000
+        responses=responses(request).responses, throttle_time_ms=15_000
     )
-    second.on[ProduceRequest] = lambda request, version: answers(request)
+    second.on[ProduceRequest] = lambda request, version: responses(request)
     with two_brokers(fake) as cluster:
         producer = Producer(cluster)
         for partition in (0, 1):
