@@ -29,7 +29,7 @@ class CuttingProxy:
 
     Attributes:
         n_cuts: connections that were cut or stalled.
-        n_asked, n_answered: bytes that came from clients and from the broker.
+        n_asked, n_responded: bytes that came from clients and from the broker.
     """
 
     def __init__(self, host: str, port: int) -> None:

@@ -114,7 +114,7 @@ def uses_both_partitions(rig: Rig, options: dict[str, str]) -> bool:
     return all(batch_sizes(rig.log(topic, partition)) for partition in (0, 1))
 
 
-def n_asked_in_vain(rig: Rig, options: dict[str, str]) -> int:
+def n_failed_lookups(rig: Rig, options: dict[str, str]) -> int:
     """How often a topic is asked for within two seconds that is not there."""
     name = uuid.uuid4().hex
     cluster = rig.cluster(options)
@@ -139,7 +139,7 @@ def commits(rig: Rig, options: dict[str, str]) -> tuple[bool, bool]:
     return while_open, len(rig.trace("-> OffsetCommit")) > before
 
 
-def n_connected_in_vain(rig: Rig, options: dict[str, str]) -> int:
+def n_failed_connections(rig: Rig, options: dict[str, str]) -> int:
     """How often a broker is connected to within two seconds that closes each connection at its first request."""
     with FakeBroker() as broker:
         broker.on[ApiVersionsRequest] = lambda *_: CLOSE

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, end_of, list_open
+from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 from pykafka_wire.wire.transactions.transaction import Transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
@@ -130,36 +129,6 @@ def test_a_successor_is_refused_where_another_producer_came_between(
 
 def test_nothing_written_leaves_nothing_to_end(kafka: Any, cluster_of: ClusterOf, prefix: str) -> None:
     assert Transaction.begin(cluster_of(kafka), prefix).leave_open() is None
-
-
-@pytest.mark.parametrize(
-    ("producer_id", "epoch", "state", "end"),
-    [
-        (7, 3, "CompleteCommit", End.COMMITTED),
-        (7, 4, "CompleteCommit", End.COMMITTED),
-        (7, 4, "CompleteAbort", End.ABORTED),
-        (7, 5, "CompleteAbort", End.UNKNOWN),
-        (7, 4, "PrepareEpochFence", End.ABORTED),
-        (7, 4, "PrepareAbort", End.ABORTED),
-        (7, 4, "PrepareCommit", End.COMMITTED),
-        (7, 4, "Empty", End.UNKNOWN),
-        (7, 4, "Ongoing", End.UNKNOWN),
-        (8, 3, "CompleteAbort", End.UNKNOWN),
-    ],
-)
-def test_how_a_transaction_has_ended_by_its_description(producer_id: int, epoch: int, state: str, end: End) -> None:
-    handle = TransactionHandle(transactional_id="t", identity=ProducerIdentity(7, 3), version=TransactionVersion.TV1)
-    described = DescribedTransaction(
-        transactional_id="t",
-        state=state,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        timeout_ms=60_000,
-        started_ms=-1,
-        partitions=(),
-    )
-    assert end_of(handle, described) is end
-    assert end_of(handle, None) is End.UNKNOWN
 
 
 def test_a_thousand_are_committed_in_under_three_seconds(

@@ -16,10 +16,10 @@ from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 from pykafka_wire.wire.records.compression import (
     MAX_DECOMPRESSED_BYTES,
     Codec,
-    _zstd_fits,
     codec_of,
     compress,
     decompress,
+    zstd_fits,
 )
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -95,8 +95,8 @@ def test_zstd_without_content_size_grows_as_needed():
 @pytest.mark.parametrize("sized", [True, False])
 def test_zstd_never_unpacks_to_more_than_its_blocks_say(level, sample, sized):
     packed = zstandard.ZstdCompressor(level=level, write_content_size=sized, write_checksum=sized).compress(sample)
-    assert _zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
-    assert not _zstd_fits(packed, len(sample) - 1)
+    assert zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
+    assert not zstd_fits(packed, len(sample) - 1)
     assert decompress(Codec.ZSTD, packed) == sample
     assert decompress(Codec.ZSTD, packed, max(1, len(sample))) == sample
 
@@ -126,7 +126,7 @@ def test_zstd_blocks_of_each_type_and_frames_of_each_kind(cap):
 def test_zstd_of_blocks_without_number_is_looked_at_no_longer_than_needed():
     packed = zstd_frame(*[(0, 0, b"")] * 300_000)
     started = time.process_time()
-    assert not _zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
+    assert not zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
     assert time.process_time() - started < 0.1
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire import error_codes
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogEndError, WireError
 from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
@@ -28,7 +29,8 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderTopicResult,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler, Mangled, Reply
 from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, range_of, response, two_brokers
 
@@ -439,3 +441,10 @@ def test_a_broker_that_serves_one_remote_partition_of_each_request_is_asked_for_
     for n in range(1, len(served) + 1):
         counts = [served[:n].count(partition) for partition in range(n_partitions)]
         assert max(counts) - min(counts) <= 1 + times_out, served
+
+
+def test_empty_ranges_need_no_broker() -> None:
+    nowhere = Cluster(ClientSettings.from_options({"bootstrap.servers": "127.0.0.1:1"}))
+    range_ = OffsetRange(topic="any", partition=0, start_offset=7, end_offset=7)
+    assert list(fetch_ranges(nowhere, [range_], columns=VALUES)) == []
+    assert list(fetch_ranges(nowhere, [], columns=VALUES)) == []

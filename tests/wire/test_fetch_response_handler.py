@@ -18,6 +18,7 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
+from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS
 from pykafka_wire.wire.fetch.response_handler import (
     MAX_BATCH_BYTES,
     EndMissing,
@@ -189,3 +190,9 @@ def test_a_response_that_breaks_the_protocol_is_asked_for_once_more_and_a_refusa
     assert failed(malformed, failures=1) == Failed(malformed)
     assert failed(refused) == Failed(refused)
     assert (refused.topic, refused.partition, refused.offset) == ("t", 0, 0)
+
+
+def test_the_wait_for_a_ranges_end_is_longer_than_a_dead_follower_stays_in_sync() -> None:
+    """Until then a new leader's high watermark does not rise. Brokers look every half of replica.lag.time.max.ms."""
+    replica_lag_time_max_ms = 30_000  # the default of all releases since 2.5 (KIP-537)
+    assert replica_lag_time_max_ms * 1.5 < DEFAULT_END_WAIT_MS

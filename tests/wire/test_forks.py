@@ -62,7 +62,7 @@ def test_a_record_producer_with_records_to_send_leaves_them_to_the_parent(
     producer = RecordProducer(settings_of(kafka))
     producer.send(name, b"parent")
 
-    def in_vain() -> None:
+    def rejected_call() -> None:
         with pytest.raises(ForkedProducerError, match="reset"):
             producer.send(name, b"lost")
         with pytest.raises(ForkedProducerError, match="reset"):
@@ -72,7 +72,7 @@ def test_a_record_producer_with_records_to_send_leaves_them_to_the_parent(
         assert producer.flush()[TopicPartition(name, 0)].n_records == 1
         producer.close()
 
-    in_child(in_vain)
+    in_child(rejected_call)
     with producer:
         assert producer.flush()[TopicPartition(name, 0)].n_records == 1
     assert read(cluster, name) == [b"child", b"parent"]
@@ -102,14 +102,14 @@ def test_a_producer_with_unacknowledged_batches_refuses_in_a_child(topic: Any, c
     producer = Producer(cluster)
     producer.append(name, 0, encode(numbered(0, 10)))
 
-    def in_vain() -> None:
+    def rejected_call() -> None:
         with pytest.raises(ForkedProducerError, match="reset"):
             producer.append(name, 0, encode(numbered(0, 10)))
         with pytest.raises(ForkedProducerError, match="reset"):
             producer.flush()
         assert not producer.clean
 
-    in_child(in_vain)
+    in_child(rejected_call)
     assert producer.flush()[TopicPartition(name, 0)].n_records == 10
     assert read(cluster, name) == numbered(0, 10)
 
@@ -118,7 +118,7 @@ def test_a_transaction_is_its_own_processs_alone(topic: Any, cluster: Cluster) -
     name = topic(partitions=1)
     tp = TopicPartition(name, 0)
 
-    def in_vain(transaction: Transaction) -> None:
+    def rejected_call(transaction: Transaction) -> None:
         for use in (
             lambda: transaction.produce({tp: encode(numbered(0, 10))}),
             lambda: transaction.commit_offsets("forks", {}),
@@ -130,7 +130,7 @@ def test_a_transaction_is_its_own_processs_alone(topic: Any, cluster: Cluster) -
 
     with Transaction.begin(cluster, name) as transaction:
         transaction.produce({tp: encode(numbered(0, 10))})
-        in_child(lambda: in_vain(transaction))
+        in_child(lambda: rejected_call(transaction))
         transaction.produce({tp: encode(numbered(10, 20))})
         transaction.commit()
     assert read(cluster, name)[:20] == numbered(0, 20)
@@ -153,14 +153,14 @@ def test_a_member_of_a_group_is_its_parents(kafka: Any, topic: Any) -> None:
         while len(polled) < 5:
             polled += [record.value for record in consumer.poll(500)]
 
-        def in_vain() -> None:
+        def rejected_call() -> None:
             with pytest.raises(ForkedConsumerError, match="in the child"):
                 consumer.poll(100)
             with pytest.raises(ForkedConsumerError, match="in the child"):
                 consumer.commit()
             consumer.close()  # takes the parent's member out of no group
 
-        in_child(in_vain)
+        in_child(rejected_call)
         assert sorted(polled) == [b"0", b"1", b"2", b"3", b"4"]
         consumer.commit()
         assert consumer.committed() == {TopicPartition(name, 0): 5}

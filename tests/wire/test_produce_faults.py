@@ -20,6 +20,7 @@ from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     ProtocolError,
     RecordsNotWrittenError,
+    TransportError,
     WireError,
 )
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue
@@ -34,6 +35,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
@@ -305,3 +307,23 @@ def test_an_interruption_at_any_step_is_repaired_or_reported(
         assert producer.clean
     else:
         assert log.values == numbered(0, 20)
+
+
+def test_a_record_whose_send_failed_is_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions of its topic cannot be asked for when there are enough records to encode."""
+    monkeypatch.setattr("pykafka_wire.wire.produce.record_sender._COLLECT_RECORDS", 2)
+    with FakeBroker() as fake:
+        log = Partition(fake)
+        settings = {"bootstrap.servers": fake.address, "default.api.timeout.ms": "500", "request.timeout.ms": "300"}
+        producer = RecordProducer(settings)
+        fake.silent = True
+        producer.send("t", b"0")
+        producer.send("t", b"1")
+        for _ in range(2):
+            with pytest.raises(TransportError):
+                producer.send("t", b"2")
+        fake.silent = False
+        fake.drop()
+        with producer:
+            producer.send("t", b"2")
+    assert log.values == [b"0", b"1", b"2"]

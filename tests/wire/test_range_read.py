@@ -24,8 +24,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS, FetchCounters, fetch_ranges
-from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.fetch.range_read import FetchCounters, fetch_ranges
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 from tests.broker_features import lacking
 from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
@@ -112,13 +111,6 @@ def test_two_ranges_of_one_partition_are_read_side_by_side(kafka: Any, topic: An
     assert read(cluster, [second, first]) == {0: expected(1_000)[400:], 1: expected(400)}
 
 
-def test_empty_ranges_need_no_broker() -> None:
-    nowhere = Cluster(ClientSettings.from_options({"bootstrap.servers": "127.0.0.1:1"}))
-    range_ = OffsetRange(topic="any", partition=0, start_offset=7, end_offset=7)
-    assert read(nowhere, [range_]) == {}
-    assert read(nowhere, []) == {}
-
-
 def test_a_read_to_the_end_of_the_log_does_not_wait_there(kafka: Any, topic: Any, cluster: Cluster) -> None:
     """The JVM connector leaves a long poll at the end in flight, half a second per topic-partition."""
     name = topic(partitions=4)
@@ -202,12 +194,6 @@ def test_an_end_above_the_high_watermark_is_reached_when_it_comes_in_time(
     late.start()
     assert rows_of(chunks) == {0: [(10, b"late")]}
     late.join()
-
-
-def test_the_wait_for_a_ranges_end_is_longer_than_a_dead_follower_stays_in_sync() -> None:
-    """Until then a new leader's high watermark does not rise. Brokers look every half of replica.lag.time.max.ms."""
-    replica_lag_time_max_ms = 30_000  # the default of all releases since 2.5 (KIP-537)
-    assert replica_lag_time_max_ms * 1.5 < DEFAULT_END_WAIT_MS
 
 
 def test_an_end_above_the_last_stable_offset_names_the_open_transaction(

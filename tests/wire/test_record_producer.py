@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import RecordProducer, TopicPartition
-from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError, TransportError
-from tests.wire.fake_broker import FakeBroker
-from tests.wire.scripted_log import Partition
+from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError
 
 pytestmark = pytest.mark.broker
 
@@ -147,26 +145,6 @@ def test_a_row_that_cannot_be_encoded_is_refused_and_the_others_are_written_once
             producer.flush()
     messages = consume(kafka, name, 2, len(UNENCODABLE))
     assert sorted(int(message.value()) for message in messages) == list(range(len(UNENCODABLE)))
-
-
-def test_a_record_whose_send_failed_is_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The partitions of its topic cannot be asked for when there are enough records to encode."""
-    monkeypatch.setattr("pykafka_wire.wire.produce.record_sender._COLLECT_RECORDS", 2)
-    with FakeBroker() as fake:
-        log = Partition(fake)
-        settings = {"bootstrap.servers": fake.address, "default.api.timeout.ms": "500", "request.timeout.ms": "300"}
-        producer = RecordProducer(settings)
-        fake.silent = True
-        producer.send("t", b"0")
-        producer.send("t", b"1")
-        for _ in range(2):
-            with pytest.raises(TransportError):
-                producer.send("t", b"2")
-        fake.silent = False
-        fake.drop()
-        with producer:
-            producer.send("t", b"2")
-    assert log.values == [b"0", b"1", b"2"]
 
 
 def test_after_columns_that_cannot_be_encoded_no_flush_says_that_all_is_written(kafka: Any, topic: Any) -> None:

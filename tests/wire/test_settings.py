@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,19 @@ def test_the_page_of_settings_has_every_name() -> None:
     for name in [*(setting.name for setting in SETTINGS), *IGNORED, *REJECTED]:
         assert f"| `kafka.{name}` |" in page
     assert "| `kafka.bootstrap.servers` | required |" in page
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_is_listed_as_ignored_changes_nothing(name: str) -> None:
+    base = {"bootstrap.servers": "b:9092"}
+    made = ClientSettings.from_options({**base, name: "1"})
+    assert made.ignored == (name,)
+    assert replace(made, ignored=()) == ClientSettings.from_options(base)
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_is_listed_as_refused_is_an_error_with_a_remedy(name: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        ClientSettings.from_options({"bootstrap.servers": "b:9092", name: "com.example.Mine"})
+    assert caught.value.setting == name
+    assert caught.value.remedy

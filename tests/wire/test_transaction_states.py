@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError, TransactionStateError, TransportError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions import transaction as module
+from pykafka_wire.wire.transactions.bulk import End, end_of
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.transaction import Transaction, TransactionState
 from pykafka_wire.wire.transactions.versions import TransactionVersion
@@ -190,3 +192,33 @@ def test_a_producer_that_is_fenced_ends_nothing(begun: Transaction, requests: Re
 def test_a_transaction_of_nothing_is_not_ended_at_its_coordinator(begun: Transaction, requests: Requests) -> None:
     assert begun.leave_open() is None
     assert (begun.state, requests.ends) == (S.ABORTED, [])
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "state", "end"),
+    [
+        (7, 3, "CompleteCommit", End.COMMITTED),
+        (7, 4, "CompleteCommit", End.COMMITTED),
+        (7, 4, "CompleteAbort", End.ABORTED),
+        (7, 5, "CompleteAbort", End.UNKNOWN),
+        (7, 4, "PrepareEpochFence", End.ABORTED),
+        (7, 4, "PrepareAbort", End.ABORTED),
+        (7, 4, "PrepareCommit", End.COMMITTED),
+        (7, 4, "Empty", End.UNKNOWN),
+        (7, 4, "Ongoing", End.UNKNOWN),
+        (8, 3, "CompleteAbort", End.UNKNOWN),
+    ],
+)
+def test_how_a_transaction_has_ended_by_its_description(producer_id: int, epoch: int, state: str, end: End) -> None:
+    handle = TransactionHandle(transactional_id="t", identity=ProducerIdentity(7, 3), version=TransactionVersion.TV1)
+    described = DescribedTransaction(
+        transactional_id="t",
+        state=state,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=60_000,
+        started_ms=-1,
+        partitions=(),
+    )
+    assert end_of(handle, described) is end
+    assert end_of(handle, None) is End.UNKNOWN

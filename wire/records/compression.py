@@ -328,7 +328,7 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
         return bytes(decompressor.decompress(chunk))
 
     # In one call if the output cannot exceed the limit: chunks take a tenth longer.
-    if _zstd_fits(data, max_bytes):
+    if zstd_fits(data, max_bytes):
         decompressor = context.decompressobj()
         decompressed = decompressor.decompress(data)
         if not decompressor.eof:
@@ -339,7 +339,7 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
     return _decompress_frames(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_chunk_bytes=_CHUNK_BYTES)
 
 
-def _zstd_fits(data: Bytes, max_bytes: int) -> bool:
+def zstd_fits(data: Bytes, max_bytes: int) -> bool:
     """Whether ``data`` begins with a frame that has too few blocks to exceed ``max_bytes``."""
     if bytes(data[:4]) != _ZSTD_MAGIC:
         return False

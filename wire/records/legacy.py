@@ -89,7 +89,7 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
         return [outer]
     if outer.value is None:
         raise CorruptBatchError("a compressed message without a value")
-    compressed = _fix_lz4_checksum(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
+    compressed = fix_lz4_checksum(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
     payload = memoryview(decompress(codec, compressed, max_bytes))
     messages: list[_Message] = []
     at = 0
@@ -161,18 +161,18 @@ _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
 
-def _fix_lz4_checksum(frame: memoryview) -> bytes:
+def fix_lz4_checksum(frame: memoryview) -> bytes:
     """The frame with the correct checksum of its descriptor."""
     fixed = bytearray(frame)
     if len(fixed) >= 7:
         flags = fixed[4]
         at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
         if at < len(fixed):
-            fixed[at] = _xxh32(bytes(fixed[4:at])) >> 8 & 0xFF
+            fixed[at] = xxh32(bytes(fixed[4:at])) >> 8 & 0xFF
     return bytes(fixed)
 
 
-def _xxh32(data: bytes) -> int:
+def xxh32(data: bytes) -> int:
     """XXH32 with seed 0 of fewer than 16 bytes."""
     p1, p2, p3, p4, p5 = _PRIMES
     value = p5 + len(data)
