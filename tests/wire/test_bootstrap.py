@@ -105,7 +105,7 @@ def test_when_no_broker_responds_each_address_is_named_with_its_reason(
     assert list(reasons) == addresses
     assert "connection refused" in reasons[dead]
     assert "did not respond in time" in reasons[brokers[0].address]
-    assert "an SSH server responses" in reasons[brokers[1].address]
+    assert "an SSH server responds" in reasons[brokers[1].address]
     assert reasons[brokers[2].address] == "it does not know any broker yet"
     assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
     assert all(address in str(raised.value) for address in addresses)
