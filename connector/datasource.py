@@ -60,13 +60,13 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
 
     def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
         """A batch reader for ``schema``, which may name a subset of the columns. It is Arrow's on Sail, and Spark's on Spark."""
-        from pykafka_wire.source.choose_reader import batch_reader
+        from pykafka_wire.source.batch_reader import batch_reader
 
         return batch_reader(self.options, schema, self._reader_schemas)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader for ``schema``, fit for the running Spark version."""
-        from pykafka_wire.source.choose_reader import stream_reader
+        from pykafka_wire.source.stream_reader import stream_reader
 
         return stream_reader(self.options, schema, self._reader_schemas)
 

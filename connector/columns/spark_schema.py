@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from pykafka_wire.columns.arrow_types import ARROW_TYPES
+from pykafka_wire.columns.selection import Selection, selected_paths
 from pykafka_wire.columns.source_columns import SOURCE_COLUMNS, source_schema
-from pykafka_wire.errors import SchemaError
+from pykafka_wire.errors import OptionError, SchemaError
 
 #: Columns in which a record may have null.
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})
@@ -70,6 +71,28 @@ def check_source_schema(
                 f"headers. Leave NOT NULL out of .schema(…), and filter in the query: .where('{field.name} IS NOT NULL')."
             )
     return tuple(field.name for field in schema.fields)
+
+
+def check_selection(given: StructType | pa.Schema, selection: Selection) -> None:
+    """Raises OptionError where the user gave a schema with other columns or fields than those of the option ``columns``."""
+    found = spark_schema(given)
+    if selection and not _has_fields(found, selection):
+        raise OptionError(
+            f"columns selects {', '.join(selected_paths(selection))}, but .schema(…), in SQL the list of columns of the "
+            f"view or table, is {found.simpleString()}: leave one of them out."
+        )
+
+
+def _has_fields(given: DataType, selection: Selection) -> bool:
+    if isinstance(given, ArrayType):
+        return _has_fields(given.elementType, selection)
+    if not selection:
+        return True
+    return (
+        isinstance(given, StructType)
+        and given.names == list(selection)
+        and all(_has_fields(given[name].dataType, fields) for name, fields in selection.items())
+    )
 
 
 def _no_such_column(name: str, added_columns: Collection[str]) -> SchemaError:

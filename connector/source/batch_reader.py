@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema, spark_schema
-from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema, spark_schema
+from pykafka_wire.options.parsing import log_warnings
+from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.wire.process_clients import shared_cluster
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
     from pykafka_wire.source.reader_schema import ReaderSchemas
 
 _log = logging.getLogger(__name__)
+
+
+def batch_reader(
+    given: Mapping[str, str], schema: StructType | pa.Schema, reader_schemas: ReaderSchemas | None
+) -> DataSourceReader:
+    """A reader of the options' records, once: Spark's, or Sail's, which passes Arrow's schema.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be.
+    """
+    options = parse_source_options(given, "batch")
+    check_selection(schema, options.columns)
+    log_warnings(options.warnings)
+    if not isinstance(schema, StructType):
+        return SailBatchReader(options, schema, reader_schemas)
+    return KafkaBatchReader(options, schema, reader_schemas)
 
 
 class _PushFilters:

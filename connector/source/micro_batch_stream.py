@@ -21,11 +21,9 @@ from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
-from pykafka_wire.source.planning.log_snapshot import ComparedLogs
-from pykafka_wire.source.planning.micro_batch import MicroBatchPlan, plan_micro_batch
+from pykafka_wire.source.planning.micro_batch import ComparedLogs, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import skip_aged_out
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, sizes_for_limit
-from pykafka_wire.source.planning.spark_read_limits import reads_all_available
 from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
 from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets, MinimumsOfTopics
 from pykafka_wire.source.progress.data_loss import DataLossReporter
@@ -89,7 +87,13 @@ class MicroBatchStream:
                 self._initial = replace(found, query=query, group=self._initial.group, initial=True)
         return self._initial
 
-    def latest_offset(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
+    def latest_offset(self, start_json: dict[str, Any], *, max_offsets: int | None, reads_all: bool) -> dict[str, Any]:
+        """The end of the next micro-batch, or the start.
+
+        Args:
+            max_offsets: Spark's limit.
+            reads_all: Spark asks for everything whatever the options are, as Trigger.Once does.
+        """
         start = self._parse(start_json)
         if start.initial and self._unresolved is not None:
             raise self._unresolved
@@ -97,7 +101,8 @@ class MicroBatchStream:
         self._logs = self._subscribed.look_up(start)
         self._progress.join_group(start, self._logs.snapshot)
         self.commit(start)
-        end = self._plan_next(start, self._logs, limit)
+        limits = self._limits(max_offsets, reads_all, {tp.topic for tp in self._logs.snapshot.latest})
+        end = self._plan_next(start, self._logs, limits)
         if end is not None:
             found = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
             end = replace(end, record_sizes=found)
@@ -112,7 +117,7 @@ class MicroBatchStream:
         return start_json if end is None else end.to_json()
 
     def latest_offset_without_start(self) -> dict[str, Any]:
-        return self.latest_offset(self._reached or self.initial_offset().to_json(), limit=None)
+        return self.latest_offset(self._reached or self.initial_offset().to_json(), max_offsets=None, reads_all=True)
 
     def set_available_now(self) -> None:
         self._last_offsets = self._subscribed.last_offsets()
@@ -164,7 +169,7 @@ class MicroBatchStream:
             self._parsed = (offset_json, QueryOffsets.from_json(offset_json))
         return self._parsed[1]
 
-    def _plan_next(self, start: QueryOffsets, logs: ComparedLogs, limit: Any) -> QueryOffsets | None:
+    def _plan_next(self, start: QueryOffsets, logs: ComparedLogs, limits: Limits) -> QueryOffsets | None:
         """The end of the next micro-batch, None where nothing is new.
 
         Raises:
@@ -175,7 +180,6 @@ class MicroBatchStream:
             # A topic of the checkpoint that was out of sight when the run began: it ends where it is seen first.
             for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():
                 self._last_offsets[tp] = snapshot.latest[tp].offset
-        limits = self._limits(limit, {tp.topic for tp in snapshot.latest})
         plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
         if limits.max_bytes is not None and plan.end_offsets != plan.start_offsets:
             sizes = sizes_for_limit(self._sizes, plan.start_offsets, plan.end_offsets, limits.max_bytes)
@@ -197,16 +201,15 @@ class MicroBatchStream:
             self._progress.check_for_hanging_transactions(snapshot)
         return plan.end
 
-    def _limits(self, limit: Any, topics: Set[str]) -> Limits:
-        """The trigger limits. ``limit`` is Spark's, None before Spark 4.2; its ReadAllAvailable goes before ours."""
-        max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
-        limited = max_offsets is not None or max_bytes is not None
-        if limit is None or (reads_all_available(limit) and limited):
+    def _limits(self, max_offsets: int | None, reads_all: bool, topics: Set[str]) -> Limits:
+        """The trigger limits. That Spark reads all goes before the options' limits."""
+        options = self._options
+        if reads_all and (options.max_offsets_per_trigger, options.max_bytes_per_trigger) != (None, None):
             return Limits(last_offsets=self._last_offsets)
         return Limits(
             last_offsets=self._last_offsets,
             min_offsets=self._minimum.required() if self._last_offsets is None else 0,
             min_by_topic=self._minimums_of_topics.required(topics) if self._last_offsets is None else {},
-            max_offsets=getattr(limit, "max_rows", None),
-            max_bytes=max_bytes,
+            max_offsets=max_offsets,
+            max_bytes=options.max_bytes_per_trigger,
         )

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
-from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema
-from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.spark_read_limits import AvailableNow, read_limit
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -36,8 +36,52 @@ if TYPE_CHECKING:
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
     from pykafka_wire.source.reader_schema import ReaderSchemas
 
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+    )
+    from pyspark.sql.streaming.datasource import (
+        SupportsTriggerAvailableNow as AvailableNow,
+    )
+
+    HAS_ADMISSION_CONTROL = True
+except ImportError:  # Spark 4.0 and 4.1
+    HAS_ADMISSION_CONTROL = False
+
+    class AvailableNow:  # type: ignore[no-redef]
+        """Stands in for the mixin that Spark before 4.2 does not have."""
+
+
 #: The module that runs as the program of Spark's process for the reader of a query.
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def stream_reader(
+    given: Mapping[str, str], schema: StructType, reader_schemas: ReaderSchemas | None
+) -> DataSourceStreamReader:
+    """A reader of micro-batches, for what the running Spark can do.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be, or not with this Spark.
+    """
+    options = parse_source_options(given, "stream")
+    check_selection(schema, options.columns)
+    if HAS_ADMISSION_CONTROL:
+        return KafkaStreamReader(options, schema, reader_schemas)
+    limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
+    if any(limits) or options.topic_minimums:
+        raise OptionError(
+            "maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger and minOffsetsPerTopic need Spark 4.2 or newer: leave "
+            "them out here."
+        )
+    if options.task_metrics == "driver":
+        raise OptionError(
+            "taskMetrics=driver needs Spark 4.2 or newer, which shows a Python source's figures in the query's progress: use "
+            "statsd://host:port, or remove taskMetrics."
+        )
+    return KafkaStreamReaderSpark40(options, schema, reader_schemas)
 
 
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
@@ -58,9 +102,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     @property
     def _micro_batches(self) -> MicroBatchStream:
         if self._stream is None:
-            from pykafka_wire.source.micro_batch_stream import (
-                MicroBatchStream,
-            )  # the tasks load this module, and need none of that
+            from pykafka_wire.source.micro_batch_stream import MicroBatchStream  # which no task needs
 
             self._stream = MicroBatchStream(self._options, self._pinned_schemas())
         return self._stream
@@ -78,11 +120,16 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """The end of the next micro-batch, ``start`` itself where nothing is new. Commits ``start``: it is durable."""
-        return self._micro_batches.latest_offset(start, limit)
+        return self._micro_batches.latest_offset(
+            start, max_offsets=getattr(limit, "max_rows", None), reads_all=isinstance(limit, ReadAllAvailable)
+        )
 
     def getDefaultReadLimit(self) -> Any:
-        """``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit."""
-        return read_limit(self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger)
+        """``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit, which cannot have both."""
+        max_rows, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        if max_rows is not None:
+            return ReadMaxRows(max_rows)
+        return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends of all logs: an AvailableNow query reads up to them and no further."""

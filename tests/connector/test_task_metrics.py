@@ -18,7 +18,6 @@ from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.sink.writer import KafkaBatchWriter
 from pykafka_wire.source.batch_reader import KafkaBatchReader
-from pykafka_wire.source.planning import spark_read_limits
 from pykafka_wire.task_metrics import DriverReceiver, StatsdAgent, TaskFigures, TaskFiguresReceiver, camel_case
 from pykafka_wire.wire.connection.counters import ClientTotals
 from tests.connector.parsed_options import batch, refusal, stream
@@ -123,7 +122,7 @@ def test_the_option() -> None:
 
 
 def test_figures_for_the_driver_need_a_spark_that_shows_them(monkeypatch: Any) -> None:
-    monkeypatch.setattr(spark_read_limits, "HAS_ADMISSION_CONTROL", False)
+    monkeypatch.setattr("pykafka_wire.source.stream_reader.HAS_ADMISSION_CONTROL", False)
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders", "taskMetrics": "driver"}
     with pytest.raises(OptionError, match=r"taskMetrics=driver needs Spark 4\.2 or newer"):
         PykafkaWireDataSource(given).streamReader(StructType().add("value", BinaryType()))

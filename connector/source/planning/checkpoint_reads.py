@@ -18,9 +18,9 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
-from pykafka_wire.source.planning.log_snapshot import known_offsets, recreated_topics
+from pykafka_wire.source.planning.micro_batch import known_offsets, recreated_topics
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets
-from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
+from pykafka_wire.source.planning.subscribed_logs import topic_ids_of
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata

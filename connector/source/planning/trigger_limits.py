@@ -2,7 +2,8 @@
 minOffsetsPerTopic.
 
 Spark has no limit that combines a minimum, a maximum and a delay: the maximum comes through Spark
-(:mod:`~pykafka_wire.source.planning.spark_read_limits`), the other two are ours. Asks nothing of brokers or of Spark.
+(:meth:`~pykafka_wire.source.stream_reader.KafkaStreamReader.getDefaultReadLimit`), the other two are ours. Asks nothing of
+brokers or of Spark.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
-from pykafka_wire.source.planning import subscribed_logs, subscribed_topics
+from pykafka_wire.source.planning import subscribed_logs
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -32,7 +32,7 @@ BRAVE = {"failOnDataLoss": "false"}
 def old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata that a query has once had are not asked for again by themselves: what happens in the second for which they are
     kept happens surely."""
-    monkeypatch.setattr(subscribed_topics, "_METADATA_AGE_MS", 600_000)
+    monkeypatch.setattr(subscribed_logs, "_METADATA_AGE_MS", 600_000)
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_query_that_becomes_read_committed_has_lost_nothing(
     assert json.loads(start)["offsets"] == {name: {"0": 5}}
     committed = {"subscribe": name, "kafka.isolation.level": "read_committed"}
     one = process(**committed)
-    monkeypatch.setattr("pykafka_wire.source.progress.hanging_transactions._HANGING_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.source.progress.query_progress._HANGING_S", 0.0)
     for _ in range(2):
         assert "held up" not in caplog.text
         assert one.latest(start) == start  # the last stable offset is 2: an open transaction, not a lost tail

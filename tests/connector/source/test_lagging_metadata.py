@@ -38,9 +38,9 @@ def brokers() -> Iterator[Brokers]:
 @pytest.fixture
 def begun(brokers: Brokers, process_of: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A query that has read ``stays`` and ``goes``: its process, and its last offset."""
-    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._METADATA_AGE_MS", 0)
-    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._METADATA_COST_FACTOR", 0)
-    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._AGREEMENT_MS", 500)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_logs._METADATA_AGE_MS", 0)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_logs._METADATA_COST_FACTOR", 0)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_logs._AGREEMENT_MS", 500)
 
     def begin(**options: str) -> tuple[Any, str]:
         asked = {"startingOffsets": "earliest", "commitOffsets": "false", "subscribePattern": "^(stays|goes)"}
@@ -95,8 +95,8 @@ def test_a_topic_is_not_lost_because_other_brokers_do_not_respond_at_once(
     brokers.create("stays", 2)
     brokers.create("goes", 5)
     one, start = begun(**GO_ON)
-    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._AGREEMENT_MS", 60_000)
-    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._BROKER_MS", 500)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_logs._AGREEMENT_MS", 60_000)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_logs._BROKER_MS", 500)
     brokers.ends = {"stays": [3], "goes": [7]}
     silent: set[int] = set()
 

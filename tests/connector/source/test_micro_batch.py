@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
 from pykafka_wire.source.planning import micro_batch
-from pykafka_wire.source.planning.log_snapshot import LogSnapshot, compare_logs, known_offsets
-from pykafka_wire.source.planning.micro_batch import MicroBatchPlan
+from pykafka_wire.source.planning.micro_batch import LogSnapshot, MicroBatchPlan, compare_logs, known_offsets
 from pykafka_wire.source.planning.trigger_limits import Limits, share_bytes, share_offsets
 from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.planning.range_packing import (
+from pykafka_wire.source.planning.batch_tasks import (
     TASK_BYTES,
     TASK_OFFSETS,
     alternate_leaders,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from pykafka_wire.options.option import TopicMinimum
-from pykafka_wire.source.planning.spark_read_limits import read_limit, reads_all_available
 from pykafka_wire.source.planning.trigger_limits import (
     Limits,
     MinimumOffsets,
@@ -14,6 +14,7 @@ from pykafka_wire.source.planning.trigger_limits import (
     apply_limits,
     waiting_topics,
 )
+from pykafka_wire.source.stream_reader import stream_reader
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
@@ -50,21 +51,19 @@ def test_a_batch_waits_no_longer_than_the_delay() -> None:
     assert minimum.required() == 10  # the delay starts anew
 
 
-@pytest.mark.parametrize("max_rows", [1, 10**12])
-def test_a_maximum_is_sparks_read_limit(max_rows: int) -> None:
-    assert read_limit(max_rows) == ReadMaxRows(max_rows)
-    assert not reads_all_available(read_limit(max_rows))
-
-
-def test_a_maximum_of_bytes_is_a_limit_too() -> None:
-    assert read_limit(None, 5) == ReadMaxBytes(5)
-    assert read_limit(3, 5) == ReadMaxRows(3)
-    assert not reads_all_available(read_limit(None, 5))
-
-
-def test_no_maximum_reads_all() -> None:
-    assert read_limit(None) == ReadAllAvailable()
-    assert reads_all_available(read_limit(None))
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"maxOffsetsPerTrigger": "1"}, ReadMaxRows(1)),
+        ({"maxOffsetsPerTrigger": "1000000000000"}, ReadMaxRows(10**12)),
+        ({"maxBytesPerTrigger": "5"}, ReadMaxBytes(5)),
+        ({"maxOffsetsPerTrigger": "3", "maxBytesPerTrigger": "5"}, ReadMaxRows(3)),
+        ({}, ReadAllAvailable()),
+    ],
+)
+def test_a_maximum_is_sparks_read_limit(limits: dict[str, str], expected: object) -> None:
+    options = {"kafka.bootstrap.servers": "none:1", "subscribe": "orders", **limits}
+    assert stream_reader(options, StructType(), None).getDefaultReadLimit() == expected
 
 
 def test_a_topic_waits_for_its_minimum_or_its_delay_and_no_other_topic_does() -> None:

@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-import pykafka_wire.source.planning.spark_read_limits as spark_read_limits
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.errors import OffsetsError, OptionError, RegistryError, SchemaError
 from tests.connector.source.typed_topics import COUNTRY, ID, NOTE, TypedTopic, record
@@ -283,7 +282,7 @@ def test_a_checkpoint_s_schema_that_is_gone_is_named(kafka: Any, topic: Any) -> 
 def test_before_42_a_replay_has_its_schema_too(
     typed_topic: TypedTopic, start_query: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_read_limits, "HAS_ADMISSION_CONTROL", False)
+    monkeypatch.setattr("pykafka_wire.source.stream_reader.HAS_ADMISSION_CONTROL", False)
     typed_topic.write([typed_topic.encoded(OLD, {"id": 1})])
     one = start_query()
     end = json.dumps(one.reader.latestOffset())
