@@ -1,8 +1,10 @@
 """Spark's writers of a batch and of a stream, and which delivery a stream's has.
 
 At least once, each task sends its rows to the partitions' leaders. The producer is idempotent and waits for ``acks=all`` by
-default, so its own retries never duplicate a record. Duplicates come only from Spark, when it runs a task or a micro-batch again. A
-task fails if any of its records is not acknowledged. Exactly once is :mod:`~pykafka_wire.sink.exactly_once.delivery`'s.
+default, so its own retries never duplicate a record. Duplicates come only from Spark, when it runs a task or a micro-batch again.
+A task fails if any of its records is not acknowledged. Exactly once has deliveries of its own, in
+:mod:`~pykafka_wire.sink.exactly_once`. Before the tasks, the driver checks what would fail every one of them: brokers, topics and
+the partitioner.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -21,8 +23,12 @@ from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
 from pykafka_wire.sink.arrow_input import rows_to_arrow
 from pykafka_wire.sink.encoding import Encoding
-from pykafka_wire.sink.preflight import check_batch_write, check_brokers, check_stream_write
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask, send_task
+from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS
+from pykafka_wire.wire.errors import AuthenticationError, SettingsError, UnknownTopicError, WireError
+from pykafka_wire.wire.process_clients import shared_cluster
+from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.worker_pickling import SentToWorkers
 
 try:
@@ -36,6 +42,67 @@ except ImportError:  # Spark 4.0 hands rows to a streaming writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+#: The time for a micro-batch's check: for the first contact, and for the topics, a new one of which some brokers may not know yet.
+_CONTACT_MS: Final = 3_000
+_TOPICS_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
+
+
+def check_batch_write(options: SinkOptions) -> None:
+    """Check what would fail every task of a batch write.
+
+    Raises:
+        WireError: no broker responds, or a topic does not exist.
+        SettingsError: the partitioner cannot be imported.
+    """
+    Partitioner(options.client)
+    cluster = shared_cluster(options.client)
+    cluster.metadata.brokers()
+    if topics := _named_topics(options):
+        cluster.metadata.topics(topics)
+
+
+def check_stream_write(options: SinkOptions) -> None:
+    """As :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch. Only definite errors are raised.
+
+    An outage is left to the tasks and their retries. This process cannot know whether the query has written before: Spark starts
+    a new one after a minute without a micro-batch. In one that lives on, metadata that is fresh enough is not requested again.
+
+    Raises:
+        UnknownTopicError: a topic does not exist.
+        AuthenticationError: each task would try the same credentials again, and accounts get locked.
+        SettingsError: the partitioner cannot be imported.
+    """
+    Partitioner(options.client)
+    cluster = shared_cluster(options.client)
+    try:
+        cluster.metadata.brokers(deadline=Deadline.after_ms(_CONTACT_MS))
+        if topics := _named_topics(options):
+            deadline = Deadline.after_ms(_TOPICS_MS)
+            cluster.metadata.topics(topics, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline)
+    except (UnknownTopicError, AuthenticationError, SettingsError):
+        raise
+    except WireError as error:
+        _log.debug("Brokers and topics could not be checked before the tasks: %s", error)
+
+
+def check_brokers(options: SinkOptions) -> None:
+    """Check that the brokers respond, after a new query's first micro-batch had no rows: none of its tasks has connected.
+
+    Raises:
+        WireError: no broker responds.
+    """
+    shared_cluster(options.client).metadata.brokers()
+
+
+def _named_topics(options: SinkOptions) -> list[str]:
+    """The topics that the options name: those of a column are known to the tasks only."""
+    marker_topic = None if options.exactly_once is None else options.exactly_once.marker_topic
+    named = (options.topic, options.dead_letter_topic, marker_topic)
+    return list(dict.fromkeys(topic for topic in named if topic is not None))
+
 
 _log = logging.getLogger(__name__)
 
@@ -208,12 +275,13 @@ def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 def _delivery(parsed: SinkOptions) -> Delivery:
     if parsed.exactly_once is None:
         return AtLeastOnce(parsed.for_tasks())
-    from pykafka_wire.sink.exactly_once.delivery import DriverTransactionDelivery, TaskTransactionsDelivery
+    if parsed.exactly_once.through_tasks:
+        from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactionsDelivery
 
-    by_tasks = parsed.exactly_once.through_tasks
-    return (TaskTransactionsDelivery if by_tasks else DriverTransactionDelivery)(
-        parsed.for_tasks(), parsed.exactly_once
-    )
+        return TaskTransactionsDelivery(parsed.for_tasks(), parsed.exactly_once)
+    from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransactionDelivery
+
+    return DriverTransactionDelivery(parsed.for_tasks(), parsed.exactly_once)
 
 
 def _encoding(options: SinkOptions, schema: StructType) -> Encoding:

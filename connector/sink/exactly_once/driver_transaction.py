@@ -1,5 +1,8 @@
 """The strategy *driver transaction*: the driver writes a micro-batch and its marker in one transaction.
 
+Spark runs a task again, speculates, and repeats a whole micro-batch after a crash. So tasks send nothing: they encode their rows
+for the driver, the only producer.
+
 ============  =========================================================================================
 step          what happens
 ============  =========================================================================================
@@ -21,25 +24,66 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
-from pykafka_wire.sink.exactly_once.commit import Outcome, Progress, Step, judge
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step, judge
 from pykafka_wire.sink.exactly_once.fencing import once_per_process
 from pykafka_wire.sink.exactly_once.marker import Marker, commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
 from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, closed_in_partitions, is_left
-from pykafka_wire.sink.exactly_once.size_limit import too_large
-from pykafka_wire.sink.exactly_once.tasks import EncodedTask
+from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit, too_large
+from pykafka_wire.sink.exactly_once.tasks import EncodedTask, encode_task
+from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
 
 _log = logging.getLogger(__name__)
+
+
+class DriverTransactionDelivery:
+    """Each micro-batch in one transaction of the driver's. Built without any request to a broker."""
+
+    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnceOptions) -> None:
+        # Spark builds a writer on the driver, also the one that it pickles for the tasks.
+        self._max_bytes = exactly_once.max_bytes or default_max_bytes()
+        _warn_of_result_limit(exactly_once.transactional_id)
+        self._client = options.client
+        self._exactly_once = exactly_once
+
+    def before_tasks(self) -> None:
+        """Does nothing: the driver fences earlier ones when it commits."""
+
+    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        return encode_task(rows, batches, shared_cluster(self._client), self._max_bytes)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        cluster = shared_cluster(self._client)
+        strategy = DriverTransaction(cluster, self._exactly_once, max_bytes=self._max_bytes)
+        MicroBatchCommit(cluster, self._exactly_once, batch_id, strategy).run(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Does nothing: no task has sent anything, and a failed commit has ended its transaction."""
+
+
+def _warn_of_result_limit(transactional_id: str) -> None:
+    """Warn, before any task of a query's first micro-batch, of a driver whose heap its tasks' results may exceed."""
+    # Spark builds a writer for every micro-batch.
+    if is_first(transactional_id, "result limit") and (setting := missing_result_limit()) is not None:
+        _log.warning(
+            "Encoded micro-batches pass through the driver. The results of many tasks may exceed its heap before the sink can "
+            "count them. Set %s, so that Spark stops such a micro-batch",
+            setting,
+        )
 
 
 class DriverTransaction:

@@ -21,26 +21,57 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
-from pykafka_wire.sink.exactly_once.commit import Outcome, Progress, Step
-from pykafka_wire.sink.exactly_once.fencing import FencingToken
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step
+from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, commit_marker, digest_text, read_marker
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, decided_in, is_latest
 from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, commit_decided, is_ongoing, named, not_open
-from pykafka_wire.sink.exactly_once.tasks import OpenTask
+from pykafka_wire.sink.exactly_once.tasks import OpenTask, write_open_task
+from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.transactions.bulk import abort_all, describe_all
 from pykafka_wire.wire.transactions.coordinator import init_transaction
 from pykafka_wire.wire.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
+
+
+class TaskTransactionsDelivery:
+    """Each task's rows in a transaction of its own. Built without any request to a broker."""
+
+    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnceOptions) -> None:
+        self._client = options.client
+        self._exactly_once = exactly_once
+        #: The driver's, which it gets before Spark sends this to the tasks.
+        self._token: FencingToken | None = None
+
+    def before_tasks(self) -> None:
+        self._token = fence_micro_batch(shared_cluster(self._client), self._exactly_once)
+
+    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        if self._token is None:
+            raise ExactlyOnceError("the driver has no fencing token for its tasks: planned twice?")
+        cluster = shared_cluster(self._client)
+        return write_open_task(rows, batches, cluster, self._exactly_once.transactional_id, self._token)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        cluster = shared_cluster(self._client)
+        strategy = TaskTransactions(cluster, self._exactly_once)
+        MicroBatchCommit(cluster, self._exactly_once, batch_id, strategy).run(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Aborts the tasks' transactions, unless the micro-batch is decided. Attempts that failed have aborted their own."""
+        abandon(shared_cluster(self._client), self._exactly_once, messages)
 
 
 class TaskTransactions:

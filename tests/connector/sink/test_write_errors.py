@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.options.sink import parse_sink_options
-from pykafka_wire.sink.preflight import check_batch_write
 from pykafka_wire.sink.task_writer import WrittenTask
+from pykafka_wire.sink.writer import check_batch_write
 from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 from tests.connector.sink.batch_writes import DIVERT, NOBODY, failure, failure_without_a_job, write
 
