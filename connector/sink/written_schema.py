@@ -51,7 +51,7 @@ def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
     Raises:
         OptionError: a schema is not valid, of another format, or cannot be named.
         SchemaError: a column does not fit its schema, or its subject has none.
-        RegistryError: the registry does not answer, or refuses the schema.
+        RegistryError: the registry does not respond, or refuses the schema.
     """
     typed = options.typed
     registry = registry_of(typed.registry_options)
@@ -164,7 +164,7 @@ class WantedSchema:
             OptionError: the subject does not have the schema that is given, or is of another format.
             SchemaError: the column does not fit the schema, or the subject has none.
             DecodeError: the schema is not valid.
-            RegistryError: the registry does not answer, or refuses a schema.
+            RegistryError: the registry does not respond, or refuses a schema.
         """
         assert self.registry is not None
         if self.column.schema is not None:

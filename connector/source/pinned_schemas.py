@@ -60,8 +60,8 @@ class PinnedSchemas:
         self._read = read_columns(options.typed_columns, schema.names)
         self._loaded = loaded
         self._newest: dict[str, ReaderSchema] = {}
-        #: The JSON that was seen last, and its answer: most micro-batches have that of the one before.
-        self._answered: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        #: The JSON that was seen last, and what was chosen for it: most micro-batches have that of the one before.
+        self._chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         #: Schemas that were compared with the DataFrame's type, as JSON text.
         self._checked: set[str] = set()
 
@@ -70,11 +70,11 @@ class PinnedSchemas:
 
         Raises:
             SchemaError: the DataFrame's type contradicts the schema.
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not respond.
         """
-        if self._answered is None or self._answered[0] != logged:
-            self._answered = (logged, self._choose(logged))
-        return self._answered[1]
+        if self._chosen is None or self._chosen[0] != logged:
+            self._chosen = (logged, self._choose(logged))
+        return self._chosen[1]
 
     def for_planned(self, planned: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the tasks of a planned micro-batch read with; ``planned`` is in its end offset. Raises as :meth:`for_next`."""

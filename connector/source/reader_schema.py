@@ -101,7 +101,7 @@ class ReaderSchema:
 
         Raises:
             SchemaError: the registry does not have the schema.
-            RegistryError: it does not answer.
+            RegistryError: it does not respond.
         """
         if self.format == "string":
             from pykafka_wire.values.utf8 import Utf8
@@ -139,7 +139,7 @@ class ReaderSchema:
             OptionError: the text that the user gave is not valid, or has no such message.
             SchemaError: no type holds the values of the schema, or of its selected fields; a selected field is not there; the
                 registry does not have the schema.
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not respond.
         """
         return select_type(self._whole_type(registry, selection), selection, name)
 
@@ -233,7 +233,7 @@ def _newest_of_subjects(
 
     Raises:
         SchemaError: a subject does not exist, has another format, or several topics have different schemas.
-        RegistryError: the registry does not answer.
+        RegistryError: the registry does not respond.
     """
     found: dict[str, tuple[int, Schema]] = {}
     for topic, subject in subjects.items():
@@ -305,8 +305,8 @@ def find_reader_schemas(
     Raises:
         OptionError: a strategy that names subjects is unknown, or needs a name.
         SchemaError: the registry has no such subject, or topics differ.
-        RegistryError: the registry does not answer.
-        WireError: the brokers do not answer, asked for the topics of ``subscribePattern``.
+        RegistryError: the registry does not respond.
+        WireError: the brokers do not respond, asked for the topics of ``subscribePattern``.
     """
     found: dict[str, ReaderSchema] = {}
     for column in wanted:

@@ -85,7 +85,7 @@ def read_ranges(
 
     Raises:
         ValueFormatError: a key or value cannot be decoded, and its policy is to fail.
-        RegistryError: the schema registry does not answer.
+        RegistryError: the schema registry does not respond.
         DataLossError: offsets of a range are lost, and ``failOnDataLoss`` is true.
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
@@ -145,7 +145,7 @@ def _read(
                     positions[index] = position
                 if fetched.records.n_records:
                     yield from record_batches(fetched.records, fetched.ranges, schema, decoders)
-                del fetched  # or it would stay in memory while the next answer is received and decoded
+                del fetched  # or it would stay in memory while the next response is received and decoded
             return
         except _LOST as error:
             moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]
@@ -183,9 +183,9 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
     planned = [r for r in ranges if r.topic == error.topic]
     node_ids = list(cluster.metadata.brokers())
     asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
-    for answer in topics_by_broker(cluster, asked, {r.topic for r in planned}, broker_ms=_BROKER_MS).values():
+    for response in topics_by_broker(cluster, asked, {r.topic for r in planned}, broker_ms=_BROKER_MS).values():
         for r in planned:
-            found = answer.get(r.topic)
+            found = response.get(r.topic)
             if isinstance(found, BrokerError):
                 if found.name == "TOPIC_AUTHORIZATION_FAILED":
                     return True

@@ -62,7 +62,7 @@ class ColumnDecoder:
 
         Raises:
             ValueFormatError: a record cannot be decoded, and the policy is to fail.
-            RegistryError: the registry does not answer, under every policy.
+            RegistryError: the registry does not respond, under every policy.
         """
         name = self.column.name
         rows = records.key if name == "key" else records.value
@@ -123,7 +123,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
 
     Raises:
         SchemaError: the registry does not have a schema.
-        RegistryError: it does not answer.
+        RegistryError: it does not respond.
     """
     registry = registry_in(columns)
     readers = from_json(reader_schemas)

@@ -42,7 +42,7 @@ class PayloadReader(Protocol):
         Elements of rows that are left mean nothing.
 
         Raises:
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not respond.
         """
 
     def read_one(self, payload: bytes) -> Any:
@@ -50,7 +50,7 @@ class PayloadReader(Protocol):
 
         Raises:
             DecodeError: the bytes stand for no such value.
-            RegistryError: the registry does not answer, which says nothing about the bytes.
+            RegistryError: the registry does not respond, which says nothing about the bytes.
         """
 
 
@@ -73,7 +73,7 @@ class Format(Protocol):
 
         Raises:
             DecodeError: no such value can be read: the schema is unknown, or does not fit.
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not respond.
         """
 
     def __hash__(self) -> int: ...
@@ -158,7 +158,7 @@ class Converter(SentToWorkers):
 
         Raises:
             ValueFormatError: a row cannot be converted, under ``on_error="fail"``.
-            RegistryError: the registry does not answer, under every policy.
+            RegistryError: the registry does not respond, under every policy.
         """
         converted = self._encoded(rows) if self.type is None else read_column(self.format, self.type, rows)
         if converted.reasons and self.on_error == "fail":
@@ -227,7 +227,7 @@ def read_column(
         schema_headers: pa.BinaryArray, each record's header with its schema's id (:func:`~.registry.framing.header_values`).
 
     Raises:
-        RegistryError: the registry does not answer.
+        RegistryError: the registry does not respond.
     """
     if not pa.types.is_binary(rows.type):
         rows = rows.cast(pa.binary())

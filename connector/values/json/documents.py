@@ -16,7 +16,7 @@ def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, An
 
     Raises:
         DecodeError: a text is not JSON, or the registry lacks a schema.
-        RegistryError: the registry does not answer.
+        RegistryError: the registry does not respond.
     """
     library("jsonschema", "JSON Schema")
     from referencing import Registry as References

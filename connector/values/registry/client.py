@@ -106,7 +106,7 @@ class Registry:
 
         Raises:
             DecodeError: the registry knows no such id.
-            RegistryError: it does not answer, or denies access.
+            RegistryError: it does not respond, or denies access.
         """
         return _by_id(self, schema_id)
 
@@ -115,7 +115,7 @@ class Registry:
 
         Raises:
             DecodeError: the registry knows no such GUID.
-            RegistryError: it does not answer, denies access, or knows no schema by GUID, as Apicurio's.
+            RegistryError: it does not respond, denies access, or knows no schema by GUID, as Apicurio's.
         """
         return _by_guid(self, guid)
 
@@ -123,8 +123,8 @@ class Registry:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a subject without
         versions.
         """
-        answer = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
-        return _integer_field(self, answer, "id"), _schema(self, answer)
+        response = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
+        return _integer_field(self, response, "id"), _schema(self, response)
 
     def subjects(self, prefix: str) -> list[str]:
         """The subjects whose names begin with a text. Raises RegistryError."""
@@ -140,7 +140,7 @@ class Registry:
 
         Raises:
             DecodeError: the subject does not have it.
-            RegistryError: the registry does not answer, or denies access.
+            RegistryError: the registry does not respond, or denies access.
         """
         return _integer_field(self, request(self, "POST", _subject_path(subject), _body(schema)), "id")
 
@@ -166,12 +166,12 @@ def _by_id(registry: Registry, schema_id: int) -> Schema:
     ids = _unknown_ids(registry)
     ids.check(schema_id)
     try:
-        answer = request(registry, "GET", f"/schemas/ids/{schema_id}")
+        response = request(registry, "GET", f"/schemas/ids/{schema_id}")
     except DecodeError:
         ids.missing(schema_id)
         raise
     ids.found(schema_id)
-    return _schema(registry, answer)
+    return _schema(registry, response)
 
 
 @lru_cache(maxsize=16)
@@ -204,14 +204,14 @@ def _subject_path(subject: str) -> str:
     return f"/subjects/{quote(subject, safe='')}"
 
 
-def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
+def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
     try:
         found = Schema(
-            kind=str(answer.get("schemaType") or "AVRO"),
-            text=str(answer["schema"]),
+            kind=str(response.get("schemaType") or "AVRO"),
+            text=str(response["schema"]),
             references=tuple(
                 Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
-                for each in answer.get("references") or ()
+                for each in response.get("references") or ()
             ),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -222,10 +222,10 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
     return found
 
 
-def _integer_field(registry: Registry, answer: dict[str, Any], name: str) -> int:
-    if not isinstance(answer.get(name), int):
+def _integer_field(registry: Registry, response: dict[str, Any], name: str) -> int:
+    if not isinstance(response.get(name), int):
         raise NotARegistryError(f"{registry.url} answered without {name}")
-    return int(answer[name])
+    return int(response[name])
 
 
 class _UnknownIds:

@@ -1,6 +1,6 @@
-"""Requests to a schema registry: HTTP and TLS, the addresses in turn, and what each answer means.
+"""Requests to a schema registry: HTTP and TLS, the addresses in turn, and what each response means.
 
-Owns connections, retries and limits of time and size. An answer that is no answer, from a server that is down, slow, broken or
+Owns connections, retries and limits of time and size. A response that is none, from a server that is down, slow, broken or
 refuses access, is a RegistryError and never a DecodeError: it says nothing about the values that wait for it.
 """
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 #: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
-_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-_PIECE_BYTES: Final = 64 * 1024
+_MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+_READ_BYTES: Final = 64 * 1024
 #: error_code of Confluent's API: subject, version, schema not found.
 _NOT_FOUND: Final = frozenset({"40401", "40402", "40403"})
 _REMEDY: Final = "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
@@ -51,16 +51,16 @@ def request(
 
     Raises:
         DecodeError: the registry has no such schema, subject or version.
-        RegistryError: no address answers, or the answer is a refusal or no JSON object.
+        RegistryError: no address responds, or the response is a refusal or no JSON object.
     """
-    where, status, content = _first_answer(registry, method, path, body)
+    where, status, content = _first_response(registry, method, path, body)
     if status == 401 and discard_token(registry):
-        where, status, content = _first_answer(registry, method, path, body)
+        where, status, content = _first_response(registry, method, path, body)
     return _checked(where, status, content, list if is_list else dict)
 
 
-def _first_answer(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
-    """URL, status and content of the first answer that is neither a server's error nor "too many requests"."""
+def _first_response(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
+    """URL, status and content of the first response that is neither a server's error nor "too many requests"."""
     urllib3 = library("urllib3", "a schema registry")
     headers = {"Accept": _ACCEPT, **dict(registry.extra_headers), **authorization(registry)}
     context = _tls_context(registry)
@@ -72,39 +72,39 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
             pool = _pool(
                 os.getpid(), context, registry.timeout_s, proxy, tuple(name for name, _ in registry.extra_headers)
             )
-            answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
+            response = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
             try:
-                content = _content(answer, time.monotonic() + registry.timeout_s)
+                content = _content(response, time.monotonic() + registry.timeout_s)
             except BaseException:
-                answer.close()
+                response.close()
                 raise
-            answer.release_conn()
+            response.release_conn()
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
             failed.append(f"{url}{through}: {_reason(error)}")
             continue
-        if answer.status < 500 and answer.status != 429:
-            return url + path, answer.status, content
-        failed.append(f"{url}{through}: HTTP {answer.status}")
+        if response.status < 500 and response.status != 429:
+            return url + path, response.status, content
+        failed.append(f"{url}{through}: HTTP {response.status}")
     raise RegistryError(
         f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors. "
         "Until it answers, the query fails, whatever onValueError is."
     )
 
 
-def _content(answer: Any, deadline: float) -> bytes:
-    """All of an answer, up to one byte more than is allowed. A server that sends byte after byte is not waited for."""
-    pieces: list[bytes] = []
+def _content(response: Any, deadline: float) -> bytes:
+    """All of a response, up to one byte more than is allowed. A server that sends byte after byte is not waited for."""
+    parts: list[bytes] = []
     size = 0
-    while size <= _MAX_ANSWER_BYTES and (piece := answer.read1(_PIECE_BYTES)):
-        pieces.append(piece)
-        size += len(piece)
+    while size <= _MAX_RESPONSE_BYTES and (part := response.read1(_READ_BYTES)):
+        parts.append(part)
+        size += len(part)
         if time.monotonic() > deadline:
             raise TimeoutError("its answer was not complete in time")
-    if size <= _MAX_ANSWER_BYTES:
-        answer.read()  # nothing: the connection becomes fit for another request
+    if size <= _MAX_RESPONSE_BYTES:
+        response.read()  # nothing: the connection becomes fit for another request
     else:
-        answer.close()
-    return b"".join(pieces)
+        response.close()
+    return b"".join(parts)
 
 
 def _tls_context(registry: Registry) -> ssl.SSLContext:
@@ -170,26 +170,24 @@ def _without_user(proxy: str) -> tuple[str, str]:
 
 
 def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:
-    if len(content) > _MAX_ANSWER_BYTES:
-        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, more than a schema has.")
+    if len(content) > _MAX_RESPONSE_BYTES:
+        raise RegistryError(f"{where} answered more than {_MAX_RESPONSE_BYTES} bytes, more than a schema has.")
     try:
-        answer = json.loads(content)
+        response = json.loads(content)
     except (ValueError, RecursionError):
-        answer = None
+        response = None
     if status in (401, 403):
         raise RegistryError(
             f"{where} denies access (HTTP {status}): check basic.auth.user.info or bearer.auth.token, and what this user may read."
         )
-    if status < 300 and isinstance(answer, kind):
-        return answer
-    if not isinstance(answer, dict) or status < 300:
+    if status < 300 and isinstance(response, kind):
+        return response
+    if not isinstance(response, dict) or status < 300:
         raise NotARegistryError(
             f"{where} answered HTTP {status} without a JSON {'object' if kind is dict else 'array'}"
         )
-    message = (
-        f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
-    )
-    if str(answer.get("error_code")) in _NOT_FOUND:
+    message = f"{str(response.get('message', 'no reason given'))[:500]} (HTTP {status}, {response.get('error_code', 'no code')})"
+    if str(response.get("error_code")) in _NOT_FOUND:
         raise DecodeError(f"the registry has no such schema: {message}")
     if status == 404:
         raise NotARegistryError(f"{where}: {message}")

@@ -85,7 +85,7 @@ class WriterSchema:
 
         Raises:
             OptionError: the subject has none, or one of another kind.
-            RegistryError: the registry does not answer, or refuses the schema.
+            RegistryError: the registry does not respond, or refuses the schema.
         """
         if isinstance(schema, str):
             schema = Schema(kind=kind, text=schema)
@@ -105,7 +105,7 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
 
     Raises:
         DecodeError: the registry does not know it, or it is of another kind.
-        RegistryError: the registry does not answer.
+        RegistryError: the registry does not respond.
     """
     number = schema_id.id
     is_id = isinstance(number, int)
