@@ -12,7 +12,6 @@ idempotence are in :mod:`~pykafka_wire.wire.produce.producer`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
@@ -78,9 +77,7 @@ class RecordProducer(RecordSender):
     def __enter__(self) -> RecordProducer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self.flush()

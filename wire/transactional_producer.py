@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final
 
 from pykafka_wire.wire import forks
@@ -117,9 +116,7 @@ class TransactionalProducer:
     def __enter__(self) -> TransactionalProducer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
 
     def _abort_open(self) -> None:
@@ -193,9 +190,7 @@ class RecordTransaction(RecordSender):
     def __enter__(self) -> RecordTransaction:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None and not self._is_over:
                 self.commit()

@@ -92,7 +92,6 @@ class MetadataView:
         #: Node ids by what a coordinator coordinates (FindCoordinator's ``key_type``) and its key.
         self.coordinators: dict[tuple[int, str], int] = {}
         #: When a response last came, whatever it was about.
-        self.refreshed_at = _NEVER
         self._topic_refreshed_at: dict[str, float] = {}
         #: When a response last described a topic or gave an error code for it, and the code.
         self._described_at: dict[str, float] = {}
@@ -172,7 +171,6 @@ class MetadataView:
         self.nodes = brokers_of(response)
         self.controller = response.controller_id
         self.cluster_id = response.cluster_id
-        self.refreshed_at = now
         failures: dict[str, int] = {}
         for entry in response.topics:
             self._described_at[entry.name or ""] = now

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from types import TracebackType
 from typing import Final
 
 from pykafka_wire.wire import forks
@@ -367,9 +366,7 @@ class Transaction:
     def __enter__(self) -> Transaction:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.abort()
 
     def _explained(self, error: WireError) -> WireError:
