@@ -66,7 +66,6 @@ class _Parser:
     """Reads tokens from left to right: each is (kind, text, position)."""
 
     def __init__(self, ddl: str) -> None:
-        self._ddl = ddl
         self._tokens: list[tuple[str, str, int]] = []
         position = 0
         while ddl[position:].strip():
