@@ -140,7 +140,7 @@ resets: setup  ## a session on a real broker, with the connection reset at every
 	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
 
 # Kafka 2 runs with ZooKeeper. All versions run, even if one fails.
-MATRIX := 2.5.1 2.8.2 3.9.2 4.3.1
+MATRIX := 2.5.1 2.8.2 3.9.2 4.3.1 4.4.0
 matrix: setup  ## the client's tests on old and new brokers; tests of missing features are left out and listed
 	for version in $(MATRIX); do \
 	  echo "Kafka $$version"; \
@@ -160,6 +160,14 @@ brokers: setup  ## brokers that are not Apache Kafka (needs Go): the essential t
 	PYKAFKA_WIRE_TEST_KAFKA=kfake $(BIN)/python -m pytest -m "broker and not long and not docker" $(KFAKE_TESTS) $(PYTEST_ARGS)
 	PYKAFKA_WIRE_TEST_KAFKA=librdkafka $(BIN)/python -m pytest -m "broker and not long and not docker" $(MOCK_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m long tests/brokers/test_injected_faults.py $(PYTEST_ARGS)
+
+.PHONY: racks
+racks: setup  ## three brokers and three executors in three racks: what a read takes from other racks
+	$(BIN)/python -m pytest -m long tests/connector/source/test_racks.py -s $(PYTEST_ARGS)
+
+.PHONY: frames
+frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_frames.py -s $(PYTEST_ARGS)
 
 .PHONY: tiered
 tiered: setup  ## topics in tiered storage (Apache Kafka's own plugin for tests): the same rows, and the rates beside local topics

@@ -27,6 +27,8 @@ SINCE: Final[dict[str, tuple[int, ...]]] = {
     "SCRAM users before the first start": (3, 5),  # KIP-900; PEM stores are older
     "bounds of timestamps on either side": (3, 6),  # KIP-937
     "consumer protocol of KIP-848": (4, 0),
+    "misrouted connections are found": (4, 4),  # KIP-1242
+    "topic ids in TxnOffsetCommit": (4, 4),  # KIP-1319
     "second transaction protocol": (4, 0),  # KIP-890; switched by transaction.version
 }
 

@@ -36,6 +36,8 @@ _CLIENT_REMEDIES: Final = {
     "[`pykafka-wire doctor`](diagnose.md) checks each step",
     "PYKAFKA_WIRE_DEADLINE_EXCEEDED": "remove the last cause, which the text names. Raise the time limit "
     "([settings](settings.md)) only if the brokers are slow and healthy",
+    "PYKAFKA_WIRE_MISROUTED_CONNECTION": "check that each broker's `advertised.listeners` leads to it, past DNS, "
+    "proxies and load balancers; `kafka.metadata.cluster.check.enable=false` turns the check off",
     "PYKAFKA_WIRE_CORRELATION": "repeat the call. If the error comes again, look for a proxy between client and broker",
     "PYKAFKA_WIRE_SETTINGS": "correct the setting that the text names: [Kafka client settings](settings.md)",
     "PYKAFKA_WIRE_FORKED_PRODUCER": "create a producer in the child process, or call `reset()` there",
@@ -185,7 +187,13 @@ def python_api_page() -> str:
         ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),
         (
             "pykafka_wire.metrics",
-            ["serve_prometheus", "register_prometheus", "export_opentelemetry", "MetricsListener"],
+            [
+                "serve_prometheus",
+                "register_prometheus",
+                "export_opentelemetry",
+                "trace_opentelemetry",
+                "MetricsListener",
+            ],
             "Metrics for Prometheus and OpenTelemetry.",
         ),
         ("pykafka_wire.metrics.prometheus", ["PrometheusServer"], "What `serve_prometheus` returns."),

@@ -1,6 +1,6 @@
 """The meaning of each of Kafka's error codes, and how a client reacts to it.
 
-Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as of Kafka 4.3.1). It performs no
+Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as of Kafka 4.4.0). It performs no
 action itself: :mod:`pykafka_wire.wire.cluster.cluster` alone retries, refreshes metadata and finds coordinators, by
 :class:`Action`.
 """
@@ -208,16 +208,20 @@ _TABLE: Final = (
     _Row(126, "DUPLICATE_VOTER", _NO, _FATAL, "The voter is in the set already."),
     _Row(127, "VOTER_NOT_FOUND", _NO, _FATAL, "The voter is not in the set."),
     _Row(128, "INVALID_REGULAR_EXPRESSION", _NO, _FATAL, "The regular expression is invalid."),
-    # Metadata v13 (KIP-1102): the client has to look up the cluster's brokers through bootstrap.servers again.
+    # Metadata v13 (KIP-1102), ApiVersions v5 (KIP-1242): the client has to look up the cluster's brokers through bootstrap.servers
+    # again.
     _Row(129, "REBOOTSTRAP_REQUIRED", _NO, _REFRESH, "The client's metadata is stale. It must bootstrap again."),
     _Row(130, "STREAMS_INVALID_TOPOLOGY", _NO, _FATAL, "The topology is invalid."),
     _Row(131, "STREAMS_INVALID_TOPOLOGY_EPOCH", _NO, _FATAL, "The topology's epoch is invalid."),
     _Row(132, "STREAMS_TOPOLOGY_FENCED", _NO, _FATAL, "The topology's epoch is outdated."),
     _Row(133, "SHARE_SESSION_LIMIT_REACHED", _YES, _RETRY, "The broker has reached its limit of share sessions."),
+    _Row(134, "GROUP_DELETION_FAILED", _NO, _FATAL, "The group could not be deleted; the broker's message says why."),
+    _Row(135, "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED", _NO, _FATAL, "The topology's description could not be processed."),
+    _Row(136, "CONTROLLER_ID_NOT_REGISTERED", _NO, _FATAL, "The controller's id is not registered."),
 )
 # fmt: on
 
-#: Every error code of Kafka 4.3.1.
+#: Every error code of Kafka 4.4.0.
 ERRORS: Final[dict[int, ErrorInfo]] = {info.code: info for info in _TABLE}
 
 

@@ -111,6 +111,11 @@ class DeadlineExceededError(TransportError):
     """An operation did not finish within its time limit, retries included."""
 
 
+class MisroutedConnectionError(TransportError):
+    """Another broker than the one that is meant has answered, of this cluster or of another one: the client's metadata is out of
+    date, or a load balancer or DNS leads elsewhere (KIP-1242)."""
+
+
 class CorrelationError(ProtocolError, TransportError):
     """A response has another correlation id than the oldest request in flight: this connection can no longer be used.
 

@@ -60,7 +60,7 @@ class ClientSettings:
     # fmt: off
     bootstrap_servers: tuple[parsers.Address, ...] = field(metadata=_row(parsers.addresses, "all", "`host:port,host:port`; tried in turn until one responds"))
     client_id: str = field(default="pykafka-wire", metadata=_row(parsers.text, "all", "the name of this client in brokers' logs and quotas"))
-    client_rack: str = field(default="", metadata=_row(parsers.text, "reads", "read from a replica in this rack where there is one"))
+    client_rack: str = field(default="", metadata=_row(parsers.text, "reads", "read from a replica in this rack where there is one: its name; `env:NAME` or `file:/path`, looked up on each executor; or `aws`, `azure` or `google`, by the metadata service of each executor's instance (see [Racks](operations.md#racks))"))
     security_protocol: str = field(default="PLAINTEXT", metadata=_row(parsers.one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
     request_timeout_ms: int = field(default=30_000, metadata=_row(parsers.whole(1), "all", "time limit of one request and its response, in ms"))
     default_api_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "all", "time limit of a call with all its retries, in ms"))
@@ -70,6 +70,7 @@ class ClientSettings:
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
     metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker responds"))
     metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to respond before that, in ms"))
+    metadata_cluster_check_enable: bool = field(default=True, metadata=_row(parsers.boolean, "all", "have a broker check, when it is connected to, that it is the one that is meant, of the same cluster; if it is not, start over from `bootstrap.servers` (KIP-1242; Kafka 4.4 and newer). No check where `metadata.recovery.strategy` is `none`"))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; doubles with each retry"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
     reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long to wait after a failed attempt to connect to a broker before the next one, in ms; doubles with each failure"))

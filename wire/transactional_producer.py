@@ -43,6 +43,7 @@ _PLACE_LOST: Final = frozenset(
         "REBALANCE_IN_PROGRESS",
         "FENCED_INSTANCE_ID",
         "FENCED_MEMBER_EPOCH",
+        "GROUP_ID_NOT_FOUND",
         "STALE_MEMBER_EPOCH",
     }
 )

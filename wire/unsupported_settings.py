@@ -1,7 +1,7 @@
 """Settings of Java's clients that this client does not support: some are ignored, others are rejected.
 
 Owns the reasons, which users read. A setting is ignored if it cannot change a result. It is rejected if ignoring it would do
-something else than the user asked for. Names are those of Kafka 4.3.1's consumer and producer.
+something else than the user asked for. Names are those of Kafka 4.4.0's consumer and producer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _SHARE_GROUPS: Final = "share groups are not supported"
 IGNORED: Final[dict[str, str]] = {
     "allow.auto.create.topics": "a metadata request never creates a topic",
     "auto.include.jmx.reporter": "there is no JMX",
+    "bootstrap.resolve.timeout.ms": "names are resolved each time that a connection is opened, and tried again",
+    "buffer.memory.allocation.strategy": "a batch takes the memory of its records",
     "client.dns.lookup": "every address of a name is tried",
     "config.providers": "secrets are given by reference: file:/path, env:NAME or provider:module:function",
     "enable.metrics.push": "no metrics are pushed",
@@ -36,6 +38,7 @@ IGNORED: Final[dict[str, str]] = {
     "metrics.sample.window.ms": _METRICS,
     "partitioner.adaptive.partitioning.enable": "rows without a key go to the partitions round-robin",
     "partitioner.availability.timeout.ms": "rows without a key go to the partitions round-robin",
+    "partitioner.rack.aware": "rows without a key go to the partitions round-robin",
     "sasl.kerberos.kinit.cmd": _TICKETS_COME_FROM,
     "sasl.kerberos.min.time.before.relogin": _TICKETS_COME_FROM,
     "sasl.kerberos.ticket.renew.jitter": _TICKETS_COME_FROM,
@@ -46,6 +49,8 @@ IGNORED: Final[dict[str, str]] = {
     "sasl.login.refresh.window.jitter": "see sasl.login.refresh.window.factor",
     "sasl.login.retry.backoff.max.ms": "see retry.backoff.max.ms",
     "sasl.login.retry.backoff.ms": "see retry.backoff.ms",
+    "sasl.oauthbearer.allow.unverified.audience": _BROKER_VALIDATES,
+    "sasl.oauthbearer.allow.unverified.issuer": _BROKER_VALIDATES,
     "sasl.oauthbearer.clock.skew.seconds": _BROKER_VALIDATES,
     "sasl.oauthbearer.expected.audience": _BROKER_VALIDATES,
     "sasl.oauthbearer.expected.issuer": _BROKER_VALIDATES,

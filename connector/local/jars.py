@@ -28,9 +28,12 @@ from xml.sax.saxutils import quoteattr
 
 from pykafka_wire.local.java import ensure_java
 
-KAFKA_VERSION = "4.3.1"
-# What Kafka 4.3.1 itself depends on.
-LOG4J_VERSION = "2.25.4"
+KAFKA_VERSION = "4.4.0"
+# kafka-tools 4.4.0 was not found on Maven Central, and older tools do not run with its broker's jars: they have those of their own
+# release, and speak to the newer broker as any client.
+_TOOLS_VERSIONS = {"4.4.0": "4.3.1"}
+# What Kafka 4.4.0 itself depends on.
+LOG4J_VERSION = "2.25.5"
 # kafka-tools asks for Kafka Connect, which brings Jetty and Jersey: a third of all jars, needed by no broker.
 EXCLUDED = ("connect-.*",)  # a regular expression: Ivy needs a library more for globs
 # Kafka's 45 jars took 40 s; a slow connection may take far longer, but a dead one must end.
@@ -86,17 +89,22 @@ def cache_dir() -> Path:
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
-    """Every jar of a Kafka broker and of its command-line tools, with ZooKeeper's for brokers older than 3.3."""
+    """Every jar of a Kafka broker and of its command-line tools, if :func:`tool_jars` are the same; with ZooKeeper's for brokers
+    older than 3.3."""
     # 2.6 was the first release whose recommended build is for Scala 2.13.
     scala = "2.12" if release(version) < (2, 6) else "2.13"
-    coordinates = [
-        Coordinate("org.apache.kafka", f"kafka_{scala}", version),
-        Coordinate("org.apache.kafka", "kafka-tools", version),
-    ]
+    coordinates = [Coordinate("org.apache.kafka", f"kafka_{scala}", version)]
+    if version not in _TOOLS_VERSIONS:
+        coordinates.append(Coordinate("org.apache.kafka", "kafka-tools", version))
     if release(version) >= (4,):
         # As in Kafka's tar ball: without a logging backend a broker logs nothing, not even "started".
         coordinates.append(Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION))
     return resolve(f"kafka-{version}", coordinates, transitive=True)
+
+
+def tool_jars(version: str = KAFKA_VERSION) -> list[Path]:
+    """The jars of the command-line tools of Kafka's package ``org.apache.kafka.tools``, for a broker of this version."""
+    return kafka_jars(_TOOLS_VERSIONS.get(version, version))
 
 
 def delta_jars(spark: str = "4.2") -> list[Path]:

@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pykafka_wire.local.jars import classpath, release
+from pykafka_wire.local.jars import classpath, release, tool_jars
 from pykafka_wire.local.java import Java
 from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog, accepts_connections, run_java
 from pykafka_wire.local.settings import Listener, render
@@ -83,12 +83,22 @@ class JavaLauncher:
     def tool(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
         # A tool runs for a second: the optimising compiler would only cost time.
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_options]
-        return self._command("tool", options, main_class, arguments)
+        of_tools = main_class.startswith("org.apache.kafka.tools.")
+        return self._command(
+            "tool", options, main_class, arguments, classpath(tool_jars(self.version)) if of_tools else None
+        )
 
-    def _command(self, kind: str, options: Sequence[str], main_class: str, arguments: Sequence[str]) -> list[str]:
+    def _command(
+        self,
+        kind: str,
+        options: Sequence[str],
+        main_class: str,
+        arguments: Sequence[str],
+        class_path: str | None = None,
+    ) -> list[str]:
         return [
             str(self.java.executable),
-            *self._sharing,
+            *(self._sharing if class_path in (None, self._classpath) else []),
             *options,
             # Its file in /tmp/hsperfdata_* outlives a killed JVM.
             "-XX:-UsePerfData",
@@ -96,7 +106,7 @@ class JavaLauncher:
             f"-Dlog4j2.configurationFile=file:{self._folder / f'{kind}.log4j2.properties'}",
             f"-Dlog4j.configuration=file:{self._folder / f'{kind}.log4j1.properties'}",
             "-cp",
-            self._classpath,
+            class_path or self._classpath,
             main_class,
             *arguments,
         ]

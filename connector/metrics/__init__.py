@@ -17,11 +17,20 @@ from pykafka_wire.metrics.query_figures import QueryFigures
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
     from pykafka_wire.metrics.prometheus import PrometheusServer
+    from pykafka_wire.metrics.spans import SpanListener
 
-__all__ = ["MetricsListener", "QueryFigures", "export_opentelemetry", "register_prometheus", "serve_prometheus"]
+__all__ = [
+    "MetricsListener",
+    "QueryFigures",
+    "export_opentelemetry",
+    "register_prometheus",
+    "serve_prometheus",
+    "trace_opentelemetry",
+]
 
 
 def serve_prometheus(
@@ -101,6 +110,27 @@ def export_opentelemetry(
     from pykafka_wire.metrics.opentelemetry import export
 
     listener = export(MetricsListener(QueryFigures(per_partition=per_partition)), meter_provider)
+    spark.streams.addListener(listener)
+    return listener
+
+
+def trace_opentelemetry(
+    spark: Any,  # a SparkSession, classic or Connect
+    tracer_provider: TracerProvider | None = None,
+) -> SpanListener:
+    """Give a span for each micro-batch of a session's queries, with its plan, tasks and commit, to OpenTelemetry, whose SDK your
+    program has set up. Add the result to further sessions by ``spark.streams.addListener(listener)``.
+
+    Args:
+        tracer_provider: by default the global one.
+
+    Raises:
+        ImportError: opentelemetry-api is not installed.
+    """
+    _require("opentelemetry.trace", "opentelemetry")
+    from pykafka_wire.metrics.spans import SpanListener
+
+    listener = SpanListener(tracer_provider)
     spark.streams.addListener(listener)
     return listener
 

@@ -15,6 +15,7 @@ from pykafka_wire.options.option import (
     Option,
     TopicMinimum,
     boolean,
+    cache_ttl_ms,
     choice,
     column_format,
     duration_ms,
@@ -100,6 +101,7 @@ MIN_OFFSETS_PER_TRIGGER = Option("minOffsetsPerTrigger", "S", positive, None, "w
 MAX_TRIGGER_DELAY = Option("maxTriggerDelay", "S", duration_ms, 900_000, "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d")
 MIN_OFFSETS_PER_TOPIC: Option[tuple[TopicMinimum, ...]] = Option("minOffsetsPerTopic", "S", topic_minimums, (), 'leave a topic out of micro-batches until it has so many new offsets, or for so long: JSON `{"orders-.*": {"offsets": 1000, "delay": "5m"}}`, each name a regular expression that matches the whole topic; the first that matches counts (Spark 4.2+)')
 MIN_PARTITIONS = Option("minPartitions", "SB", positive, None, "minimum of Spark input partitions; large ranges are split")
+PARTITION_METADATA_CACHE_TTL_MS = Option("partition.metadata.cache.ttl.ms", "SB", cache_ttl_ms, None, "how long a stream uses the topics and partitions that it has found before it asks for new ones, in ms; -1: for 1 s, or 20 times as long as the request takes. A lost topic or partition is found at once. Without effect in a batch, which asks once", unset="-1")
 MAX_RECORDS_PER_PARTITION = Option("maxRecordsPerPartition", "SB", positive, None, "maximum of offsets in one Spark input partition")
 KAFKA_CONSUMER_POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", "SB", positive, 120_000, "how long a task waits for a broker to make progress")
 FETCH_OFFSET_NUM_RETRIES = Option("fetchOffset.numRetries", "SB", text, "3", "accepted, without effect: offsets are retried within `kafka.default.api.timeout.ms`")
@@ -169,7 +171,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     )),
     Section("Micro-batches and tasks", (
         MAX_OFFSETS_PER_TRIGGER, MAX_BYTES_PER_TRIGGER, MIN_OFFSETS_PER_TRIGGER, MAX_TRIGGER_DELAY, MIN_OFFSETS_PER_TOPIC,
-        MIN_PARTITIONS, MAX_RECORDS_PER_PARTITION, KAFKA_CONSUMER_POLL_TIMEOUT_MS, FETCH_OFFSET_NUM_RETRIES,
+        MIN_PARTITIONS, MAX_RECORDS_PER_PARTITION, PARTITION_METADATA_CACHE_TTL_MS, KAFKA_CONSUMER_POLL_TIMEOUT_MS, FETCH_OFFSET_NUM_RETRIES,
         FETCH_OFFSET_RETRY_INTERVAL_MS, TASK_METRICS
     )),
     Section("Consumer group", (

@@ -83,6 +83,15 @@ def positive(value: str, name: str) -> int:
     return int(value)
 
 
+def cache_ttl_ms(value: str, name: str) -> int | None:
+    """Milliseconds, None for -1, as Spark's option of this kind has it (SPARK-49442)."""
+    if value == "-1":
+        return None
+    if not value.isascii() or not value.isdigit() or int(value) == 0:
+        raise OptionError(f"{name} is {quoted(value)}: use a whole number of milliseconds above zero, or -1.")
+    return int(value)
+
+
 def duration_ms(value: str, name: str) -> int:
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
     if match is None:

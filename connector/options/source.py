@@ -55,6 +55,7 @@ class SourceOptions:
     Attributes:
         task_metrics: where tasks send their figures.
         columns: those that are read, and their fields; empty for all.
+        topics_max_age_ms: how long a stream uses the topics and partitions that it has found; None for the usual time.
         micro_batch: the micro-batch that a batch read reads again; ``starting_offsets`` and ``ending_offsets`` are then unused.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
@@ -76,6 +77,7 @@ class SourceOptions:
     max_trigger_delay_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
+    topics_max_age_ms: int | None
     group_id: str | None
     group_id_prefix: str
     commit_offsets: bool
@@ -139,6 +141,7 @@ def parse_source_options(given: Mapping[str, str], mode: Literal["stream", "batc
         max_trigger_delay_ms=values[options.MAX_TRIGGER_DELAY],
         min_partitions=values[options.MIN_PARTITIONS],
         max_records_per_partition=values[options.MAX_RECORDS_PER_PARTITION],
+        topics_max_age_ms=values[options.PARTITION_METADATA_CACHE_TTL_MS],
         group_id=group_id,
         group_id_prefix=values[options.GROUP_ID_PREFIX],
         commit_offsets=commits,

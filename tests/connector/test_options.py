@@ -243,6 +243,17 @@ def test_durations(text: str, ms: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == ms
 
 
+def test_the_age_of_topics_has_sparks_values() -> None:
+    """SPARK-49442: -1, or above zero."""
+    name = "partition.metadata.cache.ttl.ms"
+    assert stream(**{name: "-1"}).topics_max_age_ms is None
+    assert stream(**{name: "30000"}).topics_max_age_ms == 30_000
+    for text in ("0", "-2", "1s"):
+        assert f"{name} is '{text}': use a whole number of milliseconds above zero, or -1" in refusal(
+            ORDERS | {name: text}
+        )
+
+
 @pytest.mark.parametrize("text", ["soon", "-1s", "1.5m", "10 parsecs"])
 def test_malformed_durations(text: str) -> None:
     assert f"maxTriggerDelay is '{text}': use a number with a unit, such as 500ms" in refusal(
@@ -406,6 +417,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "failOnDataLoss": "false",
         "maxTriggerDelay": "1s",
         "minOffsetsPerTopic": '{"orders": {"offsets": 5, "delay": "1m"}}',
+        "partition.metadata.cache.ttl.ms": "30000",
         "taskMetrics": "statsd://localhost:8125",
         "kafka.group.id": "g",
         "groupIdPrefix": "p",

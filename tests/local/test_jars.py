@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykafka_wire.local import cache_dir, delta_jars
-from pykafka_wire.local.jars import Coordinate, JarResolutionError, ivy_jar, kafka_jars, release, resolve
+from pykafka_wire.local.jars import Coordinate, JarResolutionError, ivy_jar, kafka_jars, release, resolve, tool_jars
 
 pytestmark = pytest.mark.usefixtures("java")
 WIDGET = Coordinate("example.org", "widget", "1.0")
@@ -117,7 +117,8 @@ def test_of_several_processes_one_downloads_and_the_others_wait(repository: Path
 
 def test_kafka_comes_with_its_server_its_tools_and_a_logger() -> None:
     found = set(names(kafka_jars()))
-    assert {"kafka_2.13-4.3.1.jar", "kafka-tools-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= found
+    assert {"kafka_2.13-4.4.0.jar", "kafka-clients-4.4.0.jar"} <= found
+    assert {"kafka-tools-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= set(names(tool_jars()))
     assert any(name.startswith("log4j-slf4j-impl-") for name in found)
     assert not any(name.startswith("connect-") for name in found)
 

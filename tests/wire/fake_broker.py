@@ -93,6 +93,7 @@ class FakeBroker:
         requests: what came in, without the handshakes.
         peers: the brokers that its metadata names, by node id; itself unless set.
         topics: topic -> partition -> (leader, epoch), for its metadata; topic_ids: their ids, where they have any.
+        cluster_id: in its metadata.
         silent: accept connections and respond to nothing, as a stopped process does.
     """
 
@@ -107,6 +108,7 @@ class FakeBroker:
         self.peers: dict[int, FakeBroker] = {node_id: self}
         self.topics: dict[str, dict[int, tuple[int, int]]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
+        self.cluster_id: str | None = None
         self.silent = False
         self._connections: list[socket.socket] = []
         self.in_memory = in_memory
@@ -165,6 +167,7 @@ class FakeBroker:
                 MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=broker.port)
                 for node_id, broker in self.peers.items()
             ],
+            cluster_id=self.cluster_id,
             controller_id=min(self.peers, default=-1),
             topics=[
                 MetadataResponseTopic(

@@ -13,8 +13,13 @@ import pytest
 
 from pykafka_wire.wire.cluster import bootstrap
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, NoBrokerAvailableError
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    DeadlineExceededError,
+    MisroutedConnectionError,
+    NoBrokerAvailableError,
+)
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
@@ -271,6 +276,63 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
             seed.peers = {1: new}
             assert list(cluster.metadata.topics(["t"])) == ["t"]
             assert cluster.metadata.brokers()[1].port == new.port
+
+
+def refuse_others(broker: FakeBroker, cluster_id: str) -> list[ApiVersionsRequest]:
+    """Have it answer as Kafka 4.4 a client that means another broker, or another cluster; what it is asked."""
+    asked: list[ApiVersionsRequest] = []
+
+    def answer(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        asked.append(request)
+        meant = request.node_id in (-1, broker.node_id) and request.cluster_id in (None, cluster_id)
+        return versions_response({**VERSIONS, 18: (0, 5)}, error_code=0 if meant else 129)
+
+    broker.on[ApiVersionsRequest] = answer
+    broker.cluster_id = cluster_id
+    return asked
+
+
+def test_a_broker_that_is_not_the_one_that_is_meant_is_left_and_the_client_bootstraps_again() -> None:
+    """KIP-1242: the address of broker 1 leads to a broker of another cluster by now."""
+    with FakeBroker(9) as seed, FakeBroker(1) as other, FakeBroker(1) as new:
+        for each, cluster_id in ((seed, "ours"), (new, "ours"), (other, "theirs")):
+            refuse_others(each, cluster_id)
+            each.topics = {"t": {0: (1, 5)}}
+        other.peers = {1: other}
+        seed.peers = {1: other}
+        new.peers = {1: new}
+        with cluster_of(seed.address) as cluster:
+            cluster.metadata.brokers()
+            seed.peers = {1: new}
+            assert cluster.metadata.brokers(refresh=True)[1].port == new.port
+            # The known brokers give no metadata where one of them is another's: it might be theirs.
+            assert not [each for each in other.requests if isinstance(each, MetadataRequest)]
+
+
+def test_a_broker_that_is_not_the_one_that_is_meant_ends_in_an_error_that_names_it() -> None:
+    with FakeBroker(9) as seed, FakeBroker(1) as other:
+        refuse_others(seed, "ours")
+        refuse_others(other, "theirs")
+        seed.peers = {1: other}
+        with cluster_of(seed.address) as cluster:
+            cluster.metadata.brokers()
+            with pytest.raises(
+                DeadlineExceededError, match=r"not broker 1 of cluster ours.*ApiVersions v5.*advertised"
+            ) as raised:
+                cluster.request(1, MetadataRequest(topics=[]), deadline=Deadline.after_ms(500))
+            assert isinstance(raised.value.__cause__, MisroutedConnectionError)
+
+
+@pytest.mark.parametrize("off", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}])
+def test_without_the_check_no_broker_is_asked_who_it_is(off: dict[str, Any]) -> None:
+    with FakeBroker(9) as seed, FakeBroker(1) as other:
+        refuse_others(seed, "ours")
+        asked = refuse_others(other, "theirs")
+        seed.peers = {1: other}
+        with cluster_of(seed.address, **off) as cluster:
+            cluster.metadata.brokers()
+            cluster.metadata.brokers(refresh=True)
+            assert asked and all(each.node_id == -1 and each.cluster_id is None for each in asked)
 
 
 def test_a_connection_that_breaks_under_the_question_is_not_the_end(brokers: list[FakeBroker]) -> None:

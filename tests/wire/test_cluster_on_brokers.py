@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any
@@ -46,7 +47,25 @@ def test_a_real_brokers_release_is_known_by_its_apis(kafka: Any) -> None:
         declared = cluster.request(ANY, asked).api_keys
     found = likely_release({each.api_key: (each.min_version, each.max_version) for each in declared})
     major_minor = ".".join(BROKERS.split(".")[:2])
-    assert found == ("Kafka 4.0 or newer" if release(BROKERS) >= (4,) else f"Kafka {major_minor}")
+    newest = "Kafka 4.4 or newer" if release(BROKERS) >= (4, 4) else "Kafka 4.0 to 4.3"
+    assert found == (newest if release(BROKERS) >= (4,) else f"Kafka {major_minor}")
+
+
+@pytest.mark.broker
+@pytest.mark.needs("misrouted connections are found")
+def test_a_real_broker_refuses_a_client_that_means_another_one(
+    two_brokers: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-1242: what a load balancer does that sends one broker's connections to another one."""
+    caplog.set_level(logging.INFO)
+    with real(two_brokers) as cluster:
+        nodes = cluster.metadata.brokers()
+        cluster.metadata._view.nodes[1] = nodes[1]._replace(port=nodes[2].port)
+        cluster._connections.close()
+        cluster.request(1, MetadataRequest(topics=[]))
+        assert cluster.metadata.brokers() == nodes
+    (started_over,) = (each.message for each in caplog.records if "starting over" in each.message)
+    assert "this is not broker 1 of cluster" in started_over
 
 
 @pytest.mark.broker

@@ -85,12 +85,15 @@ def test_a_response_that_is_cut_anywhere_is_fetched_again(
         cluster.close()
 
 
-def test_a_follower_in_the_clients_rack_is_read_from(two_brokers: Any, place_topic: Any, tmp_path: Path) -> None:
+def test_a_follower_in_the_rack_of_this_process_is_read_from(
+    two_brokers: Any, place_topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KIP-392: broker n stands in rack rn; the leader of everything is broker 1."""
+    monkeypatch.setenv("NODE_RACK", "r2")
     place_topic(two_brokers, "racks", {0: [1, 2], 1: [1, 2]})
     produce(two_brokers, "racks", numbered(20_000, 2, size=100), **{"batch.size": 20_000})
     trace = tmp_path / "trace"
-    cluster = cluster_of(two_brokers, **{"client.rack": "r2", "trace": str(trace)})
+    cluster = cluster_of(two_brokers, **{"client.rack": "env:NODE_RACK", "trace": str(trace)})
     rows = read(cluster, whole(cluster, "racks"), max_bytes=200_000)
     assert rows == {p: expected(10_000, size=100) for p in range(2)}
     cluster.close()

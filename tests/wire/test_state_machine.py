@@ -100,7 +100,7 @@ def frame(sent: Sent, response: Message) -> bytes:
 def test_a_connection_opens_with_api_versions_in_our_highest_version() -> None:
     connection = opened()
     size, key, version, correlation_id = struct.unpack_from(">ihhi", head := sent_frame(connection))
-    assert (size, key, version, correlation_id) == (len(head) - 4, 18, 4, 0)
+    assert (size, key, version, correlation_id) == (len(head) - 4, 18, 5, 0)
     assert connection.state is State.OPENING
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments, byte for byte as Java's consumer of Kafka 4.3.1 writes them."""
+"""Subscriptions and assignments, byte for byte as Java's consumer of Kafka 4.4.0 writes them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -28,10 +29,13 @@ from pykafka_wire.wire.errors import (
     ProducerFencedError,
     RecordsNotWrittenError,
     SettingsError,
+    UnknownTopicError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.transactions.transaction import Transaction
+from tests.broker_features import lacking
 from tests.wire.test_producer import settings_of
+from tests.wire.test_recreated_topic import recreate
 from tests.wire.transaction_records import committed_values, encode
 
 WORKER = Path(__file__).parent / "copying_worker.py"
@@ -113,6 +117,38 @@ def test_records_and_positions_are_committed_together(
             transaction.abort()
         assert values(poll(consumer)) == [10, 11]
     assert committed_values(brokers, target) == [[b"%d" % number for number in range(10)]]
+
+
+@pytest.mark.needs("consumer protocol of KIP-848")
+def test_positions_are_committed_to_the_topic_that_was_read_and_to_no_later_one_of_its_name(
+    kafka: Any, topic: Any, own_id: str, tmp_path: Path
+) -> None:
+    """KIP-1319: the coordinator's word for the old topic's id; brokers before Kafka 4.4 know names only."""
+    source = topic()
+    tp = TopicPartition(source, 0)
+    fill(kafka, source, 0, 3)
+    trace = tmp_path / "trace"
+    settings = reading(kafka, own_id, group_protocol="consumer")
+    del settings["heartbeat.interval.ms"]  # the coordinator's own
+    with (
+        Consumer(settings) as consumer,
+        TransactionalProducer(writing(kafka, own_id) | {"trace": str(trace)}) as producer,
+    ):
+        consumer.subscribe([source])
+        poll(consumer)
+        with producer.transaction(consumer) as transaction:
+            transaction.send(topic(), b"seen")
+        assert transaction.committed
+        assert consumer.committed([tp]) == {tp: 3}
+        by_id = not lacking(["topic ids in TxnOffsetCommit"])
+        assert set(re.findall(r"-> TxnOffsetCommit v(\d)", trace.read_text())) == {"6" if by_id else "5"}
+        if by_id:
+            metadata = consumer.group_metadata()
+            recreate(kafka, source)
+            transaction = producer.transaction()
+            with pytest.raises(UnknownTopicError, match=r"UNKNOWN_TOPIC_ID.*TxnOffsetCommit"):
+                transaction.commit_offsets(metadata, {tp: 2})
+            transaction.abort()
 
 
 def test_after_an_abort_nothing_is_skipped_where_the_group_has_committed_nothing(

@@ -43,7 +43,7 @@ STEPS = [
 
 #: API keys whose versions tshark 4.0 knows on each broker: on the old one all that the walk sends, on the new one
 #: Heartbeat, SyncGroup, SaslHandshake and SaslAuthenticate.
-UNDERSTOOD = {"2.5.1": [0, 1, 2, 3, *range(8, 15), 17, 18, 19, 20, 22, 36], "4.3.1": [12, 14, 17, 36]}
+UNDERSTOOD = {"2.5.1": [0, 1, 2, 3, *range(8, 15), 17, 18, 19, 20, 22, 36], "4.4.0": [12, 14, 17, 36]}
 
 
 def walk(*arguments: str) -> str:
@@ -110,7 +110,7 @@ def test_each_step_is_explained_and_traced_on_an_old_broker(java: None) -> None:
 
 @pytest.mark.long
 @pytest.mark.broker
-@pytest.mark.parametrize("version", ["4.3.1", "2.5.1"])
+@pytest.mark.parametrize("version", ["4.4.0", "2.5.1"])
 def test_a_protocol_analyser_finds_nothing_malformed(version: str, java: None, tmp_path: Path) -> None:
     tshark = shutil.which("tshark")
     if tshark is None:

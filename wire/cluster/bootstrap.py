@@ -19,7 +19,13 @@ from pykafka_wire.wire.cluster.metadata_view import Broker, brokers_of
 from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, NoBrokerAvailableError, ProtocolError, TransportError
+from pykafka_wire.wire.errors import (
+    DeadlineExceededError,
+    MisroutedConnectionError,
+    NoBrokerAvailableError,
+    ProtocolError,
+    TransportError,
+)
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -84,7 +90,7 @@ class MetadataSource:
         n_cycles = 0
 
         def cycle() -> MetadataFound:
-            nonlocal attempt_ms, n_cycles
+            nonlocal attempt_ms, n_cycles, nodes
             n_cycles += 1
             if nodes and n_cycles > 1:
                 attempt_ms *= 2  # they are more likely slow than dead
@@ -95,6 +101,9 @@ class MetadataSource:
                 address = f"{host}:{port}"
                 try:
                     found = self._ask_one(request, node, host, port, attempt_ms, deadline)
+                except MisroutedConnectionError:
+                    nodes = ()  # any other of them may be another cluster's as well
+                    raise
                 except (TransportError, ProtocolError) as error:
                     logger.debug("%s gave no metadata: %s", address, error)
                     # When time runs out in a later cycle, the first one's reason is the telling one.

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
@@ -20,10 +20,11 @@ from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
+from pykafka_wire.wire.connection.state_machine import Identity
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, TransportError
+from pykafka_wire.wire.errors import DeadlineExceededError, MisroutedConnectionError, SettingsError, TransportError
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,10 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._reconnects = Reconnects(settings)
+        #: The cluster that brokers are to be of, None where it is not known. It is set by who asks for metadata.
+        self.cluster_id: str | None = None
+        #: Is called with the error when another broker has answered than the one that is meant.
+        self.on_misrouted: Callable[[MisroutedConnectionError], None] = lambda error: None
 
     def get(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
         """The open connection to a broker; opens one where there is none, or none that may still be used.
@@ -120,6 +125,7 @@ class ConnectionPool:
         Raises:
             TransportError: the broker cannot be reached, or could not be within ``reconnect.backoff.ms``.
             AuthenticationError: it refused us.
+            MisroutedConnectionError: another broker answers at its address.
             SettingsError: ``allowed.hosts`` does not cover the host that it is advertised as.
         """
         with self._lock:
@@ -138,9 +144,13 @@ class ConnectionPool:
                 connection.close()
             self._require_allowed(node)
             self._reconnects.require_due(node.host, node.port)
-            connection = self.seed(node.host, node.port, str(node))
+            connection = self.seed(node.host, node.port, str(node), self._identity(node))
             slot.connection, slot.node = connection, node
-            self._open(connection, node.host, node.port, deadline)
+            try:
+                self._open(connection, node.host, node.port, deadline)
+            except MisroutedConnectionError as error:
+                self.on_misrouted(error)
+                raise
             self._require_open(slot, node, purpose)
             logger.debug("connected to broker %s for purpose %s", node, purpose)
             return connection
@@ -173,6 +183,12 @@ class ConnectionPool:
         finally:
             slot.lock.release()
 
+    def _identity(self, node: Broker) -> Identity | None:
+        """What a broker is to compare itself with (KIP-1242)."""
+        settings = self._settings
+        is_checked = settings.metadata_cluster_check_enable and settings.metadata_recovery_strategy != "none"
+        return Identity(self.cluster_id, node.node_id) if is_checked and self.cluster_id is not None else None
+
     def _require_allowed(self, node: Broker) -> None:
         """Credentials go wherever metadata points: a user may say where that may be."""
         patterns = self._settings.allowed_hosts
@@ -186,10 +202,10 @@ class ConnectionPool:
                 remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have responded.",
             )
 
-    def seed(self, host: str, port: int, label: str | None = None) -> Connection:
+    def seed(self, host: str, port: int, label: str | None = None, meant: Identity | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
         return Connection(
-            host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network
+            host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network, meant
         )
 
     def open_seed(self, host: str, port: int, deadline: Deadline) -> Connection:

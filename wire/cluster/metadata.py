@@ -66,6 +66,8 @@ class Metadata:
         self._counters = counters
         self._backoff = Backoff(settings)
         self._source = MetadataSource(settings, connections, self._backoff)
+        # KIP-1242: what is known of the cluster is out of date, or leads to another cluster.
+        connections.on_misrouted = lambda error: self._rebootstrap(error.text)
         #: Guards the view, never a wait.
         self._lock = threading.Lock()
         self._view = MetadataView()
@@ -340,6 +342,7 @@ class Metadata:
             self._rebootstrap(f"a broker asked for it (error {response.error_code})")
             raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
         with self._lock:
+            self._connections.cluster_id = response.cluster_id
             return self._view, self._view.apply(response, version, time.monotonic(), everything=names is None)
 
     def _rebootstrap_if_due(self) -> None:
@@ -355,5 +358,6 @@ class Metadata:
     def _rebootstrap(self, why: str) -> None:
         logger.info("starting over from the bootstrap servers: %s", why)
         self.forget()
+        self._connections.cluster_id = None
         self._source.forget_silence()
         self._connections.close()

@@ -20,13 +20,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.state_machine import Received, Sent, State, StateMachine
+from pykafka_wire.wire.connection.state_machine import Identity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     DeadlineExceededError,
+    MisroutedConnectionError,
     ProtocolError,
     TransportError,
     WireError,
@@ -58,6 +59,7 @@ class Connection:
     Args:
         label: how the broker is called in errors, logs and the trace.
         network: opens the byte stream, by default a socket.
+        meant: the broker that is to answer, None for any.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class Connection:
         label: str,
         counters: ClientCounters | None = None,
         network: Network | None = None,
+        meant: Identity | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.label = label
         self._host = host
         self._port = port
         self._settings = settings
+        self._meant = meant
         self._network: Network = network or Sockets(settings)
         self._transport: Transport | None = None
         self._trace = trace
@@ -100,6 +104,7 @@ class Connection:
 
         Raises:
             TransportError: no address could be reached, or the handshake failed; names each address and why.
+            MisroutedConnectionError: another broker answers.
             AuthenticationError: the broker refused us, or its certificate does not hold.
         """
         failures = []
@@ -119,6 +124,10 @@ class Connection:
             attempt = deadline.at_most_ms(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
                 self._open_address(address, attempt, mechanism)
+            except MisroutedConnectionError as error:
+                self.close()
+                self.failed_at, error.broker = time.monotonic(), self.label
+                raise
             except (TransportError, ProtocolError, OSError) as error:
                 self.close()
                 reason = error.message if isinstance(error, WireError) else reason_of(error)
@@ -229,7 +238,12 @@ class Connection:
                 self._receive(deadline)
 
     def _new_state_machine(self, mechanism: SaslMechanism | None = None) -> StateMachine:
-        return StateMachine(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
+        return StateMachine(
+            client_id=self._settings.client_id,
+            software_version=_SOFTWARE_VERSION,
+            meant=self._meant,
+            mechanism=mechanism,
+        )
 
     def _new_mechanism(self) -> SaslMechanism | None:
         """The SASL mechanism with its credentials, read anew for each connection."""

@@ -4,7 +4,8 @@ Owns framing, correlation, version negotiation and the steps of authentication. 
 rule of it can be tested with bytes alone. The rules on one page:
 
 - The first request is ApiVersions, in our highest version. A broker that lacks it responds in version 0 with error 35 and
-  the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511).
+  the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511). It
+  names the broker that is meant and its cluster, where they are known; another broker responds REBOOTSTRAP_REQUIRED (KIP-1242).
 - With a SASL mechanism, SaslHandshake (v1) and SaslAuthenticate follow, one token at a time. Until then nothing else is
   sent, and a frame may hold 64 KiB at most.
 - Then the connection is ready: any number of requests may be in flight. A broker responds to them in order; a response out of
@@ -21,13 +22,14 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     CorrelationError,
+    MisroutedConnectionError,
     ProtocolError,
     TransportError,
     UnsupportedVersionError,
@@ -54,6 +56,7 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 _UNSUPPORTED_VERSION: Final = 35
+_REBOOTSTRAP_REQUIRED: Final = 129
 _LENGTH: Final = struct.Struct(">i")
 #: How the first four bytes of other servers begin. Read as a length, "HTTP" is a frame of 1213486160 bytes.
 _OTHER_SERVERS: Final = {b"HTTP": "an HTTP server", b"SSH-": "an SSH server", b"220": "a mail or FTP server"}
@@ -63,6 +66,13 @@ _TLS_MAJOR: Final = 3
 _API_VERSIONS_KEY: Final = 18
 #: A tag section without tags (KIP-482).
 _NO_TAGS: Final = 0
+
+
+class Identity(NamedTuple):
+    """The broker that a connection is meant for."""
+
+    cluster_id: str
+    node_id: int
 
 
 class State(Enum):
@@ -101,6 +111,7 @@ class StateMachine:
         *,
         client_id: str,
         software_version: str,
+        meant: Identity | None = None,
         mechanism: SaslMechanism | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
@@ -116,6 +127,7 @@ class StateMachine:
         self.cut_off = False
         self._client_id = client_id
         self._software_version = software_version
+        self._meant = meant
         self._mechanism = mechanism
         self._exchange: Generator[bytes, bytes, None] | None = None
         self._max_frame_bytes = max_frame_bytes
@@ -314,7 +326,10 @@ class StateMachine:
 
     def _ask_versions(self, version: int) -> None:
         request = ApiVersionsRequest(
-            client_software_name="pykafka-wire", client_software_version=self._software_version
+            client_software_name="pykafka-wire",
+            client_software_version=self._software_version,
+            cluster_id=None if self._meant is None else self._meant.cluster_id,
+            node_id=-1 if self._meant is None else self._meant.node_id,
         )
         self._send(request, version)
 
@@ -327,6 +342,13 @@ class StateMachine:
                 return
             if response.error_code:
                 self.state = State.CLOSED
+                if response.error_code == _REBOOTSTRAP_REQUIRED and self._meant is not None:
+                    raise MisroutedConnectionError(
+                        f"this is not broker {self._meant.node_id} of cluster {self._meant.cluster_id}",
+                        api="ApiVersions",
+                        version=sent.version,
+                        remedy="Check that each broker's advertised.listeners leads to it, past DNS, proxies and load balancers.",
+                    )
                 raise broker_error(response.error_code, api="ApiVersions", version=sent.version)
             self._learn_versions(response)
             if self._mechanism is None:

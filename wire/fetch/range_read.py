@@ -26,6 +26,7 @@ from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
+from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
@@ -444,7 +445,7 @@ class RangeRead:
         """Our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
         now = self.clock.now()
         may_redirect = all(now >= requested.progress.leader_only_until for requested in batch)
-        return self._settings.client_rack if may_redirect else ""
+        return rack_of(self._settings) if may_redirect else ""
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""

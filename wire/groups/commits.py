@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -59,6 +60,7 @@ class GroupCommits:
             member_id=member.member_id,
             generation=member.generation,
             instance_id=member.instance_id,
+            topic_ids=self._topic_ids(),
         )
 
     def commit(self, positions: Positions, deadline: Deadline) -> None:
@@ -168,7 +170,7 @@ class GroupCommits:
     def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
         """A call that commits positions under the present generation, and returns their offsets."""
         group, identity = self.group, self._identity()
-        topic_ids = {} if self.membership is None else self.membership.topic_ids()
+        topic_ids = self._topic_ids()
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
 
         def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
@@ -192,6 +194,9 @@ class GroupCommits:
     def _identity(self) -> MemberIdentity:
         """The member that commits now. Raises BrokerError where it has lost its place."""
         return MemberIdentity() if self.membership is None else self.membership.identity
+
+    def _topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        return {} if self.membership is None else self.membership.topic_ids()
 
     def _as_member(
         self, identity: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline

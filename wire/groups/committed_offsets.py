@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -30,6 +30,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from pykafka_wire.wire.protocol.messages.transactions import TxnOffsetCommitResponse
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,37 @@ class GroupMetadata:
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
+    #: The topics that the member has read, as for :func:`commit_offsets`.
+    topic_ids: Mapping[TopicPartition, uuid.UUID] = field(default_factory=dict, compare=False)
+
+
+class CommittedTopics:
+    """How a commit names its topics: by id where all ids are known, so that no offset is committed to a later topic of the same
+    name; by name otherwise. For OffsetCommit and TxnOffsetCommit, whose responses are alike."""
+
+    def __init__(self, partitions: Collection[TopicPartition], ids: Mapping[TopicPartition, uuid.UUID]) -> None:
+        self.are_ids_known = all(tp in ids for tp in partitions)
+        self._ids = {tp.topic: ids[tp] for tp in partitions if tp in ids}
+        self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
+
+    def id_of(self, topic: str) -> uuid.UUID:
+        """The id of a topic, ZERO_UUID where it is not known."""
+        return self._ids.get(topic, ZERO_UUID)
+
+    def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
+        """The error codes that another try may mend, among others."""
+        # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
+        final = _UNKNOWN_TOPIC_ID if self.are_ids_known else None
+        return (p.error_code for topic in response.topics for p in topic.partitions if p.error_code != final)
+
+    def results(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+        """The error code of each topic-partition of a response."""
+        return {
+            TopicPartition(topic.name or self._names[topic.topic_id], p.partition_index): p.error_code
+            for topic in response.topics
+            if topic.name or topic.topic_id in self._names
+            for p in topic.partitions
+        }
 
 
 Offsets = dict[TopicPartition, CommittedOffset]
@@ -109,14 +141,7 @@ def commit_offsets(
     """
     deadline = deadline or Deadline.of_call(cluster.settings)
 
-    ids = {tp.topic: topic_ids[tp] for tp in offsets if tp in topic_ids}
-    names = {topic_id: topic for topic, topic_id in ids.items()}
-    goes_by_id = all(tp in topic_ids for tp in offsets)
-
-    def codes(response: OffsetCommitResponse) -> Iterable[int]:
-        # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
-        final = _UNKNOWN_TOPIC_ID if goes_by_id else None
-        return (p.error_code for topic in response.topics for p in topic.partitions if p.error_code != final)
+    topics = CommittedTopics(offsets, topic_ids)
 
     def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
         request = OffsetCommitRequest(
@@ -127,7 +152,7 @@ def commit_offsets(
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
-                    topic_id=ids.get(topic, ZERO_UUID),
+                    topic_id=topics.id_of(topic),
                     partitions=[
                         OffsetCommitRequestPartition(
                             partition_index=p,
@@ -145,16 +170,11 @@ def commit_offsets(
             CoordinatorKind.GROUP,
             group,
             lambda _: request,
-            codes,
+            topics.codes,
             deadline=deadline,
-            version_cap=None if goes_by_id else _LAST_VERSION_BY_NAME,
+            version_cap=None if topics.are_ids_known else _LAST_VERSION_BY_NAME,
         )
-        return {
-            TopicPartition(topic.name or names[topic.topic_id], p.partition_index): p.error_code
-            for topic in response.topics
-            if topic.name or topic.topic_id in names
-            for p in topic.partitions
-        }
+        return topics.results(response)
 
     commit_in_portions(group, offsets, commit, api="OffsetCommit")
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
 from pykafka_wire.wire.groups.consumer_member_state import (
@@ -217,7 +218,7 @@ class ConsumerMembership:
             subscription,
             member_id=str(uuid.uuid4()),  # members choose their ids themselves (KIP-1082)
             instance_id=settings.group_instance_id,
-            rack_id=settings.client_rack or None,
+            rack_id=rack_of(settings) or None,
             assignor=settings.group_remote_assignor,
             rebalance_timeout_ms=settings.max_poll_interval_ms,
         )

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
@@ -53,7 +54,7 @@ def member_state_machine(settings: ClientSettings, group_id: str, topics: tuple[
         topics,
         strategies=settings.partition_assignment_strategy,
         instance_id=settings.group_instance_id,
-        rack_id=settings.client_rack or None,
+        rack_id=rack_of(settings) or None,
         session_timeout_ms=settings.session_timeout_ms,
         rebalance_timeout_ms=settings.max_poll_interval_ms,
     )

@@ -29,7 +29,7 @@ class Message(Struct):
 
     Class attributes:
         name: of the API, such as "Metadata".
-        versions: lowest and highest version of Kafka 4.3.1.
+        versions: lowest and highest version of Kafka 4.4.0.
         flexible: first version with compact lengths and tagged fields (KIP-482), None if there is none.
     """
 

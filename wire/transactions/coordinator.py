@@ -18,7 +18,12 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, commit_in_portions
+from pykafka_wire.wire.groups.committed_offsets import (
+    CommittedOffset,
+    CommittedTopics,
+    GroupMetadata,
+    commit_in_portions,
+)
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transactions import (
@@ -44,6 +49,8 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 #: The last version of AddPartitionsToTxn that clients use; later ones are between brokers.
 _ADD_PARTITIONS_CAP: Final = 3
+#: The last version of TxnOffsetCommit whose topics go by name.
+_LAST_COMMIT_BY_NAME: Final = 5
 #: Where several partitions are rejected, this code only says that another one was.
 _OPERATION_NOT_ATTEMPTED: Final = 55
 
@@ -155,8 +162,7 @@ class TransactionRequests:
         if self._handle.version.adds_by_request:
             self._add_offsets(group, deadline)
 
-        def codes(response: TxnOffsetCommitResponse) -> Iterable[int]:
-            return (p.error_code for topic in response.topics for p in topic.partitions)
+        topics = CommittedTopics(offsets, member.topic_ids)
 
         def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
             request = TxnOffsetCommitRequest(
@@ -164,12 +170,13 @@ class TransactionRequests:
                 group_id=group,
                 producer_id=self._handle.identity.producer_id,
                 producer_epoch=self._handle.identity.producer_epoch,
-                generation_id=member.generation,
+                generation_id_or_member_epoch=member.generation,
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 topics=[
                     TxnOffsetCommitRequestTopic(
                         name=topic,
+                        topic_id=topics.id_of(topic),
                         partitions=[
                             TxnOffsetCommitRequestPartition(
                                 partition_index=p,
@@ -183,14 +190,13 @@ class TransactionRequests:
                     for topic, numbers in partitions_by_topic(portion).items()
                 ],
             )
-            response = self._request(
-                self._in_version(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
+            cap = self._cap(request)
+            if not topics.are_ids_known:
+                cap = min(cap or _LAST_COMMIT_BY_NAME, _LAST_COMMIT_BY_NAME)
+            response: TxnOffsetCommitResponse = self._request(
+                self._in_version(request), topics.codes, group=group, version_cap=cap, deadline=deadline
             )
-            return {
-                TopicPartition(topic.name, p.partition_index): p.error_code
-                for topic in response.topics
-                for p in topic.partitions
-            }
+            return topics.results(response)
 
         commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 

@@ -86,7 +86,16 @@ class _Verdict(NamedTuple):
 class SubscribedTopics:
     """Finds the topics of one query's subscription."""
 
-    def __init__(self, cluster: Cluster, subscription: Subscription, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        *,
+        fail_on_data_loss: bool,
+        max_age_ms: int | None = None,
+    ) -> None:
+        """``max_age_ms``: for how long found topics are used; None for :data:`_METADATA_AGE_MS`, longer where a refresh is slow."""
+        self._given_max_age_ms = max_age_ms
         self._cluster = cluster
         self._subscription = subscription
         self._fail_on_data_loss = fail_on_data_loss
@@ -124,7 +133,9 @@ class SubscribedTopics:
             raise self._missing
         if due:
             took_ms = (time.monotonic() - started) * 1000
-            self._found_at, self._max_age_ms = started, max(_METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
+            usual_ms = max(_METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
+            self._found_at = started
+            self._max_age_ms = usual_ms if self._given_max_age_ms is None else self._given_max_age_ms
         return topics
 
     def set_missing(self, error: UnknownTopicError) -> None:
@@ -288,7 +299,12 @@ class SubscribedLogs:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
-        self._topics = SubscribedTopics(cluster, options.subscription, fail_on_data_loss=options.fail_on_data_loss)
+        self._topics = SubscribedTopics(
+            cluster,
+            options.subscription,
+            fail_on_data_loss=options.fail_on_data_loss,
+            max_age_ms=options.topics_max_age_ms,
+        )
         #: (leader epoch in the checkpoint, leader epoch now) of logs that were found not to be truncated.
         self._intact: dict[TopicPartition, tuple[int, int]] = {}
 

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and two workers, each a process of its own, as `start-all.sh` has them."""
+"""A Spark standalone cluster on this machine: a master and workers, each a process of its own, as `start-all.sh` has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,15 +25,20 @@ _SETTINGS = {
 
 
 @contextmanager
-def standalone_cluster(folder: Path, home: Path = Path(pyspark.__file__).parent) -> Iterator[str]:
-    """The URL of the master, ``spark://…``, while it and two workers of one core run: of the Spark in ``home``, with their logs and
+def standalone_cluster(
+    folder: Path, home: Path = Path(pyspark.__file__).parent, workers: Sequence[Mapping[str, str]] = ({}, {})
+) -> Iterator[str]:
+    """The URL of the master, ``spark://…``, while it and workers of one core run: of the Spark in ``home``, with their logs and
     the applications' folders in ``folder``.
+
+    Args:
+        workers: what each has in its environment besides this process's own.
     """
     port = free_ports(1)[0]
     url = f"spark://127.0.0.1:{port}"
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str, *arguments: str) -> Path:
+    def start(name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Path:
         log = folder / f"{name}.log"
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "PYTHON"))
@@ -41,7 +46,7 @@ def standalone_cluster(folder: Path, home: Path = Path(pyspark.__file__).parent)
         with log.open("wb") as output:
             command = [str(home / "bin" / "spark-class"), *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
             process = subprocess.Popen(
-                command, env={**inherited, "SPARK_HOME": str(home), **_SETTINGS}, cwd=folder,
+                command, env={**inherited, "SPARK_HOME": str(home), **_SETTINGS, **(environment or {})}, cwd=folder,
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         started.append(process)
@@ -56,10 +61,11 @@ def standalone_cluster(folder: Path, home: Path = Path(pyspark.__file__).parent)
 
     try:
         master = start("master", "org.apache.spark.deploy.master.Master", "--port", str(port))
-        for name in ("worker-1", "worker-2"):  # each tries the master again until it is there
+        for number, environment in enumerate(workers, 1):  # each tries the master again until it is there
+            name = f"worker-{number}"
             arguments = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / name), url]
-            start(name, "org.apache.spark.deploy.worker.Worker", *arguments)
-        wait(master, lambda text: text.count("Registering worker") == 2)
+            start(name, "org.apache.spark.deploy.worker.Worker", *arguments, environment=environment)
+        wait(master, lambda text: text.count("Registering worker") == len(workers))
         yield url
     finally:
         for process in reversed(started):

@@ -188,7 +188,7 @@ def test_the_pages_code_runs(session: Any) -> None:
         exec(block.replace("port=9464", "port=0"), named)
         if "server" in named:
             named["server"].close()
-    assert len(session.streams.listeners) == 2
+    assert len(session.streams.listeners) == 3
 
 
 def test_the_page_names_only_metrics_that_exist() -> None:

@@ -6,10 +6,14 @@ import json
 import re
 import urllib.request
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
 from pykafka_wire import metrics
@@ -45,6 +49,9 @@ def test_a_query_with_its_tasks_and_the_dashboard(
     name, query_name = topic(2), f"copy-{uuid.uuid4().hex[:8]}"
     outside.fill(name, [N_RECORDS // 2, N_RECORDS // 2])
     server = metrics.serve_prometheus(spark, port=0, addr="127.0.0.1")
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = metrics.trace_opentelemetry(spark, provider)
     try:
         query = (
             queries.stream(subscribe=name, taskMetrics="driver", groupIdPrefix="metered", maxOffsetsPerTrigger="20")
@@ -67,10 +74,11 @@ def test_a_query_with_its_tasks_and_the_dashboard(
             found = scrape(server.port)
         finally:
             query.stop()
-        assert server.listener.wait_for_end(query)
+        assert server.listener.wait_for_end(query) and tracer.wait_for_end(query)
         ended = scrape(server.port)
     finally:
         spark.streams.removeListener(server.listener)
+        spark.streams.removeListener(tracer)
         server.close()
     source = (query_name, "0")
     missing = [each.name for each in METRICS if each.name not in found and each.kind != "histogram"]
@@ -93,6 +101,27 @@ def test_a_query_with_its_tasks_and_the_dashboard(
     for expression in expressions():
         names = set(re.findall(r"\b(?:pykafka_wire|kafka)_\w+", expression))
         assert names and names <= set(found), f"{names - set(found)} in {expression}"
+    require_spans(spans.get_finished_spans(), name, query_name, group)
+
+
+def require_spans(spans: Sequence[ReadableSpan], topic: str, query_name: str, group: str) -> None:
+    """A span for each micro-batch, with its phases in it, one after the other."""
+    batches = [span for span in spans if span.parent is None]
+    assert {span.name for span in batches} == {f"micro-batch {query_name}"}
+    numbers = [(span.attributes or {})["pykafka_wire.batch_id"] for span in batches]
+    assert numbers == sorted(numbers) and len(set(numbers)) == len(numbers) >= 3
+    # Each record is in one of them.
+    assert sum((span.attributes or {})["messaging.batch.message_count"] for span in batches) >= N_RECORDS
+    for batch in batches:
+        attributes = batch.attributes or {}
+        assert attributes["messaging.destination.name"] == topic
+        assert attributes["messaging.consumer.group.name"] == group
+        phases = [span for span in spans if span.parent is not None and span.parent.span_id == batch.context.span_id]
+        assert [phase.name for phase in phases] == ["plan", "tasks", "commit"]
+        times = [time for phase in phases for time in (phase.start_time, phase.end_time)]
+        assert times == sorted(times)
+        assert batch.start_time == times[0] and times[-1] <= batch.end_time
+        assert phases[1].end_time > phases[1].start_time
 
 
 def test_the_dashboard_is_one_that_grafana_imports() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -381,3 +382,20 @@ def test_a_task_skips_a_topic_only_where_no_broker_knows_it(
     brokers.forget("goes")
     assert list(one.reader.read(planned[0])) == []
     assert [topic for _, topic, _, _ in ledger(tmp_path)] == ["goes"]
+
+
+@pytest.mark.parametrize(
+    "ttl_ms, found", [("60000", {"stays"}), ("1", {"stays", "goes-new"}), ("-1", {"stays", "goes-new"})]
+)
+def test_new_topics_are_found_once_the_topics_that_are_known_are_too_old(
+    brokers: Brokers, begun: Any, ttl_ms: str, found: set[str]
+) -> None:
+    """SPARK-49442: Spark's name and values; the fixture has the usual age at zero."""
+    brokers.create("stays", 2)
+    one, start = begun(**{"partition.metadata.cache.ttl.ms": ttl_ms})
+    asked = sum(broker.count(MetadataRequest) for broker in brokers.brokers.values())
+    brokers.create("goes-new", 3)
+    time.sleep(0.01)
+    assert set(offsets(one.latest(start))) == found
+    asked = sum(broker.count(MetadataRequest) for broker in brokers.brokers.values()) - asked
+    assert (asked == 0) == (found == {"stays"})

@@ -2,7 +2,7 @@
 
 Owns which module declares which API. Families are imported when they are first asked for.
 
-The declarations hold every version that Apache Kafka 4.3.1 declares stable; tests compare them with Kafka's own schemas
+The declarations hold every version that Apache Kafka 4.4.0 declares stable; tests compare them with Kafka's own schemas
 and their bytes with Kafka's own serializers. https://kafka.apache.org/protocol#protocol_messages
 """
 

@@ -27,7 +27,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16()
 
 
-class ApiVersionsResponse(Message, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(Message, versions=(0, 5), flexible=3):
     """A broker that lacks the version asked for responds in version 0 with error 35 and the versions it has (KIP-511)."""
 
     error_code: int = int16()
@@ -39,14 +39,19 @@ class ApiVersionsResponse(Message, versions=(0, 4), flexible=3):
     zk_migration_ready: bool = boolean(since=3, ignorable=True, tag=3)
 
 
-class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions=(0, 5), flexible=3):
+    """A broker answers REBOOTSTRAP_REQUIRED where cluster and node are given, and are not its own (KIP-1242)."""
+
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
+    cluster_id: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    node_id: int = int32(since=5, default=-1, ignorable=True)
 
 
 #: Release -> an API and the version of it that came with that release, newest first. Brokers do not say what they are.
 _CAME_WITH: Final[tuple[tuple[str, int, int], ...]] = (
-    ("4.0 or newer", 3, 13),  # Metadata, KIP-1102
+    ("4.4 or newer", 18, 5),  # ApiVersions, KIP-1242
+    ("4.0 to 4.3", 3, 13),  # Metadata, KIP-1102
     ("3.9", 1, 17),  # Fetch, KIP-853
     ("3.7 or 3.8", 1, 16),  # Fetch, KIP-951
     ("3.5 or 3.6", 1, 15),  # Fetch, KIP-903

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int16, int32, int64, string
+import uuid
+
+from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int16, int32, int64, string, uuid128
 from pykafka_wire.wire.protocol.message import Message, Request
 
 
@@ -69,11 +71,12 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: str = string()
+    name: str = string(until=5, ignorable=True)
+    topic_id: uuid.UUID = uuid128(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-class TxnOffsetCommitResponse(Message, versions=(0, 5), flexible=3):
+class TxnOffsetCommitResponse(Message, versions=(0, 6), flexible=3):
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
@@ -86,18 +89,20 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    name: str = string()
+    name: str = string(until=5, ignorable=True)
+    topic_id: uuid.UUID = uuid128(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], api_key=28, versions=(0, 5), flexible=3):
-    """Version 5 adds the group to the transaction by itself (KIP-890): only where transaction.version is 2 or later."""
+class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], api_key=28, versions=(0, 6), flexible=3):
+    """Version 5 adds the group to the transaction by itself (KIP-890): only where transaction.version is 2 or later. Topics go by
+    name up to version 5, by id from 6 (KIP-1319)."""
 
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    generation_id: int = int32(since=3, default=-1)
+    generation_id_or_member_epoch: int = int32(since=3, default=-1)
     member_id: str = string(since=3)
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
