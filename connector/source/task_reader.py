@@ -245,13 +245,9 @@ def record_batches(
     if not decoders:
         yield record_batch(records, ranges, schema)
         return
-    from pykafka_wire.source.typed_decoding import slices
+    from pykafka_wire.source.typed_decoding import decoded_slices
 
-    for piece in slices(records):
-        typed: dict[str, Any] = {}
-        skipped: list[Any] = []
-        for decoder in decoders:
-            typed |= decoder.columns(piece, ranges, skipped)
+    for piece, typed, skipped in decoded_slices(records, ranges, decoders):
         batch = record_batch(piece, ranges, schema, typed)
         if skipped:
             kept = np.ones(batch.num_rows, dtype=np.bool_)

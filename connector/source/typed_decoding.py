@@ -16,7 +16,14 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.source.reader_schema import from_json, registry_in, schema_in_options
-from pykafka_wire.values.converter import Decoded, Format, ReadsTypes, read_column, reasons_column
+from pykafka_wire.values.converter import (
+    ColumnTooLargeError,
+    Decoded,
+    Format,
+    ReadsTypes,
+    read_column,
+    reasons_column,
+)
 from pykafka_wire.values.registry.framing import SchemaId, header_values
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
@@ -28,6 +35,8 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 _SLICE_BYTES: Final = 2 * 1024 * 1024
 #: Small values become large rows by their number.
 _SLICE_RECORDS: Final = 32_768
+#: What the keys or the values of a slice may become: few bytes can be a large value. Else fewer records are decoded at a time.
+_MAX_COLUMN_BYTES: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,7 @@ class ColumnDecoder:
 
         Raises:
             ValueFormatError: a record cannot be decoded, and the policy is to fail.
+            ColumnTooLargeError: the records take too much memory together.
             RegistryError: the registry does not respond, under every policy.
         """
         name = self.column.name
@@ -69,7 +79,7 @@ class ColumnDecoder:
         headers = None
         if self.needs_headers and records.headers.null_count < records.n_records:
             headers = header_values(records.headers, f"__{name}_schema_id")
-        decoded = read_column(self.format, self.type, rows, schema_headers=headers)
+        decoded = read_column(self.format, self.type, rows, schema_headers=headers, max_bytes=_MAX_COLUMN_BYTES)
         if decoded.others and self.column.on_other_type == "error":
             rows_of_others = np.concatenate(decoded.others).tolist()
             reason = f"its type is none that {name}Types names"
@@ -145,6 +155,31 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
             )
         )
     return tuple(found)
+
+
+def decoded_slices(
+    records: DecodedRecords, ranges: Sequence[OffsetRange], decoders: Sequence[ColumnDecoder]
+) -> Iterator[tuple[DecodedRecords, dict[str, Any], list[Any]]]:
+    """The records in pieces, in order, each with its decoded columns by their names, and the numbers of those that are left out.
+
+    Raises: as :meth:`ColumnDecoder.columns`.
+    """
+    for piece in slices(records):
+        left = [piece]
+        while left:
+            some = left.pop()
+            typed: dict[str, Any] = {}
+            skipped: list[Any] = []
+            try:
+                for decoder in decoders:
+                    typed |= decoder.columns(some, ranges, skipped)
+            except ColumnTooLargeError:
+                half = some.n_records // 2
+                if not half:
+                    raise
+                left += [_sliced(some, half, some.n_records), _sliced(some, 0, half)]
+                continue
+            yield some, typed, skipped
 
 
 def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:

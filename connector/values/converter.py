@@ -6,7 +6,7 @@ Owns the policy (fail, null, divert) and the way from Python values to Arrow; kn
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -29,6 +29,11 @@ _POLICIES: Final = ("fail", "null", "divert")
 #: Of values that are read one by one, before they become a column: of one byte, Python may make an object of 200.
 _BYTES_AT_ONCE: Final = 1 << 17
 _ROWS_AT_ONCE: Final = 4_096
+#: A few bytes can be a value of 64 MiB: how many rows are read at once follows from what those before have become.
+_FIRST_ROWS: Final = 8
+_COLUMN_BYTES_AT_ONCE: Final = 8 << 20
+#: An Arrow array has offsets of 32 bits.
+_MAX_ARRAY_BYTES: Final = (1 << 31) - 1
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
 
@@ -126,6 +131,17 @@ class Decoded:
     groups: Sequence[tuple[SchemaId | None, Ints]] = ()
 
 
+class ColumnTooLargeError(ValueFormatError):
+    """Values that are valid, and are too large to be one column together."""
+
+    @staticmethod
+    def of(n_rows: int, column_type: pa.DataType) -> ColumnTooLargeError:
+        return ColumnTooLargeError(
+            f"{n_rows} values are together too large for one column of {str(column_type)[:_MAX_REASON]}. Decode fewer rows at a "
+            "time: lower spark.sql.execution.arrow.maxRecordsPerBatch."
+        )
+
+
 def diverted_type(column_type: pa.DataType) -> pa.DataType:
     """The type of a column under ``on_error="divert"``."""
     return pa.struct([pa.field("value", column_type), pa.field("error", pa.string())])
@@ -158,6 +174,7 @@ class Converter(SentToWorkers):
 
         Raises:
             ValueFormatError: a row cannot be converted, under ``on_error="fail"``.
+            ColumnTooLargeError: the column would be larger than Arrow's arrays may be, under every policy.
             RegistryError: the registry does not respond, under every policy.
         """
         converted = self._encoded(rows) if self.type is None else read_column(self.format, self.type, rows)
@@ -219,14 +236,21 @@ class RowWriter:
 
 
 def read_column(
-    value_format: Format | ReadsTypes, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None
+    value_format: Format | ReadsTypes,
+    column_type: pa.DataType,
+    rows: Any,
+    *,
+    schema_headers: Any = None,
+    max_bytes: int | None = None,
 ) -> Decoded:
     """The values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
 
     Args:
         schema_headers: pa.BinaryArray, each record's header with its schema's id (:func:`~.registry.framing.header_values`).
+        max_bytes: what the column of more than one row may take, for each type; by default what Arrow can hold.
 
     Raises:
+        ColumnTooLargeError: it takes more.
         RegistryError: the registry does not respond.
     """
     if not pa.types.is_binary(rows.type):
@@ -238,12 +262,16 @@ def read_column(
         headers=schema_headers,
     )
     if isinstance(value_format, ReadsTypes):
-        return _read_types(value_format, column_type, value_format.divided(frames), len(rows))
-    column = _read_groups(value_format, column_type, frames.payloads, frames.groups, len(rows), frames.reasons)
+        return _read_types(value_format, column_type, value_format.divided(frames), len(rows), max_bytes)
+    column = _read_groups(
+        value_format, column_type, frames.payloads, frames.groups, len(rows), frames.reasons, max_bytes
+    )
     return Decoded(column, frames.reasons, groups=frames.groups)
 
 
-def _read_types(types: ReadsTypes, column_type: pa.DataType, frames: Frames, n_rows: int) -> Decoded:
+def _read_types(
+    types: ReadsTypes, column_type: pa.DataType, frames: Frames, n_rows: int, max_bytes: int | None
+) -> Decoded:
     """A struct with a field for each type; null where its type is not read, or it is Avro's null."""
     groups: dict[str, list[tuple[SchemaId | None, Ints]]] = {}
     formats: dict[str, Format] = {}
@@ -260,7 +288,9 @@ def _read_types(types: ReadsTypes, column_type: pa.DataType, frames: Frames, n_r
         elif types.written_name(schema_id) is not None:
             others.append(index)
     columns = [
-        _read_groups(formats[each.name], each.type, frames.payloads, groups[each.name], n_rows, frames.reasons)
+        _read_groups(
+            formats[each.name], each.type, frames.payloads, groups[each.name], n_rows, frames.reasons, max_bytes
+        )
         if each.name in groups
         else pa.nulls(n_rows, each.type)
         for each in column_type
@@ -281,9 +311,19 @@ def _read_groups(
     groups: Sequence[tuple[SchemaId | None, Ints]],
     n_rows: int,
     reasons: dict[int, str],
+    max_bytes: int | None,
 ) -> Any:
-    """A column of the rows of these groups, null in others; adds to the reasons."""
+    """A column of the rows of these groups, null in others; adds to the reasons. Raises ColumnTooLargeError."""
     parts: list[tuple[Ints, Any]] = []
+    n_bytes = 0
+
+    def add(index: Ints, column: Any) -> None:
+        nonlocal n_bytes
+        parts.append((index, column))
+        n_bytes += column.nbytes
+        if max_bytes is not None and n_bytes > max_bytes and n_rows > 1:
+            raise ColumnTooLargeError.of(n_rows, column_type)
+
     # The ids of most values first: damaged values name many others, for which a registry is asked without success (UnknownIds).
     for schema_id, index in sorted(groups, key=lambda group: -len(group[1])):
         try:
@@ -293,14 +333,14 @@ def _read_groups(
             continue
         payloads = all_payloads if len(index) == n_rows else all_payloads.take(index)
         column, left = _read_together(reader, payloads, column_type)
-        parts.append((index, column))
-        alone = np.flatnonzero(left)
-        if len(alone):
-            for some in _pieces(alone, payloads):
-                found, failed = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
-                parts.append((index[some], found))
-                reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
-    return reassemble(n_rows, column_type, parts)
+        add(index, column)
+        for some, found, failed in _read_alone(np.flatnonzero(left), payloads, reader, column_type):
+            add(index[some], found)
+            reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
+    try:
+        return reassemble(n_rows, column_type, parts)
+    except pa.ArrowException as error:
+        raise ColumnTooLargeError.of(n_rows, column_type) from error
 
 
 def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
@@ -312,12 +352,24 @@ def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.Da
         return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
 
 
-def _pieces(rows: Ints, payloads: Payloads) -> list[Ints]:
-    """The rows in pieces of about ``_BYTES_AT_ONCE`` bytes, none longer than ``_ROWS_AT_ONCE``."""
+def _read_alone(
+    rows: Ints, payloads: Payloads, reader: PayloadReader, column_type: pa.DataType
+) -> Iterator[tuple[Ints, Any, dict[int, str]]]:
+    """The values of ``rows``, read one by one: some of the rows at a time, their column, and the reasons by places in it."""
     ends = np.cumsum(payloads.ends[rows] - payloads.starts[rows])
-    begins = np.diff(ends // _BYTES_AT_ONCE) > 0
-    begins[_ROWS_AT_ONCE - 1 :: _ROWS_AT_ONCE] = True
-    return np.split(rows, np.flatnonzero(begins) + 1)
+    first, n_rows = 0, _FIRST_ROWS
+    while first < len(rows):
+        before = int(ends[first - 1]) if first else 0
+        by_bytes = int(np.searchsorted(ends, before + _BYTES_AT_ONCE, side="right"))
+        some = rows[first : min(max(by_bytes, first + 1), first + n_rows)]
+        try:
+            column, reasons = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
+        except ColumnTooLargeError:
+            n_rows = len(some) // 2
+            continue
+        yield some, column, reasons
+        n_rows = max(n_rows // 2, 1) if column.nbytes > _COLUMN_BYTES_AT_ONCE else min(2 * n_rows, _ROWS_AT_ONCE)
+        first += len(some)
 
 
 def reasons_column(converted: Decoded, n_rows: int) -> Any:
@@ -330,7 +382,7 @@ def reasons_column(converted: Decoded, n_rows: int) -> Any:
 def _convert_each(
     rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType
 ) -> tuple[Any, dict[int, str]]:
-    """The rows converted one by one, null where that fails, and the reasons."""
+    """The rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than one row."""
     found: list[Any] = []
     reasons: dict[int, str] = {}
     for nth, row in enumerate(rows):
@@ -342,15 +394,26 @@ def _convert_each(
             found.append(None)
             reasons[nth] = _reason(error)
     try:
-        return pa.array(found, column_type), reasons
+        return _array(found, column_type), reasons
     except Exception:  # Arrow does not accept one of them, or more: each is tried alone
         pass
+    n_bytes = 0
     for nth, value in enumerate(found):
         try:
-            pa.array([value], column_type)
+            n_bytes += _array([value], column_type).nbytes
         except Exception:
             found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
-    return pa.array(found, column_type), reasons
+        if n_bytes > _MAX_ARRAY_BYTES:
+            raise ColumnTooLargeError.of(len(found), column_type)
+    return _array(found, column_type), reasons
+
+
+def _array(values: list[Any], column_type: pa.DataType) -> Any:
+    """pa.Array of Python values; of texts and bytes that one cannot hold, pyarrow would make several."""
+    found = pa.array(values, column_type)
+    if isinstance(found, pa.ChunkedArray):
+        raise ColumnTooLargeError.of(len(values), column_type)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

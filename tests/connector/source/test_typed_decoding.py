@@ -16,6 +16,7 @@ from pykafka_wire.columns.selection import column_names
 from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
+from pykafka_wire.source import typed_decoding
 from pykafka_wire.source.dataframe_types import column_type
 from pykafka_wire.source.reader_schema import find_reader_schemas, for_tasks
 from pykafka_wire.source.task_reader import record_batches
@@ -80,6 +81,25 @@ def test_a_large_response_is_decoded_in_slices_and_no_row_moves() -> None:
 def test_one_value_beyond_the_size_of_a_slice_is_a_slice() -> None:
     large = b'"' + b"x" * 9 * 1024 * 1024 + b'"'
     assert [piece.n_records for piece in slices(decoded([b"1", large, b"2", b"3"]))] == [1, 1, 2]
+
+
+def test_values_that_are_large_as_columns_are_decoded_fewer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_decoding, "_MAX_COLUMN_BYTES", 1 << 20)
+    many, few = b"[" + b",".join([b"{}"] * 5_000) + b"]", b"[{}]"  # 16 KB, and 240 KB or more in columns
+    values = [many, few, b"x", None] * 10
+    fields = ", ".join(f"{name} BIGINT" for name in "abcdef")
+    options = {"valueFormat": "json", "valueSchema": f"ARRAY<STRUCT<{fields}>>", "onValueError": "divert"}
+    found = batches(decoded(values), **options)
+    assert len(found) >= 4 and max(each.num_rows for each in found) > 4
+    assert max(each["value"].nbytes for each in found) <= 1 << 20
+    read = [row for each in found for row in each.to_pylist()]
+    assert [row["offset"] for row in read] == list(range(100, 140))
+    assert [row["value"] and len(row["value"]) for row in read] == [5_000, 1, None, None] * 10
+    assert [row["valueError"] is None for row in read] == [True, True, False, True] * 10
+    with pytest.raises(ValueFormatError, match="orders-0 offset 102 "):
+        batches(decoded(values), **options | {"onValueError": "fail"})
+    # One value is decoded whatever it takes.
+    assert [each.num_rows for each in batches(decoded([many]), **options)] == [1]
 
 
 def test_the_first_value_that_fails_is_named_with_its_place() -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import OptionError, ValueFormatError
-from pykafka_wire.values import OnError
+from pykafka_wire.values import OnError, converter
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Converter, diverted_type, read_column
 from pykafka_wire.values.json.format import Json
@@ -210,3 +210,31 @@ def test_an_arrow_error_in_a_column_leaves_its_rows_to_be_read_one_by_one(caplog
     assert sorted(found.reasons) == list(range(2, 20_000, 4))
     (message,) = [each.getMessage() for each in caplog.records]
     assert "15000 values cannot be read in columns, and are read one by one: Take overflowed" in message
+
+
+@pytest.mark.parametrize("on_error", ["fail", "null", "divert"])
+def test_values_that_no_column_holds_together_say_what_to_do(monkeypatch: pytest.MonkeyPatch, on_error: OnError) -> None:
+    def overflow(*_: object) -> None:
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")  # as beyond 2 GiB
+
+    monkeypatch.setattr(converter, "reassemble", overflow)
+    with pytest.raises(ValueFormatError, match="2 values are together too large .* lower spark.sql.execution.arrow"):
+        decode(pa.string(), '"x"', '"y"', on_error=on_error)
+
+
+def test_rows_that_are_read_alone_become_columns_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converter, "_COLUMN_BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(converter, "_MAX_ARRAY_BYTES", 3_000)
+    sizes = []
+
+    def array(values: list[Any], column_type: pa.DataType, make: Any = pa.array) -> Any:
+        sizes.append(len(values))
+        found = make(values, column_type)
+        if found.nbytes > 3_000:
+            raise pa.ArrowInvalid("offset overflow")
+        return found
+
+    monkeypatch.setattr(converter, "_array", array)
+    values = [f'"{n}"' for n in range(40)] + ['"' + "x" * 900 + '"'] * 8
+    assert decode(pa.string(), *values) == [each[1:-1] for each in values]
+    assert max(sizes) > 16
