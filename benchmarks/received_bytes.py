@@ -23,21 +23,29 @@ _LIMITS = (2_000, 10_000, 100_000)
 _SPLITS = (20, 100)
 #: A stream's first micro-batches start workers.
 _WARM_UP = 4
+#: Micro-batches that are all read.
+_MOST_COUNTED = 50
 
 
 def streamed(
-    rig: Rig, connector: Connector, options: Mapping[str, str], limit: int, seconds: float
+    rig: Rig, connector: Connector, options: Mapping[str, str], limit: int, seconds: float, n_records: int
 ) -> tuple[int, float, float]:
-    """(records, bytes from loopback, seconds) of the micro-batches of a stream after its first ones."""
+    """(records, bytes from loopback, seconds) of the micro-batches of a stream after its first ones.
+
+    Of few large micro-batches the bytes of all count, the first ones too: the bounds of a part are only known to a fraction of one.
+    """
     reads = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(limit)}
+    began = _received()
     with noop_query(rig, connector, reads) as query:
         await_batches(query, _WARM_UP)
-        before = _state(query)
+        before = after = _state(query)
         until = time.monotonic() + seconds
-        while time.monotonic() < until and query.isActive:
-            time.sleep(0.1)
-        after = _state(query)
-    return after[0] - before[0], after[1] - before[1], after[2] - before[2]
+        while after[0] < n_records and (n_records <= _MOST_COUNTED * limit or time.monotonic() < until):
+            after = _state(query)
+    n, n_bytes, took_s = (late - early for late, early in zip(after, before, strict=True))
+    if after[0] >= n_records:
+        n_bytes = (after[1] - began) * n / n_records
+    return int(n), n_bytes, took_s
 
 
 def _received() -> float:
@@ -83,7 +91,7 @@ def measurements(
         batch(rig, connector, {**options, "endingOffsets": "latest"}, _first_rows)
     for limit in limits:
         for connector in (ours, jvm):
-            n, n_bytes, took_s = streamed(rig, connector, options, limit, seconds)
+            n, n_bytes, took_s = streamed(rig, connector, options, limit, seconds, dataset.n_records)
             yield f"maxOffsetsPerTrigger {limit}", connector.name, n, n_bytes, took_s * limit
     for split in splits:
         for connector in (ours, jvm):
