@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from pykafka_wire.columns.source_columns import SCHEMA_OPTIONS, source_schema
+from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.worker_pickling import ClassSentToWorkers
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pykafka_wire.source.reader_schema import ReaderSchemas
 
 
+@with_concise_errors
 class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
     """Kafka topics as a Spark data source, ``format("pykafka-wire")``: batch and streaming, reading and writing."""
 

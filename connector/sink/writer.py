@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from pykafka_wire.columns.spark_schema import spark_schema
+from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
@@ -107,6 +108,7 @@ def _named_topics(options: SinkOptions) -> list[str]:
 _log = logging.getLogger(__name__)
 
 
+@with_concise_errors
 class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
     """Appends a DataFrame's rows to Kafka. Built without any I/O: Spark pickles it.
 
@@ -177,6 +179,7 @@ class AtLeastOnce:
         """Does nothing: the records of tasks that succeeded stay in Kafka."""
 
 
+@with_concise_errors
 class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     """Appends each micro-batch's rows to Kafka. Built without any I/O: Spark pickles it for every micro-batch.
 

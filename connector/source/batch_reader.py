@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema, spark_schema
+from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.input_partition import KafkaInputPartition
@@ -60,6 +61,7 @@ class _PushFilters:
         return filters
 
 
+@with_concise_errors
 class KafkaBatchReader(SentToWorkers, DataSourceReader):
     """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it.
 
@@ -133,6 +135,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             yield from batches_for_spark(batches, schema)
 
 
+@with_concise_errors
 class SailBatchReader(KafkaBatchReader):
     """The reader for Sail, which passes Arrow's schema to a data source, and expects batches of exactly that schema.
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema
+from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.input_partition import KafkaInputPartition
@@ -84,6 +85,7 @@ def stream_reader(
     return KafkaStreamReaderSpark40(options, schema, reader_schemas)
 
 
+@with_concise_errors
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, which call ``read``."""
 
@@ -175,6 +177,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
             os._exit(0)
 
 
+@with_concise_errors
 class KafkaStreamReaderSpark40(KafkaStreamReader):
     """The reader for Spark 4.0 and 4.1, which know no admission control: ``latestOffset`` takes no arguments there, and
     Spark tells the versions apart by that. It asks for the next offset only when the batch planned last is done.

@@ -136,6 +136,7 @@ def test_name_and_schema_load_neither_options_nor_the_client_nor_arrow() -> None
         assert source.schema().startswith("key binary, value binary, topic string")
         print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in ("pykafka_wire", "pyarrow", "numpy")))
         """)
-        == "['pykafka_wire', 'pykafka_wire.columns', 'pykafka_wire.columns.source_columns', 'pykafka_wire.datasource', "
+        == "['pykafka_wire', 'pykafka_wire.columns', 'pykafka_wire.columns.source_columns', 'pykafka_wire.concise_errors', "
+        "'pykafka_wire.datasource', "
         "'pykafka_wire.worker_pickling']"
     )

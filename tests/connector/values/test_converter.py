@@ -213,12 +213,14 @@ def test_an_arrow_error_in_a_column_leaves_its_rows_to_be_read_one_by_one(caplog
 
 
 @pytest.mark.parametrize("on_error", ["fail", "null", "divert"])
-def test_values_that_no_column_holds_together_say_what_to_do(monkeypatch: pytest.MonkeyPatch, on_error: OnError) -> None:
+def test_values_that_no_column_holds_together_say_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, on_error: OnError
+) -> None:
     def overflow(*_: object) -> None:
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")  # as beyond 2 GiB
 
     monkeypatch.setattr(converter, "reassemble", overflow)
-    with pytest.raises(ValueFormatError, match="2 values are together too large .* lower spark.sql.execution.arrow"):
+    with pytest.raises(ValueFormatError, match=r"2 values are together too large .* lower spark\.sql\.execution\.arrow"):
         decode(pa.string(), '"x"', '"y"', on_error=on_error)
 
 
