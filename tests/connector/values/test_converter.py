@@ -220,7 +220,9 @@ def test_values_that_no_column_holds_together_say_what_to_do(
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")  # as beyond 2 GiB
 
     monkeypatch.setattr(converter, "reassemble", overflow)
-    with pytest.raises(ValueFormatError, match=r"2 values are together too large .* lower spark\.sql\.execution\.arrow"):
+    with pytest.raises(
+        ValueFormatError, match=r"2 values are together too large .* lower spark\.sql\.execution\.arrow"
+    ):
         decode(pa.string(), '"x"', '"y"', on_error=on_error)
 
 
