@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -43,6 +43,43 @@ _VALUE_BYTES: Final = f"{_PREFIX}value.bytes"
 _TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 _INVALID_TIMESTAMP: Final = "INVALID_TIMESTAMP"
 _HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What the headers of a dead letter say of its record.
+
+    Attributes:
+        headers: the record's own.
+        timestamp_ms: the record's, where the dead letter has another one.
+        has_value: whether the dead letter has the record's value, which may be null.
+    """
+
+    error: str
+    topic: str
+    partition: int
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_ms: int | None
+    has_value: bool
+
+
+def parse_dead_letter(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter | None:
+    """The dead letter with these headers; None of another record."""
+    # Behind the record's own headers, among which there may be those of an earlier dead letter.
+    first = max((at for at, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
+    if first is None:
+        return None
+    added = {name.removeprefix(_PREFIX): (value or b"").decode() for name, value in headers[first:]}
+    if not added.get("topic") or not added.get("partition", "").isdecimal():
+        return None
+    return DeadLetter(
+        error=added["error"],
+        topic=added["topic"],
+        partition=int(added["partition"]),
+        headers=headers[:first],
+        timestamp_ms=int(added["timestamp"]) if "timestamp" in added else None,
+        has_value="value.bytes" not in added,
+    )
 
 
 class DeadLetterProducer:

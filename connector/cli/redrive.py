@@ -1,0 +1,210 @@
+"""``redrive``: dead letters go back to the topics that rejected them, each once.
+
+Owns where the progress is kept: a consumer group for each error, whose offsets are committed by the transaction that writes the
+records. So each error can be redriven at its own time, and a run that was killed continues where it was. What a dead letter looks
+like is :mod:`pykafka_wire.sink.dead_letter_queue`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import click
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.offsets import offsets_at, partitions_of, require_leaders
+from pykafka_wire.cli.output import FAILED, counted
+from pykafka_wire.cli.records import records_of
+from pykafka_wire.sink.dead_letter_queue import DeadLetter, parse_dead_letter
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.transactional_producer import TransactionalProducer
+
+#: The errors by which brokers reject single records.
+_ERRORS: Final = ("MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP")
+_NOT_A_DEAD_LETTER: Final = "not a dead letter"
+_WITHOUT_VALUE: Final = "without its value"
+
+
+@click.command(short_help="Write dead letters back, once.")
+@connection_options
+@click.argument("dlq", metavar="DLQ")
+@click.option(
+    "--to", "target", metavar="TOPIC", help="Write them to this topic [default: to that which rejected each]."
+)
+@click.option(
+    "--error", "errors", type=click.Choice(_ERRORS), multiple=True, help="Only those with this error; may be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Write the records in DLQ, a deadLetterTopic, to the topics that rejected them: with their own headers and timestamps.
+
+    Each is written once, by transactions that also commit its offset to the group pykafka-wire.redrive.DLQ.ERROR. If it is
+    interrupted, run it again. Brokers forget that offset after offsets.retention.minutes (7 days by default). Dead letters without
+    their value are left, and the exit code is 1. Two runs at the same time fence each other.
+    """
+    if target == dlq:
+        raise click.UsageError(f"--to {target}: this is the topic that the dead letters are read from.")
+    transactional_id = f"pykafka-wire.redrive.{dlq}"
+    with connected(isolation_level="read_committed", transactional_id=transactional_id) as cluster:
+        source = _Source(cluster, dlq, errors or _ERRORS)
+        if target is not None:
+            partitions_of(cluster, target)
+        if dry_run or not yes:
+            found = Counter(
+                (each.error, each.target_topic(target), each.obstacle)
+                for _, letters in source.chunks(source.committed())
+                for each in letters
+            )
+            rows = [
+                {"error": error, "topic": topic, "records": n_records, "left because": obstacle}
+                for (error, topic, obstacle), n_records in sorted(found.items(), key=str)
+            ]
+            output().rows(rows, empty=f"{dlq} has no dead letter to write.", only_if_set=("left because",))
+            n_records = sum(n for (_, _, obstacle), n in found.items() if obstacle is None)
+            if dry_run or not n_records:
+                if found:
+                    output().message("Dry run: nothing was written." if dry_run else "Nothing was written.")
+                sys.exit(FAILED if found and not dry_run else 0)
+            click.confirm(f"Write {counted(n_records, 'record')}?", abort=True, err=True)
+        written: Counter[str] = Counter()
+        left: Counter[str] = Counter()
+        try:
+            _write(source, target, written, left)
+        except (KeyboardInterrupt, WireError):
+            click.echo(f"Not all were written: {_summary(written)} so far. Run it again to continue.", err=True)
+            raise
+    if output().json:
+        output().document({"written": dict(written), "left": dict(left)})
+    output().message(f"{_summary(written)}.")
+    for obstacle, n_records in left.items():
+        click.echo(f"{counted(n_records, 'record')} left in {dlq}: {obstacle}.", err=True)
+    if left:
+        sys.exit(FAILED)
+
+
+def _summary(written: Counter[str]) -> str:
+    return (
+        ", ".join(f"{counted(n, 'record')} written to {topic}" for topic, n in written.items()) or "0 records written"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A record of the dead-letter topic, as :func:`records_of` has it; ``letter`` is None where it is no dead letter."""
+
+    record: Mapping[str, Any]
+    letter: DeadLetter | None
+
+    @property
+    def error(self) -> str | None:
+        return None if self.letter is None else self.letter.error
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it cannot be written; None if it can."""
+        if self.letter is None:
+            return _NOT_A_DEAD_LETTER
+        return None if self.letter.has_value else _WITHOUT_VALUE
+
+    def target_topic(self, target: str | None) -> str | None:
+        return target if target is not None or self.letter is None else self.letter.topic
+
+
+class _Source:
+    """The dead letters that are to be redriven: those with one of these errors, up to the present end of the topic."""
+
+    def __init__(self, cluster: Cluster, dlq: str, errors: Sequence[str]) -> None:
+        self.cluster = cluster
+        self.errors = errors
+        self._dlq = dlq
+        self.partitions = partitions_of(cluster, dlq)
+        require_leaders(cluster, self.partitions)
+        self._starts = offsets_at(cluster, self.partitions, EARLIEST)
+        self.ends = offsets_at(cluster, self.partitions, LATEST, isolation_level="read_committed")
+
+    def group(self, error: str) -> str:
+        """The group whose offsets are the progress of the dead letters with this error."""
+        return f"pykafka-wire.redrive.{self._dlq}.{error}"
+
+    def committed(self) -> dict[str, dict[TopicPartition, int]]:
+        """By error: where to continue in each partition. Waits for the end of a transaction that is being committed."""
+        found = {}
+        for error in self.errors:
+            offsets = fetch_offsets(self.cluster, self.group(error), self.partitions, require_stable=True)
+            found[error] = {
+                tp: max(start, offsets[tp].offset if tp in offsets else 0) for tp, start in self._starts.items()
+            }
+        return found
+
+    def chunks(
+        self, committed: Mapping[str, Mapping[TopicPartition, int]]
+    ) -> Iterator[tuple[dict[TopicPartition, int], list[_Found]]]:
+        """The records to be redriven, or that cannot be, and the position in each partition behind them."""
+        starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
+        ranges = [
+            OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=start, end_offset=self.ends[tp])
+            for tp, start in starts.items()
+            if start < self.ends[tp]
+        ]
+        if not ranges:
+            return
+        for chunk in fetch_ranges(self.cluster, ranges, columns=Columns(headers=True)):
+            positions: dict[TopicPartition, int] = {}
+            found = []
+            for record in records_of(chunk.ranges, chunk.records):
+                tp, letter = TopicPartition(record["topic"], record["partition"]), parse_dead_letter(record["headers"])
+                positions[tp] = record["offset"] + 1
+                # What is no dead letter is reported by whoever comes first past it.
+                offsets = committed.get(letter.error) if letter is not None else {tp: starts[tp]}
+                if offsets is not None and record["offset"] >= offsets[tp]:
+                    found.append(_Found(record=record, letter=letter))
+            yield positions, found
+
+
+def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str]) -> None:
+    """Write all, and count them by topic, and those that cannot be written by the reason."""
+    with TransactionalProducer(source.cluster.settings) as producer:
+        with producer.transaction():
+            pass  # the transaction of a run that was killed has ended now, and what it committed is final
+        committed = source.committed()
+        n_partitions: dict[str, int] = {}
+        for positions, letters in chain(source.chunks(committed), [(source.ends, [])]):
+            sent: Counter[str] = Counter()
+            with producer.transaction() as transaction:
+                for each in letters:
+                    record, letter = each.record, each.letter
+                    if letter is None or each.obstacle is not None:
+                        continue
+                    topic = target or letter.topic
+                    if topic not in n_partitions:
+                        n_partitions[topic] = len(partitions_of(source.cluster, topic))
+                    is_back = topic == letter.topic and letter.partition < n_partitions[topic]
+                    timestamp_ms = letter.timestamp_ms if letter.timestamp_ms is not None else record["timestamp_ms"]
+                    transaction.send(
+                        topic,
+                        record["value"],
+                        key=record["key"],
+                        headers=letter.headers,
+                        partition=letter.partition if is_back else None,
+                        timestamp_ms=timestamp_ms if timestamp_ms >= 0 else None,
+                    )
+                    sent[topic] += 1
+                for error, offsets in committed.items():
+                    ahead = {tp: position for tp, position in positions.items() if position > offsets[tp]}
+                    if ahead:
+                        transaction.commit_offsets(source.group(error), ahead)
+                        offsets |= ahead
+            written += sent
+            left.update(each.obstacle for each in letters if each.obstacle is not None)

@@ -1,0 +1,153 @@
+"""Dead letters are written back, each once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def headers_of(error: str, topic: str, partition: int = 0, **more: str) -> tuple[tuple[str, bytes], ...]:
+    added = {"error": error, "topic": topic, "partition": str(partition), "reason": "as the broker said", **more}
+    return tuple((f"pykafka-wire.{name}", value.encode()) for name, value in added.items())
+
+
+@pytest.fixture
+def at(kafka: Any) -> list[str]:
+    return ["--bootstrap", kafka.bootstrap_servers]
+
+
+@pytest.fixture
+def letters(topic: Any, outside: Any) -> tuple[str, str]:
+    """A dead-letter topic of two partitions with three errors, one letter without its value and one other record; and the topic
+    that rejected them."""
+    origin, dlq = topic(2), topic(2)
+    record = outside.Record
+    found = [
+        record(key=b"%d" % i, value=b"v%d" % i, partition=i % 2, timestamp_ms=1_700_000_000_000 + i,
+               headers=(("own", b"h"), *headers_of(("INVALID_RECORD", "MESSAGE_TOO_LARGE")[i % 3 == 0], origin, 1)))
+        for i in range(6)
+    ]  # fmt: skip
+    found += [
+        record(key=b"late", value=b"1970", headers=headers_of("INVALID_TIMESTAMP", origin, timestamp="1234567890123")),
+        record(key=b"huge", value=None, headers=headers_of("MESSAGE_TOO_LARGE", origin, **{"value.bytes": "50001"})),
+        record(key=b"other", value=b"of somebody else"),
+    ]
+    outside.produce(dlq, found)
+    return origin, dlq
+
+
+def test_dead_letters_go_back_with_their_own_headers_and_timestamps_once(
+    command: Command, at: list[str], letters: tuple[str, str], outside: Any
+) -> None:
+    origin, dlq = letters
+    planned = json.loads(command("redrive", *at, dlq, "--dry-run", "--json").stdout)
+    assert {(row["error"], row["left because"]): row["records"] for row in planned} == {
+        ("MESSAGE_TOO_LARGE", None): 2,
+        ("INVALID_RECORD", None): 4,
+        ("INVALID_TIMESTAMP", None): 1,
+        ("MESSAGE_TOO_LARGE", "without its value"): 1,
+        (None, "not a dead letter"): 1,
+    }
+    assert outside.consume(origin) == []
+    assert command("redrive", *at, dlq, stdin="n\n", code=130).stdout
+    done = command("redrive", *at, dlq, "--yes", code=1)
+    assert done.stdout == f"7 records written to {origin}.\n"
+    assert f"1 record left in {dlq}: without its value.\n" in done.stderr
+    found = {r.key: r for r in outside.consume(origin, isolation_level="read_committed")}
+    assert found.keys() == {b"0", b"1", b"2", b"3", b"4", b"5", b"late"}
+    assert (found[b"4"].value, found[b"4"].partition, found[b"4"].headers) == (b"v4", 1, (("own", b"h"),))
+    assert found[b"4"].timestamp_ms == 1_700_000_000_004
+    assert (found[b"late"].partition, found[b"late"].timestamp_ms) == (0, 1_234_567_890_123)
+    again = command("redrive", *at, dlq)
+    assert again.stdout == f"{dlq} has no dead letter to write.\n"
+    assert len(outside.consume(origin, isolation_level="read_committed")) == 7
+
+
+def test_each_error_is_redriven_at_its_own_time(
+    command: Command, at: list[str], letters: tuple[str, str], topic: Any, outside: Any
+) -> None:
+    _, dlq = letters
+    target = topic(3)
+    first = command("redrive", *at, dlq, "--to", target, "--error", "INVALID_RECORD", "--yes", "--json", code=1)
+    assert json.loads(first.stdout) == {"written": {target: 4}, "left": {"not a dead letter": 1}}
+    command("redrive", *at, dlq, "--to", target, "--yes", code=1)
+    found = [r.key for r in outside.consume(target, isolation_level="read_committed")]
+    assert sorted(found) == sorted([b"0", b"1", b"2", b"3", b"4", b"5", b"late"])
+
+
+def test_what_cannot_be_a_target_is_an_error(command: Command, at: list[str], letters: tuple[str, str]) -> None:
+    origin, dlq = letters
+    assert "the topic that the dead letters are read from" in command("redrive", *at, dlq, "--to", dlq, code=2).stderr
+    fast = ["-X", "kafka.default.api.timeout.ms=4000"]
+    wrong = command("redrive", *at, *fast, dlq, "--to", f"{origin}-", "--yes", code=1)
+    assert "UNKNOWN_TOPIC" in wrong.stderr and f"Did you mean {origin}?" in wrong.stderr
+
+
+_KILLED = """
+import os, sys
+from pykafka_wire.cli.app import application
+from pykafka_wire.wire.transactional_producer import RecordTransaction
+commit, n_commits = RecordTransaction.commit, 0
+def killed(self, timeout_ms=None):
+    global n_commits
+    n_commits += 1
+    if n_commits == 3:  # records and offsets are in the transaction, which is left open
+        self._encode_all()
+        self._transaction.flush()
+        os._exit(9)
+    return commit(self, timeout_ms)
+RecordTransaction.commit = killed
+application(sys.argv[1:])
+"""
+
+
+def test_a_run_that_was_killed_continues_where_it_was(
+    command: Command, at: list[str], topic: Any, outside: Any
+) -> None:
+    origin, dlq = topic(1), topic(1)
+    record = outside.Record
+    for first in range(0, 200, 20):  # a record batch of 40 KB each
+        records = [
+            record(value=b"%d" % i + b"x" * 2000, headers=headers_of("INVALID_RECORD", origin))
+            for i in range(first, first + 20)
+        ]
+        outside.produce(dlq, records)
+    small = ["-X", "kafka.max.partition.fetch.bytes=50000", "-X", "kafka.fetch.max.bytes=50000"]
+    arguments = ["redrive", *at, *small, dlq, "--yes"]
+    killed = subprocess.run([sys.executable, "-c", _KILLED, *arguments], env=dict(os.environ), timeout=120, check=False)
+    assert killed.returncode == 9
+    written = len(outside.consume(origin, isolation_level="read_committed"))
+    assert 0 < written < 200, "the first transaction is committed, the second one open"
+    rest = command(*arguments)
+    assert rest.stdout == f"{200 - written} records written to {origin}.\n"
+    found = [int(r.value.rstrip(b"x")) for r in outside.consume(origin, isolation_level="read_committed")]
+    assert sorted(found) == list(range(200))
+
+
+@pytest.mark.parametrize(
+    "headers", [[], [("pykafka-wire.error", b"INVALID_RECORD")], [("own", b"h"), ("pykafka-wire.topic", b"t")]]
+)
+def test_other_records_are_no_dead_letters(headers: Sequence[tuple[str, bytes]]) -> None:
+    assert parse_dead_letter(headers) is None
+
+
+def test_headers_of_an_earlier_dead_letter_are_the_records_own() -> None:
+    earlier = headers_of("INVALID_RECORD", "orders")
+    letter = parse_dead_letter([*earlier, *headers_of("MESSAGE_TOO_LARGE", "copies", 3)])
+    assert letter is not None
+    assert (letter.error, letter.topic, letter.partition, tuple(letter.headers)) == (
+        "MESSAGE_TOO_LARGE",
+        "copies",
+        3,
+        earlier,
+    )
