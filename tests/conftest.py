@@ -1,7 +1,7 @@
 """Real brokers and a real Spark session for every test that asks for them.
 
-Brokers: those that PYKAFKA_WIRE_TEST_BOOTSTRAP names, else a local cluster, else a container where Docker runs and no
-Java can be had. In CI (CI=true) a broker test that is skipped fails; only those marked `docker` may be.
+Brokers: those that PYKAFKA_WIRE_TEST_BOOTSTRAP names, else a local cluster (pykafka_wire.testing). In CI (CI=true) a broker
+test that is skipped fails; only those marked `docker` may be.
 Local brokers are of the newest release, or of that which PYKAFKA_WIRE_TEST_KAFKA names (`make matrix`), which may also be a
 broker that is not Apache Kafka (`make brokers`); tests that such brokers cannot serve are left out, and the report says why.
 """
@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -23,10 +22,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from pykafka_wire.local import (
-    JarResolutionError,
-    JavaNotFoundError,
     KafkaTools,
     LocalCluster,
+    LocalRegistry,
     delta_jars,
     ensure_java,
     export_java_home,
@@ -34,6 +32,7 @@ from pykafka_wire.local import (
     named_cluster,
     spark_avro_jars,
 )
+from pykafka_wire.local.registry import download_registry
 from tests.broker_features import BROKERS, lacking
 from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
@@ -45,7 +44,10 @@ from tests.shared_servers import SERVERS, SharedServers, fixtures_of, shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pykafka_wire.testing import TopicFactory
     from tests.wire.secured import Secured
+
+pytest_plugins = ["pykafka_wire.testing"]
 
 # How long an example takes says more of the machine than of the code.
 hypothesis_settings.register_profile("no deadline", deadline=None)
@@ -56,22 +58,8 @@ CONF = ROOT / "conf"
 BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}
 #: A test with one of these markers is not for `make check`.
 NOT_UNIT = ("broker", "spark", "docker", "long")
-TOPIC_TIMEOUT_S = 30.0
 #: Brokers that are not Apache Kafka, by the name that PYKAFKA_WIRE_TEST_KAFKA has for them.
 OTHER_BROKERS = {"kfake": kfake, "librdkafka": mock_cluster}
-
-
-class TopicFactory(Protocol):
-    """Creates a topic of a fresh name on `cluster` (the session's broker by default) and says the name."""
-
-    def __call__(
-        self,
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-        *,
-        name: str | None = None,
-        cluster: KafkaTools | None = None,
-    ) -> str: ...
 
 
 class ClusterFactory(Protocol):
@@ -207,35 +195,39 @@ def java(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
-    """The session's brokers: `bootstrap_servers`, `tool(…)`. One node, shared by all tests: leave it running."""
-    named = named_cluster()
-    if named is not None:
-        yield named
-        return
-    if BROKERS in OTHER_BROKERS:
+def kafka_options() -> Mapping[str, Any]:
+    """Of the session's brokers: one node, shared by all tests."""
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", **QUICK_GROUPS}
+    return {"properties": properties, "version": BROKERS, "jvm_options": JVM_OPTIONS}
+
+
+if BROKERS in OTHER_BROKERS and named_cluster() is None:
+
+    @pytest.fixture(scope="session")
+    def kafka() -> Iterator[KafkaTools]:
+        """The session's brokers."""
         with OTHER_BROKERS[BROKERS]() as others:
             yield others
-        return
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", **QUICK_GROUPS}
-    cluster = LocalCluster(1, properties, version=BROKERS, jvm_options=JVM_OPTIONS)
-    try:
-        with capture.global_and_fixture_disabled():
-            cluster.start()
-    except (JavaNotFoundError, JarResolutionError) as error:
-        from tests.brokers.container import ContainerCluster, docker_unavailable
 
-        reason = docker_unavailable()
-        if reason is not None:
-            pytest.skip(f"no broker: {error}; no container either: {reason}")
-        with ContainerCluster() as container:
-            yield container
-        return
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+
+if BROKERS == "librdkafka":
+
+    @pytest.fixture
+    def topic(kafka: MockCluster) -> TopicFactory:
+        """Creates topics of fresh names, which stay: mock brokers create them by a call of their own."""
+
+        def create(
+            partitions: int = 1,
+            config: Mapping[str, str] | None = None,
+            *,
+            name: str | None = None,
+            cluster: KafkaTools | None = None,
+        ) -> str:
+            chosen = name or f"t-{uuid.uuid4().hex[:12]}"
+            kafka.create(chosen, partitions)
+            return chosen
+
+        return create
 
 
 @pytest.fixture
@@ -266,12 +258,10 @@ def secured_kafka(java: None, request: pytest.FixtureRequest, tmp_path_factory: 
 @pytest.fixture
 def registry_url(java: None, request: pytest.FixtureRequest) -> str:
     """A real schema registry, Apicurio's, that speaks Confluent's API. A download is announced past pytest's capture."""
-    from tests.connector.values.apicurio import apicurio, unpacked
-
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        unpacked()
-    return shared(request, apicurio)
+        download_registry()
+    return shared(request, LocalRegistry).url
 
 
 @pytest.fixture
@@ -289,61 +279,6 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
     yield start
     for cluster in started:
         cluster.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
-    """Creates topics of fresh names: `topic(partitions=3, config={…})`. They are deleted when the test ends."""
-    created: list[tuple[Any, str]] = []
-
-    def create(
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-        *,
-        name: str | None = None,
-        cluster: KafkaTools | None = None,
-    ) -> str:
-        # librdkafka's client: a tool would start a Java for every topic, and ours is what is being tested.
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        brokers = cluster if cluster is not None else request.getfixturevalue("kafka")
-        if isinstance(brokers, MockCluster):
-            chosen = name or f"t-{uuid.uuid4().hex[:12]}"
-            brokers.create(chosen, partitions)
-            return chosen
-        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-        chosen = name or f"t-{uuid.uuid4().hex[:12]}"
-        wanted = NewTopic(chosen, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
-        admin.create_topics([wanted], operation_timeout=TOPIC_TIMEOUT_S)[chosen].result(TOPIC_TIMEOUT_S)
-        created.append((admin, chosen))
-        _await_leaders(admin, chosen, partitions)
-        return chosen
-
-    yield create
-    for admin, chosen in created:
-        for deleted in admin.delete_topics([chosen], request_timeout=5).values():
-            deleted.exception(10)  # the test's cluster may be gone, its brokers killed, the topic deleted: all well
-
-
-def _await_leaders(admin: Any, topic: str, partitions: int) -> None:
-    """The controller has the topic at once, each broker a moment later, and leads its partitions a moment after that:
-    what is written with acks=0, or in several requests at a time, before then is lost or put out of order."""
-    from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-    deadline = time.monotonic() + TOPIC_TIMEOUT_S
-    while time.monotonic() < deadline:
-        known = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
-            try:
-                for listed in admin.list_offsets(wanted, request_timeout=10).values():
-                    listed.result(TOPIC_TIMEOUT_S)
-                return
-            except KafkaException:
-                pass
-        time.sleep(0.01)
-    raise TimeoutError(f"topic {topic} got no leaders within {TOPIC_TIMEOUT_S:.0f} s")
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from confluent_kafka.admin import AdminClient
 from tests.brokers.container import ContainerCluster, docker_unavailable
 
 
-def test_where_no_engine_answers_the_reason_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_engine_responds_the_reason_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nothing listens there
     reason = docker_unavailable()
     assert reason is not None
-    assert reason.startswith("no Docker engine answers (")
+    assert reason.startswith("no Docker engine responds (")
 
 
 @pytest.fixture

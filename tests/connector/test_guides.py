@@ -21,7 +21,8 @@ from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
 #: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
 #: runs the tutorial, test_plain_session.py the tables in docs/read.md and docs/typed-topics.md, metrics/test_exporters.py
-#: docs/metrics.md, tests/connector/deployments what docs/deployment.md shows, tests/connector/ingest docs/ingest.md.
+#: docs/metrics.md, test_testing_page.py docs/testing.md, tests/connector/deployments what docs/deployment.md shows,
+#: tests/connector/ingest docs/ingest.md.
 WITH_CODE = {
     "README.md",
     "docs/checkpoints.md",
@@ -40,6 +41,7 @@ WITH_CODE = {
     "docs/read.md",
     "docs/registry.md",
     "docs/secure.md",
+    "docs/testing.md",
     "docs/tutorial.md",
     "docs/typed-topics.md",
     "docs/without-spark.md",
