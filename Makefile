@@ -204,8 +204,8 @@ release-check: setup  ## sdist and wheel, installed into empty environments
 examples: setup  ## the documentation's code, the notebook, and the examples that `make test` runs in one session, each as a program of its own
 	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
 
-cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; SECURED=1 for TLS, SCRAM and ACLs
-	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(SECURED),--secured)
+cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; REGISTRY=1 with a schema registry, SECURED=1 with TLS, SCRAM and ACLs
+	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(REGISTRY),--registry) $(if $(SECURED),--secured)
 
 .PHONY: delegation-tokens
 delegation-tokens: setup  ## SCRAM with a delegation token that Kafka's own tool has made

@@ -20,9 +20,8 @@ from certificates import Certificates
 from confluent_kafka.admin import AdminClient, NewTopic
 from datasets import QUIET, Filled, count_committed
 from pyspark.sql import SparkSession
-from registry import local_registry
 
-from pykafka_wire.local import LocalCluster
+from pykafka_wire.local import LocalCluster, LocalRegistry
 from pykafka_wire.local.jars import delta_jars, jvm_connector_jars, spark_avro_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
@@ -169,7 +168,7 @@ class Rig:
     def registry_url(self) -> str:
         """A local schema registry, started at the first request."""
         if not self._registry_url:
-            self._registry_url = self._stack.enter_context(local_registry())
+            self._registry_url = self._stack.enter_context(LocalRegistry()).url
         return self._registry_url
 
     # --- topics -----------------------------------------------------------------------------------------------------

@@ -201,8 +201,13 @@ def python_api_page() -> str:
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
         (
             "pykafka_wire.local",
-            ["LocalCluster", "delta_jars", "ensure_java", "export_java_home"],
+            ["LocalCluster", "LocalRegistry", "delta_jars", "ensure_java", "export_java_home"],
             "A real Kafka on this machine, and what Spark needs beside it, for tests and demonstrations.",
+        ),
+        (
+            "pykafka_wire.testing",
+            ["kafka", "topic", "registry", "kafka_faults", "kafka_options", "KafkaFaults", "TopicFactory"],
+            "Fixtures of pytest over a real Kafka ([Test your pipeline](testing.md)).",
         ),
         ("pykafka_wire.errors", ["ConnectorError", "DataLossError", "Loss"], "The errors of the data source."),
     ]

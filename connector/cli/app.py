@@ -19,6 +19,7 @@ from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.cli.records import produce, tail
+from pykafka_wire.cli.redrive import redrive
 from pykafka_wire.cli.schema import schema
 from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
@@ -69,8 +70,8 @@ def walkthrough() -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def cluster(arguments: tuple[str, ...]) -> None:
-    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --secured, --client-properties FILE,
-    --version, --property NAME=VALUE."""
+    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --registry, --secured,
+    --client-properties FILE, --version, --property NAME=VALUE."""
     from pykafka_wire.local.__main__ import main
 
     sys.exit(main(list(arguments), program="pykafka-wire cluster"))
@@ -89,6 +90,7 @@ for each in (
     schema,
     commit,
     reset,
+    redrive,
     marker,
     transactions,
     ingest,

@@ -9,13 +9,16 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from pykafka_wire.cli.output import Output
+from pykafka_wire.options.names import REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import TransportError
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -24,6 +27,11 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 _DEFAULTS: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
 #: Used where no --bootstrap and no file names brokers.
 BOOTSTRAP_VARIABLE: Final = "PYKAFKA_WIRE_BOOTSTRAP"
+#: Used where nothing names brokers, or a registry: those of ``pykafka-wire cluster --registry``.
+_LOCAL_BROKER: Final = "127.0.0.1:9092"
+_LOCAL_REGISTRY: Final = "http://127.0.0.1:8081/apis/ccompat/v7"
+_REGISTRY_VARIABLE: Final = "PYKAFKA_WIRE_REGISTRY"
+_REGISTRY_URL: Final = "schema.registry.url"
 _META_KEY: Final = "pykafka_wire.cli.given"
 #: In a properties file: a backslash with what it stands for.
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
@@ -45,7 +53,9 @@ def connection_options(function: FunctionT) -> FunctionT:
             help="A client setting by Kafka's name; may be repeated.", **_stored_in_context(),
         ),
         click.option(
-            "-b", "--bootstrap", metavar="HOST:PORT,…", help=f"Brokers [default: ${BOOTSTRAP_VARIABLE}].", **_stored_in_context()
+            "-b", "--bootstrap", metavar="HOST:PORT,…",
+            help=f"Brokers [default: ${BOOTSTRAP_VARIABLE}, or {_LOCAL_BROKER}, where pykafka-wire cluster listens].",
+            **_stored_in_context(),
         ),
     ):  # fmt: skip
         function = add(function)
@@ -80,19 +90,39 @@ def settings() -> ClientSettings:
     """The client settings of this command.
 
     Raises:
-        click.UsageError: there is no bootstrap server, or ``-X`` is not ``name=value``.
+        click.UsageError: ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
-    options = _options()
+    options = {name: value for name, value in _options().items() if not _is_of_registry(name)}
     if not options.get("bootstrap.servers"):
-        raise click.UsageError(
-            "No brokers are named: give --bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set the environment "
-            f"variable {BOOTSTRAP_VARIABLE} to HOST:PORT."
-        )
+        options["bootstrap.servers"] = _LOCAL_BROKER
     parsed = ClientSettings.from_options(options)
     if parsed.unknown:
         click.echo(f"Unknown settings are ignored: {unknown_settings(parsed)}", err=True)
     return parsed
+
+
+def source_options(registry: str | None) -> dict[str, str]:
+    """The settings as options of the data source, with the registry at ``registry``, or that of the settings, or the default."""
+    options = _options()
+    url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
+    return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
+        "kafka.bootstrap.servers": options.get("bootstrap.servers") or _LOCAL_BROKER,
+        _REGISTRY_URL: url,
+    }
+
+
+def registry_option(function: FunctionT) -> FunctionT:
+    """Add ``--registry URL`` to a command; :func:`source_options` takes its value."""
+    text = (
+        f"The schema registry [default: ${_REGISTRY_VARIABLE}, or that of pykafka-wire cluster --registry]; credentials by "
+        "-X schema.registry.NAME=VALUE or --config."
+    )
+    return click.option("--registry", metavar="URL", help=text)(function)
+
+
+def _is_of_registry(name: str) -> bool:
+    return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 
 def _options() -> dict[str, str]:
@@ -119,10 +149,23 @@ def _without_prefix(options: dict[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def connected() -> Iterator[Cluster]:
-    """The cluster, its connections closed at the end."""
-    with Cluster(settings()) as cluster:
-        yield cluster
+def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSettings
+    """The cluster, its connections closed at the end.
+
+    Args:
+        changes: fields of the settings that this command needs, whatever is given.
+    """
+    try:
+        with Cluster(replace(settings(), **changes)) as cluster:
+            yield cluster
+    except TransportError:
+        if not names_brokers():
+            click.echo(
+                f"No brokers are named, so {_LOCAL_BROKER} was tried, where pykafka-wire cluster listens: start it, or give "
+                f"--bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set {BOOTSTRAP_VARIABLE}.",
+                err=True,
+            )
+        raise
 
 
 def parse_properties(text: str) -> dict[str, str]:

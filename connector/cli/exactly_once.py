@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.output import counted, format_timestamp
+from pykafka_wire.cli.output import FAILED, counted, format_timestamp
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_marker
 from pykafka_wire.sink.exactly_once.orphaned_transactions import (
     decided_in,
@@ -27,8 +27,6 @@ from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
-
-_FAILED = 1
 
 
 @click.command(short_help="Show the last micro-batch of an exactly-once query.")
@@ -51,7 +49,7 @@ def marker(transactional_id: str) -> None:
                 click.echo()
                 output().rows(_tasks(each), title=f"Decided transactions of micro-batch {each.batch_id}")
     if not found:
-        sys.exit(_FAILED)
+        sys.exit(FAILED)
 
 
 def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:

@@ -19,7 +19,7 @@ from rich.text import Text
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
 from pykafka_wire.cli.offsets import explained, find_ends
-from pykafka_wire.cli.output import console, sparkline, table_of
+from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
@@ -99,7 +99,7 @@ def lag(
                 click.echo(f"The lag is unknown for {', '.join(report.unknown)}.", err=True)
     if fail_above is not None and (problem := failure or _lag_problem(group, report, fail_above)):
         click.echo(problem, err=True)
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def lag_of_groups(

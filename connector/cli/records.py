@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import connected, connection_options, output, registry_option, source_options
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, resolve_position
 from pykafka_wire.cli.output import counted, decode_text, format_timestamp, printable
 from pykafka_wire.wire.cluster.admin import LATEST
@@ -26,6 +27,9 @@ from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from pykafka_wire.source.typed_decoding import ColumnDecoder
+
+_FORMATS: Final = ("avro", "protobuf", "json")
 #: Pause between two requests for the ends of the logs, in seconds.
 _POLL_INTERVAL_S: Final = 0.3
 #: Most bytes of lines that are sent together; all are acknowledged before more is read.
@@ -47,11 +51,31 @@ _BLOCK_BYTES: Final = 1 << 20
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new records until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many records.")
-def tail(topic: str, last: int, place: str | None, partition: int | None, follow: bool, count: int | None) -> None:
-    """Print the last records of TOPIC: partition, offset, time, key, value.
+@click.option("--key-format", type=click.Choice(_FORMATS), help="Decode keys; see --value-format.")
+@click.option(
+    "--value-format",
+    type=click.Choice(_FORMATS),
+    help="Decode values, avro and protobuf by the registry's newest schema, and show them as JSON.",
+)
+@registry_option
+def tail(
+    topic: str,
+    last: int,
+    place: str | None,
+    partition: int | None,
+    follow: bool,
+    count: int | None,
+    key_format: str | None,
+    value_format: str | None,
+    registry: str | None,
+) -> None:
+    """Print the last records of TOPIC: partition, offset, time, key, value. With --json each record is a line.
 
-    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8.
+    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8, unless their format is named.
     """
+    formats = {name: each for name, each in (("key", key_format), ("value", value_format)) if each is not None}
+    if registry is not None and not formats.keys():
+        raise click.UsageError("--registry has no effect without --value-format or --key-format.")
     with connected() as cluster:
         partitions = partitions_of(cluster, topic)
         if partition is not None:
@@ -60,11 +84,15 @@ def tail(topic: str, last: int, place: str | None, partition: int | None, follow
                 raise click.UsageError(f"Topic {topic} has no partition {partition}.")
         position = ("shift", -last) if place is None else parse_position(place)
         starts = resolve_position(cluster, partitions, position, lambda ends: ends)
-        for record in islice(_records(cluster, starts, follow), count):
-            _print(record)
+        decode = _decoding(cluster, topic, formats, registry)
+        for record, decoded in islice(_records(cluster, starts, follow, decode), count):
+            _print(record, decoded)
 
 
-def _records(cluster: Cluster, starts: dict[TopicPartition, int], follow: bool) -> Iterator[dict[str, Any]]:
+def _records(
+    cluster: Cluster, starts: dict[TopicPartition, int], follow: bool, decode: Callable[[Any], list[dict[str, Any]]]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The records, each with what of it was decoded."""
     positions = dict(starts)
     while True:
         ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
@@ -75,14 +103,87 @@ def _records(cluster: Cluster, starts: dict[TopicPartition, int], follow: bool) 
         ]
         if ranges:
             for chunk in fetch_ranges(cluster, ranges, columns=Columns(headers=True)):
-                yield from _chunk_records(chunk.ranges, chunk.records)
+                yield from zip(records_of(chunk.ranges, chunk.records), decode(chunk), strict=True)
             positions |= ends
         if not follow:
             return
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _chunk_records(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
+def _decoding(
+    cluster: Cluster, topic: str, formats: Mapping[str, str], registry: str | None
+) -> Callable[[Any], list[dict[str, Any]]]:  # Any: a chunk of fetch_ranges; values of JSON
+    """What decodes a chunk: for each record its key and value as values of JSON, and ``keyError`` and ``valueError`` in place
+    of those that cannot be decoded.
+
+    Raises:
+        SchemaError: the registry has no schema for the topic.
+        RegistryError: it does not respond.
+    """
+    by_registry = {name: each for name, each in formats.items() if each != "json"}
+    decoders = _registry_decoders(cluster, topic, by_registry, registry) if by_registry else ()
+
+    def decode(chunk: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{} for _ in range(chunk.records.n_records)]
+        for decoder in decoders:
+            columns = decoder.columns(chunk.records, chunk.ranges)
+            column, error = str(decoder.column.name), str(decoder.column.error_column)
+            texts, reasons = _json_texts(column, columns[column]), columns[error].to_pylist()
+            for into, text, reason in zip(found, texts, reasons, strict=True):
+                into |= {column: json.loads(text).get(column)} if reason is None else {error: reason}
+        for name in formats.keys() - by_registry.keys():
+            for into, data in zip(found, getattr(chunk.records, name).to_pylist(), strict=True):
+                into |= _parsed_json(name, data)
+        return found
+
+    return decode
+
+
+def _registry_decoders(
+    cluster: Cluster, topic: str, formats: Mapping[str, str], registry: str | None
+) -> Sequence[ColumnDecoder]:
+    # Here, not above: other commands need neither Spark's types nor the libraries of values.
+    import pyarrow as pa
+
+    from pykafka_wire.options.source import parse_source_options
+    from pykafka_wire.source.reader_schema import find_reader_schemas, for_tasks, registry_in
+    from pykafka_wire.source.typed_decoding import column_decoders
+
+    given = source_options(registry) | {"subscribe": topic}
+    for name, each in formats.items():
+        given |= {f"{name}Format": each, f"on{name.capitalize()}Error": "divert"}
+    options = parse_source_options(given, "batch")
+    columns = options.typed_columns
+    readers = find_reader_schemas(columns, columns.typed, cluster, options.subscription)
+    types = {name: reader.column_type(registry_in(columns)) for name, reader in readers.items()}
+    schema = pa.schema(types | dict.fromkeys(columns.added_columns, pa.string()))
+    return column_decoders(columns, schema, for_tasks(readers, columns))
+
+
+def _json_texts(name: str, column: Any) -> list[bytes]:
+    """Each value in an object, as JSON: ``{"value": …}``."""
+    import pyarrow as pa
+
+    from pykafka_wire.values.converter import column_writer
+    from pykafka_wire.values.json.format import Json
+
+    rows = pa.StructArray.from_arrays([column], [name])
+    texts: list[bytes] = column_writer(Json(), rows.type).write(rows).to_pylist()
+    return texts
+
+
+def _parsed_json(name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {name: None}
+    try:
+        # No JSON begins with the zero byte of Confluent's frame, which is five bytes long.
+        return {name: json.loads(data[5:] if data.startswith(b"\0") else data)}
+    except ValueError as error:
+        return {f"{name}Error": f"it is not JSON: {error}"}
+
+
+def records_of(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
+    """The records of a chunk, one by one."""
     columns = (records.slice_index, records.offset, records.timestamp)
     keys, values, headers = (column.to_pylist() for column in (records.key, records.value, records.headers))
     for index, offset, timestamp, key, value, header in zip(
@@ -99,18 +200,24 @@ def _chunk_records(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # An
         }
 
 
-def _print(record: dict[str, Any]) -> None:
+def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
     if output().json:
         shown = {**record, "key": _json_of(record["key"]), "value": _json_of(record["value"])}
         shown["headers"] = [[name, _json_of(value)] for name, value in record["headers"]]
-        output().document(shown)
+        output().document(shown | decoded)
         return
     place = f"{record['partition']}:{record['offset']}"
     key, value = (
-        printable(decode_text(record[name]) or "") if record[name] is not None else "-" for name in ("key", "value")
+        "-"
+        if record[name] is None
+        else printable(
+            json.dumps(decoded[name], ensure_ascii=False) if name in decoded else decode_text(record[name]) or ""
+        )
+        for name in ("key", "value")
     )
     headers = "".join(f"  {printable(name)}={printable(decode_text(value) or '')}" for name, value in record["headers"])
-    click.echo(f"{place}  {format_timestamp(record['timestamp_ms']) or '-'}  {key}  {value}{headers}")
+    errors = "".join(f"  {name}: {printable(decoded[name])}" for name in ("keyError", "valueError") if name in decoded)
+    click.echo(f"{place}  {format_timestamp(record['timestamp_ms']) or '-'}  {key}  {value}{headers}{errors}")
 
 
 def _json_of(data: bytes | None) -> str | dict[str, str] | None:

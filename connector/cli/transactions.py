@@ -18,7 +18,7 @@ import click
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.exactly_once import show_own
 from pykafka_wire.cli.offsets import explained, find_leaders, partitions_of
-from pykafka_wire.cli.output import format_timestamp
+from pykafka_wire.cli.output import FAILED, format_timestamp
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, OpenProducer, list_transactions, open_producers
@@ -102,7 +102,7 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
             "--start-offset OFFSET. Abort no other transaction by that command: its coordinator does not get to know, and records "
             "that its producer commits are lost."
         )
-    sys.exit(1)
+    sys.exit(FAILED)
 
 
 def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Found:

@@ -20,6 +20,7 @@ from pykafka_wire.local.jars import (
 from pykafka_wire.local.java import Java, JavaNotFoundError, ensure_java, export_java_home, find_java
 from pykafka_wire.local.node import Node
 from pykafka_wire.local.process import LocalClusterError
+from pykafka_wire.local.registry import LocalRegistry
 from pykafka_wire.local.tools import KafkaTools, NamedCluster, named_cluster
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "KafkaTools",
     "LocalCluster",
     "LocalClusterError",
+    "LocalRegistry",
     "NamedCluster",
     "Node",
     "cache_dir",

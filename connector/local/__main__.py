@@ -6,6 +6,7 @@ Owns: the command line. Must not know: how a cluster works.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -18,8 +19,9 @@ from pykafka_wire.local.cluster import LocalCluster
 from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError, release
 from pykafka_wire.local.java import JavaNotFoundError
 from pykafka_wire.local.process import LocalClusterError
+from pykafka_wire.local.registry import LocalRegistry
 from pykafka_wire.local.secured import OLDEST_RELEASE, USER, SecuredListener
-from pykafka_wire.local.settings import render
+from pykafka_wire.local.settings import DEFAULT_PORT, DEFAULT_REGISTRY_PORT, render
 from pykafka_wire.wire.cluster.admin import create_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -38,6 +40,11 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic; may be repeated"
+    )
+    parser.add_argument(
+        "--registry",
+        action="store_true",
+        help="also run a schema registry (Apicurio's, with the REST API of Confluent's)",
     )
     parser.add_argument("--secured", action="store_true", help="require TLS, a SCRAM user and permissions")
     parser.add_argument(
@@ -73,10 +80,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     secured = SecuredListener() if options.secured else None
-    make = secured.cluster if secured is not None else LocalCluster
+    local = {"nodes": options.nodes, "properties": properties, "version": options.version}
     written: Path | None = None
     try:
-        with make(nodes=options.nodes, properties=properties, version=options.version) as cluster:
+        with contextlib.ExitStack() as running:
+            cluster = running.enter_context(
+                secured.cluster(**local) if secured is not None else LocalCluster(**local, preferred_port=DEFAULT_PORT)
+            )
             if topics:
                 with Cluster(ClientSettings.from_options({"bootstrap.servers": cluster.bootstrap_servers})) as client:
                     create_topics(client, topics)
@@ -84,12 +94,20 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
             print(f"Apache Kafka {cluster.version}, {brokers}, logs in {cluster.folder}")
             if secured is None:
                 print(f"bootstrap servers: {cluster.bootstrap_servers}")
+                if cluster.nodes[0].listeners[0].port != DEFAULT_PORT:
+                    print(
+                        f"  not the default of the other commands, since port {DEFAULT_PORT} is in use: give them --bootstrap"
+                    )
                 print(f"external listener: {cluster.external_bootstrap_servers}")
             else:
                 secured.allow(cluster)
                 written = _write(options.client_properties or cluster.folder / "client.properties", secured, cluster)
                 print(f"bootstrap servers: {cluster.external_bootstrap_servers} (SASL_SSL, user {USER})")
                 print(f"client settings: {written}")
+            if options.registry:
+                print(
+                    f"schema registry: {running.enter_context(LocalRegistry(preferred_port=DEFAULT_REGISTRY_PORT)).url}"
+                )
             print("running until interrupted (Ctrl-C)", flush=True)
             while True:
                 signal.pause()

@@ -71,6 +71,7 @@ class LocalCluster(KafkaTools):
         format_arguments: for ``StorageTool format``, such as ["--feature", "transaction.version=1"].
         jvm_options: for the brokers and the controller, such as ["-Djava.security.krb5.conf=…"].
         prepare: called with the cluster's folder before a process starts; returns further broker settings.
+        preferred_port: of the first broker's internal listener, taken if it is free.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class LocalCluster(KafkaTools):
         format_arguments: Sequence[str] = (),
         jvm_options: Sequence[str] = (),
         prepare: Callable[[Path], Mapping[str, str]] | None = None,
+        preferred_port: int = 0,
     ) -> None:
         if not 1 <= nodes <= 3:
             raise ValueError(f"a local cluster has 1 to 3 brokers, not {nodes}")
@@ -96,6 +98,7 @@ class LocalCluster(KafkaTools):
         self._format_arguments = list(format_arguments)
         self._jvm_options = list(jvm_options)
         self._prepare = prepare
+        self._preferred_port = preferred_port
         self._folder: Path | None = None
         self._watchdog: Watchdog | None = None
         self._launcher: JavaLauncher | None = None
@@ -196,10 +199,9 @@ class LocalCluster(KafkaTools):
             yield self._controller
 
     def _create_nodes(self, launcher: JavaLauncher, folder: Path, watchdog: Watchdog) -> None:
-        ports = iter(free_ports(1 + self._size * len(self._listeners)))
+        ports = iter(free_ports(1 + self._size * len(self._listeners), self._preferred_port))
         plan = ClusterPlan(
             brokers=self._size,
-            controller_port=next(ports),
             listeners={
                 node_id: [
                     Listener(name=name, protocol=protocol, port=next(ports))
@@ -207,6 +209,7 @@ class LocalCluster(KafkaTools):
                 ]
                 for node_id in range(1, self._size + 1)
             },
+            controller_port=next(ports),
             properties={**(self._prepare(folder) if self._prepare is not None else {}), **self._properties},
         )
         kraft = launcher.is_kraft
@@ -269,11 +272,12 @@ class LocalCluster(KafkaTools):
             )
 
 
-def free_ports(count: int) -> list[int]:
-    """`count` different ports on which nothing listens now. All are held until the last is found."""
+def free_ports(count: int, preferred: int = 0) -> list[int]:
+    """`count` different ports on which nothing listens now, `preferred` first if it is one of them. All are held until the last is
+    found."""
     held: list[socket.socket] = []
     try:
-        for port in random.sample(PORTS, len(PORTS)):
+        for port in [*filter(None, [preferred]), *random.sample(PORTS, len(PORTS))]:
             candidate = socket.socket()
             # As Java's server sockets do: otherwise recently closed connections make a port look taken.
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

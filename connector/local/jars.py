@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,20 +48,21 @@ class JarResolutionError(RuntimeError):
 
 
 class Coordinate(NamedTuple):
-    """A Maven coordinate; a classifier names another jar of the same artifact, such as ``test``."""
+    """A Maven coordinate; a classifier names another file of the same artifact, such as ``test``. A ``tar.gz`` is unpacked."""
 
     group: str
     artifact: str
     version: str
     classifier: str = ""
+    type: str = "jar"
 
     def __str__(self) -> str:
-        return ":".join(filter(None, self))
+        return ":".join(filter(None, self[:4]))
 
     @property
     def file_name(self) -> str:
-        """The jar's name in the cache."""
-        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
+        """The file's name in the cache."""
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + f".{self.type}"
 
 
 # The newest Delta whose jars are on Maven Central: of 4.4.1 there is only the Python package. As the extra `delta` has it.
@@ -182,7 +184,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
         if os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
             command += ["-settings", os.environ["PYKAFKA_WIRE_IVY_SETTINGS"]]
         command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(description), "-confs", "default"]
-        command += ["-types", "jar", "bundle"]
+        command += ["-types", "jar", "bundle", "tar.gz"]
         command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
         try:
             ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
@@ -190,6 +192,13 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
             raise JarResolutionError(f"Ivy did not download {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
         if ivy.returncode != 0 or not all((jars / c.file_name).exists() for c in coordinates):
             raise JarResolutionError(_failure(coordinates, ivy.stdout + ivy.stderr))
+        for archive in jars.glob("*.tar.gz"):
+            with tarfile.open(archive) as packed:
+                if hasattr(tarfile, "data_filter"):  # Python 3.10.12, 3.11.4
+                    packed.extractall(jars, filter="data")
+                else:
+                    packed.extractall(jars)
+            archive.unlink()
         jars.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -210,10 +219,13 @@ def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
 
 def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:
     def dependency(c: Coordinate) -> str:
-        other_jar = f'<artifact name={quoteattr(c.artifact)} type="jar" m:classifier={quoteattr(c.classifier)}/>'
+        other_file = (
+            f"<artifact name={quoteattr(c.artifact)} type={quoteattr(c.type)} ext={quoteattr(c.type)}"
+            f" m:classifier={quoteattr(c.classifier)}/>"
+        )
         return (
             f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
-            f' conf="default->default" transitive="{str(transitive).lower()}">{other_jar if c.classifier else ""}</dependency>'
+            f' conf="default->default" transitive="{str(transitive).lower()}">{other_file if c.classifier else ""}</dependency>'
         )
 
     dependencies = "\n".join(map(dependency, coordinates))

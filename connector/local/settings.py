@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
+# Where `pykafka-wire cluster` listens if nothing else does: Kafka's own default, and that of Confluent's registry.
+DEFAULT_PORT = 9092
+DEFAULT_REGISTRY_PORT = 8081
 INTERNAL = "INTERNAL"
 EXTERNAL = "EXTERNAL"
 CONTROLLER = "CONTROLLER"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from pykafka_wire.cli.app import application
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.source import parse_source_options
 from tests.connector.shown_code import ROOT, code
@@ -35,22 +36,33 @@ def test_the_tutorials_mistake_is_the_error_that_it_shows() -> None:
 
 
 @pytest.fixture
-def tutorial(spark: Any, kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def tutorial(
+    spark: Any, kafka: Any, registry_url: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
     """The names that the tutorial's code defines, with its topics made."""
     monkeypatch.setenv("PYKAFKA_WIRE_BOOTSTRAP", kafka.bootstrap_servers)
+    monkeypatch.setenv("PYKAFKA_WIRE_REGISTRY", registry_url)
     topic(3, name="orders")
     topic(1, name="large-orders")
     yield {}
     spark.catalog.dropTempView("orders")
 
 
-def test_the_batches_of_the_tutorial(spark: Any, tutorial: dict[str, Any], outside: Any) -> None:
+def test_the_batches_of_the_tutorial(
+    spark: Any, tutorial: dict[str, Any], outside: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     write, read, typed, _, mistake, _ = code("docs/tutorial.md")
     exec(write, tutorial)
     assert tutorial["spark"] is spark
     assert len(outside.consume("orders")) == 1000
     exec(read, tutorial)
     exec(typed, tutorial)
+    (tail,) = re.findall("`pykafka-wire (tail .*?)`", (ROOT / "docs" / "tutorial.md").read_text())
+    with pytest.raises(SystemExit):
+        application([*tail.split(), "--json"])
+    last = [json.loads(line)["value"] for line in capsys.readouterr().out.splitlines()]
+    assert len(last) == 2 * len({each["country"] for each in last})
+    assert all(each["amount"] == each["id"] / 10 for each in last)
     totals = {(row.country, row.orders) for row in tutorial["totals"].collect()}
     assert totals == {("DE", 334), ("FR", 333), ("IT", 333)}
     with pytest.raises(PySparkException, match=re.escape(shown_error())):

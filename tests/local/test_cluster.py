@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.local import LocalCluster, LocalClusterError, NamedCluster
 from pykafka_wire.local import cluster as cluster_module
+from pykafka_wire.local.cluster import free_ports
+from pykafka_wire.local.process import accepts_connections
 from tests.quick_start import JVM_OPTIONS
 
 pytestmark = pytest.mark.broker
@@ -245,9 +249,9 @@ def test_a_port_lost_to_another_process_is_replaced(monkeypatch: pytest.MonkeyPa
         port = taken.getsockname()[1]
         choices = [[port, *cluster_module.free_ports(2)], cluster_module.free_ports(3)]
         offered = iter(list(choices))
-        monkeypatch.setattr(cluster_module, "free_ports", lambda count: next(offered))
+        monkeypatch.setattr(cluster_module, "free_ports", lambda count, preferred=0: next(offered))
         with LocalCluster(jvm_options=JVM_OPTIONS) as cluster:
-            assert int(cluster.bootstrap_servers.split(":")[1]) == choices[1][1]
+            assert int(cluster.bootstrap_servers.split(":")[1]) == choices[1][0]
 
 
 def test_free_ports_are_different_free_and_not_those_of_outgoing_connections() -> None:
@@ -307,8 +311,14 @@ def printed(running: subprocess.Popen[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Signals) -> None:
-    running = command("--nodes", "1", "--property", "message.max.bytes=2000", "--topic", "orders:2")
+    # One of both with a registry: what survives no SIGKILL survives no Ctrl-C.
+    registry = ["--registry"] if number == signal.SIGKILL else []
+    running = command("--nodes", "1", "--property", "message.max.bytes=2000", "--topic", "orders:2", *registry)
     lines = printed(running)
+    url = lines["schema registry"].split(": ")[1] if registry else ""
+    if url:
+        with urllib.request.urlopen(f"{url}/subjects", timeout=30) as response:
+            assert json.load(response) == []
     folder = Path(next(line for line in lines.values() if "logs in" in line).split("logs in ")[1])
     internal = lines["bootstrap servers"].split(": ")[1]
     external = lines["external listener"].split(": ")[1]
@@ -325,6 +335,18 @@ def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Si
         assert (running.returncode, error) == (0, "")
         assert "all processes ended, data deleted" in out
     wait_for(lambda: processes_of(folder) == [] and not folder.exists())
+    if url:
+        wait_for(lambda: not accepts_connections(int(url.split(":")[2].split("/")[0])))
+
+
+def test_a_preferred_port_is_taken_if_it_is_free() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        others = free_ports(2, port)
+        assert port not in others and len(set(others)) == 2
+    assert free_ports(2, port)[0] == port
 
 
 def test_the_command_interrupted_while_it_starts_leaves_nothing() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from pykafka_wire.cli import connection
 from pykafka_wire.cli.connection import parse_properties
 from pykafka_wire.cli.output import format_timestamp, printable, sparkline
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
@@ -355,8 +356,12 @@ def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None
     ]
     assert [done.returncode for done in by_script] == [3, 0], by_script
     assert "no broker is available" in by_script[0].stderr
-    unnamed = command("topics", code=2).stderr
-    assert "No brokers are named" in unnamed and "PYKAFKA_WIRE_BOOTSTRAP" in unnamed
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(connection, "_LOCAL_BROKER", "127.0.0.1:1")
+        unnamed = command("topics", code=3).stderr
+        assert "No brokers are named, so 127.0.0.1:1 was tried" in unnamed and "PYKAFKA_WIRE_BOOTSTRAP" in unnamed
+        patched.setattr(connection, "_LOCAL_BROKER", at[1])
+        command("topics")
     assert "write -X kafka.NAME=VALUE" in command("topics", *at, "-X", "acks", code=2).stderr
     assert "No such option" in command("topics", *at, "--colour", code=2).stderr
     shown = command("--help").stdout

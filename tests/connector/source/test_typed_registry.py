@@ -16,6 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
+from pykafka_wire.cli.app import application
 from tests.connector.values.registry_front import Answer, RegistryFront, registry_front
 from tests.connector.values.test_registry_requests import Certificates
 
@@ -145,6 +146,59 @@ def test_protobuf_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic
     rows = read(spark, kafka, orders, registry_url, valueFormat="protobuf").select("value.*")
     assert rows.schema.simpleString() == "struct<id:bigint,country:string>"
     assert sorted(map(tuple, rows.collect())) == [(number, f"c{number % 3}") for number in range(6)]
+
+
+def tail(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    """The lines that ``pykafka-wire tail`` prints."""
+    with pytest.raises(SystemExit) as end:
+        application(["tail", *arguments, "--from", "earliest"])
+    printed = capsys.readouterr()
+    assert not end.value.code, printed.err
+    return printed.out.splitlines()
+
+
+def test_tail_decodes_by_the_registry(
+    kafka: Any, orders: Topic, front: RegistryFront, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.write(orders.avro(order_schema(), order_schema(NOTE)), documents(2))
+    orders.outside.produce(
+        orders.name, [orders.outside.Record(value=b"damaged", key=b"k", partition=1), orders.outside.Record(value=None)]
+    )
+    at = ["-b", kafka.bootstrap_servers, orders.name]
+    found = [
+        json.loads(line) for line in tail(capsys, *at, "--value-format", "avro", "--registry", front.url, "--json")
+    ]
+    assert [each["value"] for each in found[:2]] == [
+        {"id": 0, "country": "c0"},
+        {"id": 1, "country": "c1", "note": "n1"},
+    ]
+    assert found[2]["value"] is None and "valueError" not in found[2]
+    assert (found[3]["key"], found[3]["value"]) == ("k", "damaged")
+    assert "do not begin with Confluent's magic byte" in found[3]["valueError"]
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\nschema.registry.url={front.url}\n")
+    credentials = ["-X", "schema.registry.basic.auth.user.info=me:secret"]
+    (line, *_) = tail(capsys, "--config", str(file), *credentials, orders.name, "--value-format", "avro")
+    assert line.endswith('{"id": 0, "country": "c0"}')
+    assert front.headers[-1]["authorization"] == "Basic bWU6c2VjcmV0"
+
+
+def test_tail_decodes_protobuf_and_json(
+    kafka: Any, orders: Topic, topic: Any, outside: Any, registry_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = order_message()
+    serializer = ProtobufSerializer(message, orders.client, {"use.deprecated.format": False})
+    orders.write([serializer], [message(id=7, country="c")])
+    at = ["-b", kafka.bootstrap_servers]
+    (line,) = tail(capsys, *at, orders.name, "--value-format", "protobuf", "--registry", registry_url)
+    assert line.endswith('{"id": 7, "country": "c"}')
+    other = Topic(registry_url, topic(1), outside)
+    other.outside.produce(
+        other.name, [outside.Record(value=value) for value in (b'\x00\x00\x00\x00\x01{"a": [1]}', b'{"b": null}', b"{")]
+    )
+    values = [json.loads(line) for line in tail(capsys, *at, other.name, "--value-format", "json", "--json")]
+    assert [each["value"] for each in values] == [{"a": [1]}, {"b": None}, "{"]
+    assert "it is not JSON" in values[2]["valueError"]
 
 
 def test_a_query_continues_after_an_outage_and_loses_nothing(
