@@ -163,5 +163,7 @@ def write(schema: AvroSchema | JsonFormat, wanted: pa.DataType, column: Any, whe
     kept = [row for row in range(len(column)) if column[row].is_valid and row not in written.reasons]
     for row in kept:
         assert again.field("error")[row].as_py() is None, (again.field("error")[row], where)
-        assert same(column.slice(row, 1)) == same(again.field("value").slice(row, 1)), (row, where)
+        one, other = column.slice(row, 1), again.field("value").slice(row, 1)
+        # As text, where Python has no such time, what lies beneath a null struct counts, too.
+        assert one.equals(other) or same(one) == same(other), (row, where)
     return len(kept)
