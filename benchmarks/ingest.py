@@ -1,24 +1,30 @@
 """Topics into Delta tables: an ingest beside a plain stream, a query for each topic, and the JVM connector's usual way.
 
-    python benchmarks/ingest.py --topics 50 --records 200000 --one 2000000
+    python benchmarks/ingest.py one --records 4000000
+    python benchmarks/ingest.py many --topics 50 --records 200000
+    python benchmarks/ingest.py streams --topics 50 --records 200000
+    python benchmarks/ingest.py few --topics 50
 
-All in one Spark session on a local Kafka, one after the other, each from an empty table: what is written is counted afterwards. The
+All in one Spark session on a local Kafka, one after the other, each from empty tables: what is written is counted afterwards. The
 JVM connector's way is what its users write: one query over all topics, ``foreachBatch``, ``persist``, a filter for each topic, and
-``from_avro``.
+``from_avro``. CPU is that of Spark's JVM and of its Python processes; the broker's is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from processes import CpuTime
 from rich.console import Console
 from rig import Rig
 
@@ -50,6 +56,7 @@ class Bench:
 
     def __init__(self, rig: Rig) -> None:
         self.spark = rig.session({"spark.databricks.delta.snapshotPartitions": "2"})
+        self.jvm_pid = rig.jvm_pid
         self.servers = rig.bootstrap_servers
         self.registry = rig.registry_url
         self.folder = Path(tempfile.mkdtemp(prefix="ingest-bench-"))
@@ -57,17 +64,30 @@ class Bench:
 
     def fill(self, topic: str, n_records: int, n_partitions: int) -> None:
         self._rig.create_topic(topic, n_partitions)
-        self.send(topic, n_records)
+        self.send([topic], n_records)
 
-    def send(self, topic: str, n_records: int) -> None:
+    def fill_all(self, topics: Sequence[str], n_records: int) -> None:
+        """New topics of one partition with ``n_records`` each."""
+        for topic in topics:
+            self._rig.create_topic(topic, 1)
+        self.send(topics, n_records)
+
+    def send(self, topics: Sequence[str], n_records: int) -> None:
+        """``n_records`` to each topic by one write."""
+        of_topic = "element_at(array({}), cast(id % {} as int) + 1)".format(
+            ", ".join(map("'{}'".format, topics)), len(topics)
+        )
+        registry = SchemaRegistryClient({"url": self.registry})
+        for topic in topics:
+            registry.register_schema(f"{topic}-value", Schema(json.dumps(SCHEMA), "AVRO"))
         (
-            self.spark.range(0, n_records, 1, 2)
-            .selectExpr("CAST(id AS STRING) AS key", f"{ROW} AS value")
+            self.spark.range(0, n_records * len(topics), 1, 2)
+            .selectExpr(f"{of_topic} AS topic", "CAST(id AS STRING) AS key", f"{ROW} AS value")
             .write.format("pykafka-wire")
             .mode("append")
-            .options(**{"kafka.bootstrap.servers": self.servers, "kafka.compression.type": "lz4", "topic": topic})
-            .options(valueFormat="avro", valueSchema=json.dumps(SCHEMA))
-            .options(**{"schema.registry.url": self.registry, "schema.registry.auto.register": "true"})
+            .options(**{"kafka.bootstrap.servers": self.servers, "kafka.compression.type": "lz4"})
+            .options(valueFormat="avro", valueSubject=f"{topics[0]}-value")
+            .options(**{"schema.registry.url": self.registry})
             .save()
         )
 
@@ -158,112 +178,129 @@ class Bench:
         tables = [each for each in lake.iterdir() if not each.name.startswith("_")]
         return sum(self.spark.read.format("delta").load(str(each)).count() for each in tables)
 
+    def commits(self, names: list[str], name: str) -> Callable[[], None]:
+        """Delta's own part: a commit of one row to a new table for each topic, one after the other."""
 
-def measured(title: str, run: Callable[[], None], count: Callable[[], int], expected: int) -> float:
-    """Seconds of one run."""
-    cpu, started = os.times(), time.monotonic()
-    run()
-    seconds = time.monotonic() - started
-    assert count() == expected, f"{title}: {count()} rows and not {expected}"
-    used = os.times()
-    children = used.children_user + used.children_system - cpu.children_user - cpu.children_system
+        def run() -> None:
+            place = self.new(name)
+            for each in names:
+                row = self.spark.range(1).selectExpr(f"inline(array({ROW}))")
+                row.write.format("delta").mode("append").save(f"{place}/lake/{each.replace('.', '_')}")
+
+        return run
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a run took."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def measured(bench: Bench, title: str, run: Callable[[], None], name: str, expected: int) -> Used:
+    started = time.monotonic()
+    with CpuTime(bench.jvm_pid) as cpu:
+        run()
+        seconds = time.monotonic() - started
+    counted = bench.count(name)
+    assert counted == expected, f"{title}: {counted} rows and not {expected}"
+    shutil.rmtree(bench.folder / name)
     console.print(
-        f"  {title}: {seconds:.1f} s, {expected / seconds:,.0f} records/s",
-        f"(children {children:.0f} s)" if children else "",
+        f"  {title}: {seconds:.1f} s, {expected / seconds:,.0f} records/s, {cpu.seconds:.1f} s of CPU, "
+        f"{cpu.python_seconds:.1f} of them Python"
     )
-    return seconds
+    return Used(seconds, cpu.seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["one", "many", "streams", "few"])
     parser.add_argument("--topics", type=int, default=50)
     parser.add_argument("--records", type=int, default=200_000, help="of each topic")
-    parser.add_argument("--one", type=int, default=2_000_000, help="records of the single topic")
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--without", nargs="*", default=[], choices=["one", "many", "streams", "few"])
     given = parser.parse_args()
     with Rig() as rig:
         bench = Bench(rig)
         try:
-            if "one" not in given.without:
-                one_topic(bench, given.one, given.pairs)
-            if "many" not in given.without:
-                many_topics(bench, given)
-            if "few" not in given.without:
-                few_of_many(bench, given.topics)
+            if given.what == "one":
+                one_topic(bench, given.records, given.pairs)
+            elif given.what == "few":
+                few_of_many(bench, given.topics, given.pairs)
+            else:
+                many_topics(bench, given.topics, given.records, beside_jvm=given.what == "many")
         finally:
             shutil.rmtree(bench.folder, ignore_errors=True)
 
 
 def one_topic(bench: Bench, n_records: int, pairs: int) -> None:
-    console.print(f"one Avro topic of {n_records:,} records")
+    console.print(f"one Avro topic of {n_records:,} records in 4 partitions")
     bench.fill("one.orders", n_records, 4)
     ratios = []
     for pair in range(pairs + 1):
-        name = f"one-{pair}"
         plain = measured(
-            "a typed stream into Delta",
-            bench.streams(["one.orders"], name, at_once=1),
-            lambda n=name: bench.count(n),
-            n_records,
+            bench, "a typed stream into Delta", bench.streams(["one.orders"], "one", at_once=1), "one", n_records
         )
-        name = f"one-ingest-{pair}"
-        ours = measured("ingest", bench.ingest(r"one\..*", name), lambda n=name: bench.count(n), n_records)
+        ours = measured(bench, "ingest", bench.ingest(r"one\..*", "one"), "one", n_records)
         if pair:  # the first one warms up
-            ratios.append(plain / ours)
-    console.print(f"rate of ingest beside the stream: {', '.join(f'{each:.2f}' for each in ratios)}")
+            ratios.append(plain.seconds / ours.seconds)
+    listed = ", ".join(f"{each:.2f}" for each in ratios)
+    console.print(f"rate of ingest beside the stream: {statistics.median(ratios):.2f} ({listed})")
 
 
-def many_topics(bench: Bench, given: argparse.Namespace) -> None:
-    console.print(f"{given.topics} Avro topics of {given.records:,} records each")
-    topics = [f"many.orders{number}" for number in range(given.topics)]
-    for topic in topics:
-        bench.fill(topic, given.records, 1)
-    total = given.topics * given.records
-    ours = measured("ingest", bench.ingest(r"many\..*", "many"), lambda: bench.count("many"), total)
-    jvm = measured(
-        "the JVM connector, foreachBatch and from_avro",
-        bench.jvm(r"^many\.", topics, "jvm"),
-        lambda: bench.count("jvm"),
-        total,
+def many_topics(bench: Bench, n_topics: int, n_records: int, *, beside_jvm: bool) -> None:
+    """Ingest beside the JVM connector's usual way, or beside a query of ours for each topic."""
+    console.print(f"{n_topics} Avro topics of {n_records:,} records in one partition each")
+    topics = [f"many.orders{number}" for number in range(n_topics)]
+    warm = ["warm.orders0", "warm.orders1"]
+    bench.fill_all(topics, n_records)
+    bench.fill_all(warm, 1000)
+    if beside_jvm:
+        other, title = bench.jvm, "the JVM connector, foreachBatch and from_avro"
+        runs = bench.jvm(r"^many\.", topics, "many"), bench.jvm(r"^warm\.", warm, "warm")
+    else:
+        title = "a query for each topic, 4 at once"
+        runs = bench.streams(topics, "many", at_once=4), bench.streams(warm, "warm", at_once=2)
+    measured(bench, "warming up", bench.ingest(r"warm\..*", "warm"), "warm", 2000)
+    measured(bench, "warming up", runs[1], "warm", 2000)
+    commits = measured(bench, "a commit of one row for each topic", bench.commits(topics, "many"), "many", n_topics)
+    total = n_topics * n_records
+    ours = measured(bench, "ingest", bench.ingest(r"many\..*", "many"), "many", total)
+    other = measured(bench, title, runs[0], "many", total)
+    console.print(
+        f"rate of ingest beside {title}: {other.seconds / ours.seconds:.2f}, "
+        f"with {ours.cpu_seconds / other.cpu_seconds:.2f} of its CPU; "
+        f"without what the commits take: {(other.seconds - commits.seconds) / (ours.seconds - commits.seconds):.2f}"
     )
-    console.print(f"rate of ingest beside the JVM connector's way: {jvm / ours:.2f}")
-    if "streams" not in given.without:
-        streams = measured(
-            "a query for each topic, 4 at once",
-            bench.streams(topics, "streams", at_once=4),
-            lambda: bench.count("streams"),
-            total,
-        )
-        console.print(f"rate of ingest beside a query for each topic: {streams / ours:.2f}")
 
 
-def few_of_many(bench: Bench, n_topics: int) -> None:
+def few_of_many(bench: Bench, n_topics: int, rounds: int) -> None:
     """The time of one micro-batch in which 3 of many topics have new records, beside that of a single topic."""
-    console.print(f"a micro-batch with records of 3 of {n_topics} topics, beside one of a single topic")
-    times: dict[str, list[float]] = {"few": [], "single": []}
-    for topic in [f"few.t{number}" for number in range(n_topics)] + ["single.t0"]:
-        bench.fill(topic, 100, 1)
-    for name in times:
+    console.print(f"a micro-batch with 1,000 new records of 3 of {n_topics} topics each, beside one of a single topic")
+    names = {"few": [f"few.t{number}" for number in range(n_topics)], "single": ["single.t0"]}
+    for topics in names.values():
+        bench.fill_all(topics, 100)
+    running = {}
+    for name in names:
         place = bench.new(name)
         ingest = Ingest(
             checkpoint=f"{place}/checkpoint", kafka={"bootstrap.servers": bench.servers}, topics=rf"{name}\..*",
             into=f"{place}/lake", registry=bench.registry,
         )  # fmt: skip
-        for number in range(7):
-            n_new = 1 if name == "single" else 3 if number else n_topics
-            for topic in [f"{name}.t{each}" for each in range(n_new)]:
-                bench.send(topic, 100)
-            query = ingest.start(bench.spark, once=True)
-            query.awaitTermination()
-            if number:  # the first one makes the tables
-                times[name] += [
-                    float(each["durationMs"]["addBatch"])
-                    for each in query.recentProgress
-                    if each["durationMs"].get("addBatch")
-                ]
-    medians = {name: sorted(each)[len(each) // 2] for name, each in times.items()}
-    console.print(f"  {medians}, ratio {medians['few'] / medians['single']:.2f}")
+        running[name] = ingest.start(bench.spark, every="0 seconds")
+        running[name].processAllAvailable()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(3 * rounds + 2):
+        for name, query in running.items():
+            bench.send(names[name][:3], 1000)
+            query.processAllAvailable()
+            batches = [each["durationMs"] for each in query.recentProgress if each["durationMs"].get("addBatch")]
+            if number > 1:  # the first ones warm up
+                times[name].append(float(batches[-1]["triggerExecution"]))
+    for query in running.values():
+        query.stop()
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    console.print(f"  {times}\n  {medians}, ratio {medians['few'] / medians['single']:.2f}")
 
 
 if __name__ == "__main__":

@@ -58,16 +58,16 @@ class PeakMemory:
 
 
 class CpuTime:
-    """CPU time of a JVM and of the processes below it, from entering to leaving.
+    """CPU time of a JVM and of the processes below it, from entering to leaving; those that have ended meanwhile count, too.
 
     Attributes:
-        seconds: user and system time. Python processes that both came and went in between are missed.
+        seconds: user and system time.
         python_seconds: what the Python processes used of it.
     """
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm = psutil.Process(jvm_pid)
-        self._before: dict[tuple[int, bool], float] = {}
+        self._before = (0.0, 0.0)
         self.seconds = self.python_seconds = 0.0
 
     def __enter__(self) -> CpuTime:
@@ -75,15 +75,19 @@ class CpuTime:
         return self
 
     def __exit__(self, *_: object) -> None:
-        spent = {process: used - self._before.get(process, 0.0) for process, used in self._used().items()}
-        self.seconds = sum(spent.values())
-        self.python_seconds = sum(used for (_, is_python), used in spent.items() if is_python)
+        java, python = (after - before for after, before in zip(self._used(), self._before, strict=True))
+        self.seconds, self.python_seconds = java + python, python
 
-    def _used(self) -> dict[tuple[int, bool], float]:
-        """CPU seconds by process id, and whether it is a Python process: executors are JVMs of their own."""
-        used = {}
+    def _used(self) -> tuple[float, float]:
+        """CPU seconds of Java and of Python: executors are JVMs of their own, and what has ended was Python."""
+        java = python = 0.0
         for process in [self._jvm, *self._jvm.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                used[process.pid, process.name() != "java"] = times.user + times.system
-        return used
+                own = times.user + times.system
+                python += times.children_user + times.children_system
+                if process.name() == "java":
+                    java += own
+                else:
+                    python += own
+        return java, python

@@ -15,7 +15,7 @@ from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 def main(file: str, *, once: bool) -> None:
     export_java_home(ensure_java())
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,4]")  # else no task of a worker that was killed runs again
         .config("spark.jars", ",".join(map(str, delta_jars())))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
@@ -25,7 +25,6 @@ def main(file: str, *, once: bool) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "2g")
-        .config("spark.task.maxFailures", "4")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")

@@ -1,8 +1,9 @@
 """Many topics into tables while driver and workers are killed, schemas change, topics come and go. `make chaos-ingest` runs it.
 
-Avro and Protobuf by the registry, JSON declared and inferred, three topics of change events, three by key; one value of 10,000 is
-damaged. Afterwards every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million records
-and ten kills, unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
+Avro and Protobuf by the registry, JSON whose columns are inferred, three topics of change events, three compacted ones by key; one
+value of 10,000 is damaged. Three times while the ingest runs all schemas change; one topic is created and one deleted. Afterwards
+every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million records and ten kills,
+unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -37,6 +39,11 @@ N_RECORDS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_RECORDS", "10_000_000"))
 N_KILLS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_KILLS", "10"))
 N_KEYS = 500
 DAMAGED = b"\xff\xfedamaged"
+#: What the broker's cleaner needs to remove older values of a key while the test runs.
+COMPACTED = {
+    "cleanup.policy": "compact", "segment.bytes": str(2**20), "segment.ms": "20000",
+    "min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": "30000",
+}  # fmt: skip
 
 
 def avro_schema(version: int) -> str:
@@ -44,6 +51,22 @@ def avro_schema(version: int) -> str:
     fields: list[dict[str, Any]] = [{"name": "id", "type": "int" if version == 0 else "long"}]
     fields += [{"name": f"new{each}", "type": ["null", "long"], "default": None} for each in range(1, version + 1)]
     return json.dumps({"type": "record", "name": "Row", "fields": fields})
+
+
+def protobuf_schema(version: int) -> str:
+    """The same fields."""
+    new = "".join(f" optional int64 new{each} = {each + 1};" for each in range(1, version + 1))
+    return f'syntax = "proto3"; message Row {{ {"int32" if version == 0 else "int64"} id = 1;{new} }}'
+
+
+def protobuf(row: dict[str, int]) -> bytes:
+    """A message of the fields 1, 2 … as the row has them."""
+    return b"".join(varint(number << 3) + varint(value) for number, value in enumerate(row.values(), 1) if value)
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
 
 @dataclass
@@ -71,22 +94,35 @@ class Shop:
         self._registry = SchemaRegistryClient({"url": registry})
         self.version = 0
         self._number = 0
-        self._encoders: dict[tuple[str, int], AvroSerializer] = {}
+        self._encoders: dict[tuple[str, int], Callable[[dict[str, int]], bytes]] = {}
+        self._encoded: dict[tuple[str, int, int], bytes] = {}
 
     def write(self, topic: Topic, n_records: int) -> None:
         for _ in range(n_records):
             self._number += 1
             number, key = self._number, self._number % N_KEYS
-            is_damaged = self._number % 10_000 == 0
-            value = DAMAGED if is_damaged else self._value(topic, number, key)
-            self._producer.produce(topic.name, key=b'{"id":%d}' % key, value=value, partition=key % 2)
-            topic.records += 1
-            topic.damaged += is_damaged
-            if self._number % 10_000 == 0:
+            if number % 10_000 == 0:
+                # By a key of its own, which no compaction removes: cut off, or of no format at all.
+                cut_off = (self._value(Topic("", topic.kind), topic.name, 1, 1) or b"")[:-1]
+                self._send(topic, b'{"id":%d}' % (number + N_KEYS), DAMAGED if number % 20_000 else cut_off, key)
+                topic.damaged += 1
                 self._producer.poll(0)
+            else:
+                self._send(topic, b'{"id":%d}' % key, self._value(topic, topic.name, number, key), key)
         assert self._producer.flush(120) == 0
 
-    def _value(self, topic: Topic, number: int, key: int) -> bytes | None:
+    def _send(self, topic: Topic, key: bytes, value: bytes | None, partition: int) -> None:
+        while True:
+            try:
+                self._producer.produce(topic.name, key=key, value=value, partition=partition % 2)
+            except BufferError:
+                self._producer.poll(1)
+            else:
+                topic.records += 1
+                return
+
+    def _value(self, topic: Topic, name: str, number: int, key: int) -> bytes | None:
+        """The value of a record; ``topic`` counts what it means for the table."""
         if topic.kind in ("upsert", "cdc"):
             is_delete = number % 7 == 0
             topic.newest[key] = None if is_delete else number
@@ -95,18 +131,29 @@ class Shop:
             after = None if is_delete else {"id": key, "n": number}
             return json.dumps({"op": "d" if is_delete else "u", "after": after}).encode()
         topic.rows[number % 1000] += 1
-        row = {"id": number % 1000} | {f"new{each}": 1 for each in range(1, self.version + 1)}
         for each in range(1, self.version + 1):
             topic.new[each] += 1
-        if topic.kind == "json":
-            return json.dumps(row).encode()
-        return self._avro(topic.name, row)
+        place = name, self.version, number % 1000
+        if place not in self._encoded:
+            row = {"id": number % 1000} | {f"new{each}": 1 for each in range(1, self.version + 1)}
+            self._encoded[place] = self._encoder(name, topic.kind)(row)
+        return self._encoded[place]
 
-    def _avro(self, topic: str, row: dict[str, int]) -> bytes:
-        place = topic, self.version
+    def _encoder(self, name: str, kind: str) -> Callable[[dict[str, int]], bytes]:
+        """By the topic's newest schema, which is registered when it is first used."""
+        place = name, self.version
         if place not in self._encoders:
-            self._encoders[place] = AvroSerializer(self._registry, avro_schema(self.version))
-        return bytes(self._encoders[place](row, SerializationContext(topic, MessageField.VALUE)) or b"")
+            if kind == "json":
+                self._encoders[place] = lambda row: json.dumps(row).encode()
+            elif kind == "avro":
+                write = AvroSerializer(self._registry, avro_schema(self.version))
+                context = SerializationContext(name, MessageField.VALUE)
+                self._encoders[place] = lambda row: bytes(write(row, context) or b"")
+            else:
+                schema = Schema(protobuf_schema(self.version), "PROTOBUF")
+                frame = b"\0" + self._registry.register_schema(f"{name}-value", schema).to_bytes(4, "big") + b"\0"
+                self._encoders[place] = lambda row: frame + protobuf(row)
+        return self._encoders[place]
 
 
 def settings(folder: Path, servers: str, registry: str, topics: list[Topic]) -> Path:
@@ -115,12 +162,12 @@ def settings(folder: Path, servers: str, registry: str, topics: list[Topic]) -> 
         + ("" if each.kind == "json" else "key_format = 'json'\nkey_schema = 'id BIGINT'\n")
         + {"json": "", "upsert": "schema = 'n BIGINT'\n", "cdc": "schema = 'id BIGINT, n BIGINT'\n"}[each.kind]
         for each in topics
-        if each.kind != "avro"
+        if each.kind not in ("avro", "protobuf")
     )
     path = folder / "shop.toml"
     path.write_text(
         f"checkpoint = '{folder}/checkpoint'\ntopics = 'shop\\..*'\ninto = '{folder}/lake'\nregistry = '{registry}'\n"
-        f"max_rows = {max(1000, N_RECORDS // 20)}\n[kafka]\n'bootstrap.servers' = '{servers}'\n{tables}",
+        f"max_rows = {max(1000, N_RECORDS // 5)}\n[kafka]\n'bootstrap.servers' = '{servers}'\n{tables}",
         encoding="utf-8",
     )
     return path
@@ -139,7 +186,8 @@ class Program:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
-        assert self.process is not None
+        if self.process is None:
+            return
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -156,50 +204,85 @@ class Program:
             each.kill()
         return bool(found)
 
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 300) -> None:
+        """Until the condition holds, or the program has ended."""
+        assert self.process is not None
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None and time.monotonic() < deadline and not condition():
+            time.sleep(0.05)
+
+    def wait_for_commits(self, lake: Path, n_commits: int) -> None:
+        """Until it has committed so often, to any tables."""
+
+        def seen() -> int:
+            return len(list(lake.glob("*/_delta_log/*.json")))
+
+        until = seen() + n_commits
+        self.wait_for(lambda: seen() >= until)
+
 
 def test_every_table_equals_its_topic_whatever_is_killed(
     spark: Any, kafka: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path
 ) -> None:
-    kinds = ["cdc"] * 3 + ["upsert"] * 3 + ["json"] * max(1, N_TOPICS // 5)
+    kinds = ["cdc"] * 3 + ["upsert"] * 3 + ["json"] * max(1, N_TOPICS // 10) + ["protobuf"] * max(1, N_TOPICS // 10)
     kinds += ["avro"] * (N_TOPICS - len(kinds))
-    topics = [Topic(name=topic(2, name=f"shop.{kind}{number}"), kind=kind) for number, kind in enumerate(kinds)]
+    topics = [
+        Topic(name=topic(2, COMPACTED if kind == "upsert" else None, name=f"shop.{kind}{number}"), kind=kind)
+        for number, kind in enumerate(kinds)
+    ]
     shop = Shop(kafka.bootstrap_servers, registry_url)
     file = settings(tmp_path, kafka.bootstrap_servers, registry_url, topics)
     gone = Topic(name=topic(1, name="shop.gone"), kind="avro")
-    shop.write(gone, 100)
-    program = Program(file, tmp_path / "log")
+    for each in [gone, *topics]:  # each has a schema before the start
+        shop.write(each, 100)
+    program, lake = Program(file, tmp_path / "log"), tmp_path / "lake"
     rounds = N_KILLS + 1
-    each_round = N_RECORDS // (rounds * len(topics))
+    each_round = -(-N_RECORDS // (rounds * len(topics)))
     chance = random.Random(1)
-    for number in range(rounds):
-        for each in topics:
-            shop.write(each, each_round)
-        if program.process is None or program.process.poll() is not None:
-            program.start()
-        if number in (rounds // 4, rounds // 2, 3 * rounds // 4):
-            shop.version += 1
-        if number == rounds // 3:
-            topics.append(Topic(name=topic(2, name="shop.late"), kind="avro"))
-        if number == rounds // 2 and (tmp_path / "lake" / "shop_gone").exists():
-            from confluent_kafka.admin import AdminClient
-
-            AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics([gone.name])[gone.name].result(30)
-        if number < N_KILLS:
-            time.sleep(chance.uniform(8, 25))
-            if number % 3 != 1 or not program.kill_workers():
-                program.kill()
-    program.kill()
-    for _ in range(2):  # a topic's last micro-batch may be planned with the limit that the first run had
-        program.start("once")
-        assert program.process is not None
-        assert program.process.wait(3600) == 0, (tmp_path / "log").read_text()[-5000:]
-    differences = [text for each in topics for text in difference(spark, tmp_path, each)]
+    n_ended = 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    try:
+        for number in range(rounds):
+            if program.process is None or program.process.poll() is not None:
+                n_ended += program.process is not None and program.process.returncode > 0
+                program.start()
+                program.wait_for_commits(lake, 1)
+            if number in (rounds // 4, rounds // 2, 3 * rounds // 4):
+                shop.version += 1
+            if number == rounds // 3:
+                topics.append(Topic(name=topic(2, name="shop.late"), kind="avro"))
+            if number == rounds // 2:
+                program.wait_for((lake / "shop_gone" / "_delta_log" / f"{1:020}.json").exists)  # its rows are landed
+                admin.delete_topics([gone.name])[gone.name].result(30)
+            for each in topics:
+                shop.write(each, each_round)
+            n_records = sum(each.records for each in topics)
+            print(f"{time.strftime('%X')} round {number}: {n_records:,} records written", flush=True)
+            if number < N_KILLS:
+                program.wait_for_commits(lake, chance.randrange(1, len(topics)))
+                time.sleep(chance.uniform(0, 2))
+                if number % 3 != 1 or not program.kill_workers():
+                    program.kill()
+        program.kill()
+        for _ in range(2):  # a topic's last micro-batch may be planned with the limit that the first run had
+            program.start("once")
+            assert program.process is not None
+            assert program.process.wait(7200) == 0, (tmp_path / "log").read_text()[-5000:]
+            print(f"{time.strftime('%X')} landed what was there", flush=True)
+    finally:
+        program.kill()
+    stopped = [line for line in (tmp_path / "log").read_text().splitlines() if "is stopped" in line]
+    assert not stopped, stopped
+    differences = [text for each in [gone, *topics] for text in difference(spark, tmp_path, each)]
     assert not differences, "\n".join(differences)
     found = read_settings(file)
     checks = list(verify(spark, found, [each.name for each in topics]))
     assert len(checks) == len(topics) and all(each.is_right for each in checks), checks
     n_records, n_damaged = sum(each.records for each in topics), sum(each.damaged for each in topics)
-    print(f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills: 0 lost, 0 doubled")
+    print(
+        f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills, "
+        f"{n_ended} ends of the driver by an error: 0 lost, 0 doubled"
+    )
 
 
 def difference(spark: Any, folder: Path, topic: Topic) -> list[str]:
