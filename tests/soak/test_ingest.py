@@ -167,7 +167,7 @@ def settings(folder: Path, servers: str, registry: str, topics: list[Topic]) -> 
     path = folder / "shop.toml"
     path.write_text(
         f"checkpoint = '{folder}/checkpoint'\ntopics = 'shop\\..*'\ninto = '{folder}/lake'\nregistry = '{registry}'\n"
-        f"max_rows = {max(1000, N_RECORDS // 5)}\n[kafka]\n'bootstrap.servers' = '{servers}'\n{tables}",
+        f"max_rows = {max(1000, N_RECORDS // 2)}\n[kafka]\n'bootstrap.servers' = '{servers}'\n{tables}",
         encoding="utf-8",
     )
     return path
