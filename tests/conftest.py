@@ -120,7 +120,8 @@ def _add_markers(item: pytest.Item) -> None:
         item.add_marker("broker")
     if "spark" in fixtures:
         item.add_marker("spark")
-    if "registry_url" in fixtures:
+    own = item.get_closest_marker("timeout")
+    if "registry_url" in fixtures and (own is None or own.args[0] < 1_800):
         item.add_marker(pytest.mark.timeout(1_800))  # the first one downloads the registry
     if "secured_kafka" in fixtures:
         item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
