@@ -40,7 +40,7 @@ def test_duckdb_and_polars(kafka: Any, orders: str) -> None:
     names = shown("docs/duckdb.md", kafka)
     assert sorted(names["by_country"]) == [("NO", 30.0), ("SE", 37.5)]
     assert names["largest"] == [(13.5,)]
-    assert names["duckdb"].sql("SELECT offset, id FROM some_orders").fetchall() == [(n, n) for n in (5, 6, 7)]
+    assert names["duckdb"].sql('SELECT "offset", id FROM some_orders').fetchall() == [(n, n) for n in (5, 6, 7)]
     assert names["first"] == [(0,), (1,), (2,)]
     names = shown("docs/polars.md", kafka)
     assert names["frame"]["id"].to_list() == names["frame"]["offset"].to_list() == list(range(N_ORDERS))
