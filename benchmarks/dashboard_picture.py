@@ -98,7 +98,8 @@ def expression_of(target: dict[str, Any], seconds: float) -> str:
 
 def draw(url: str, start: float, end: float, out: Path) -> None:
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    panels = dashboard["panels"]
+    # The queries are no ingest.
+    panels = [each for each in dashboard["panels"] if "pykafka_wire_ingest" not in each["targets"][0]["expr"]]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     figure = plt.figure(figsize=(15, height * 0.36), dpi=80, layout="constrained")
     grid = figure.add_gridspec(height, 24)

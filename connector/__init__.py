@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pykafka_wire.arrow_reader import read_topic
     from pykafka_wire.checkpoints.spark_files import checkpoint_position
+    from pykafka_wire.checkpoints.tables import table_position
     from pykafka_wire.datasource import PykafkaWireDataSource
     from pykafka_wire.lag_listener import LagListener
 
 __version__ = "0.1.0"
-__all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position", "read_topic"]
+__all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position", "read_topic", "table_position"]
 
 
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
@@ -42,6 +43,10 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         from pykafka_wire.checkpoints.spark_files import checkpoint_position
 
         return checkpoint_position
+    if name == "table_position":
+        from pykafka_wire.checkpoints.tables import table_position
+
+        return table_position
     if name == "read_topic":
         from pykafka_wire.arrow_reader import read_topic
 

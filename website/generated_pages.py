@@ -181,7 +181,7 @@ def python_api_page() -> str:
     sections = [
         (
             "pykafka_wire",
-            ["LagListener", "PykafkaWireDataSource", "checkpoint_position", "read_topic"],
+            ["LagListener", "PykafkaWireDataSource", "checkpoint_position", "table_position", "read_topic"],
             "The data source and what belongs to it, and topics as Arrow without Spark.",
         ),
         ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),

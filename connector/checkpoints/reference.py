@@ -12,6 +12,8 @@ from pykafka_wire.wire.masking import without_secrets
 
 #: Before a reference, where an option has other values, too.
 PREFIX: Final = "checkpoint:"
+#: The same for a table's end.
+TABLE_PREFIX: Final = "table:"
 
 _FRAGMENT: Final = re.compile(r"(?P<batch>[0-9]{1,18})?(?:/(?P<source>[A-Za-z0-9_-]+))?")
 
@@ -25,12 +27,19 @@ class CheckpointReference:
         batch_id: the micro-batch, None for the newest one that is committed.
         source: the query's source, by the name that the checkpoint has for it, a number from 0 on; None for all.
         position: what was read there already, as ``checkpoint_position`` returns it; None if it is to be read.
+        is_table: whether the position is a table's end, and the path its name.
     """
 
     path: str = field(repr=False)
     batch_id: int | None = None
     source: str | None = None
     position: str | None = None
+    is_table: bool = False
+
+    @property
+    def described(self) -> str:
+        """What is referred to, for errors."""
+        return f"the {'table' if self.is_table else 'checkpoint'} {self}"
 
     def __str__(self) -> str:
         return self.with_fragment(self.batch_id, self.source)
@@ -77,3 +86,21 @@ def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> Ch
     if needs_batch and batch_id is None:
         raise OptionError(f"{option} is {shown!r}: name the micro-batch after the folder, as in {example}.")
     return CheckpointReference(path=path.rstrip("/") or "/", batch_id=batch_id, source=found["source"])
+
+
+def parse_table(value: str, option: str) -> CheckpointReference:
+    """The end of a table, as ``table_position`` returns it, with or without :data:`TABLE_PREFIX`.
+
+    Raises:
+        OptionError: it is the name of a table. A source plans in a process without a Spark session, which alone can read one.
+    """
+    text = value.strip()[len(TABLE_PREFIX) :].strip()
+    if not text.startswith("{"):
+        raise OptionError(
+            f"{option} is {without_secrets(value.strip())!r}: only a Spark session can read a table. Set {option} to "
+            f"table_position(spark, {without_secrets(text)!r}), from pykafka_wire."
+        )
+    try:
+        return CheckpointReference(path=str(json.loads(text)["checkpoint"]), position=text, is_table=True)
+    except (ValueError, KeyError) as error:
+        raise OptionError(f"{option} is malformed ({error}): give what table_position returned.") from error

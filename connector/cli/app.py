@@ -18,6 +18,7 @@ from pykafka_wire.cli.groups import commit, groups, reset
 from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
+from pykafka_wire.cli.prove import prove
 from pykafka_wire.cli.records import produce, tail
 from pykafka_wire.cli.redrive import redrive
 from pykafka_wire.cli.schema import schema
@@ -94,6 +95,7 @@ for each in (
     marker,
     transactions,
     ingest,
+    prove,
     cluster,
     walkthrough,
 ):

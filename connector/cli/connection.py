@@ -125,6 +125,16 @@ def _is_of_registry(name: str) -> bool:
     return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 
+def kafka_options() -> dict[str, str]:
+    """The client settings of this command as options of the Spark source, without the times that suit a person who waits.
+
+    Raises:
+        click.UsageError, SettingsError: as :func:`settings`.
+    """
+    settings()
+    return {f"kafka.{name}": value for name, value in _options().items() if value != _DEFAULTS.get(name)}
+
+
 def _options() -> dict[str, str]:
     """Client settings as they were given, and this command's defaults."""
     given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})

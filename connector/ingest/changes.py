@@ -1,12 +1,15 @@
 """Records as changes of rows: ``upsert`` by key, and ``cdc`` for Debezium's envelopes.
 
-A row's changes are in one partition of its topic, in order, since the row's key is the record's. Of several changes the one with
-the highest offset counts, and the table keeps that offset beside the row: so a change that is applied twice changes nothing.
+A row's changes are in one partition of its topic, in order, since the row's key is the record's: there the highest offset is the
+newest change. When the topic gets more partitions, or the keys other bytes, a row's changes go on in another partition, whose
+offsets cannot be compared with the first one's: then the latest timestamp is the newest change. The later micro-batch is not, since
+micro-batches of a backlog reach two partitions at different times. The table keeps partition, offset and timestamp beside the row:
+so a change that is applied twice changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -14,11 +17,12 @@ from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import quoted
+from pykafka_wire.ingest.tables import DELETE, quoted
 
 #: Why a record is no row of its table, null for one that is.
 REASON: Final = "_reason"
-DELETE: Final = "_delete"
+#: The type of a column of JSON none of whose values has a type: each is null, or empty.
+UNTYPED: Final = StructType()
 #: Debezium's envelope, in it where its converter adds the schema to each value.
 _PAYLOAD: Final = "payload"
 #: Debezium's operations that have a row: created, updated, read by a snapshot.
@@ -44,7 +48,7 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
     """
     no_change: list[Column] = []
     row, is_delete = F.col("value"), F.col("value").isNull()
-    if table.mode == "cdc":
+    if table.mode == "cdc" and rows.schema["value"].dataType != UNTYPED:
         value = rows.schema["value"].dataType
         row, operation = _field("value", value, "after"), _field("value", value, "op")
         is_delete = is_delete | operation.eqNullSafe("d")
@@ -92,21 +96,23 @@ def _field(column: str, data_type: DataType, name: str) -> Column:
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Of each key the change with the highest offset. The task fails for a key that has changes in two partitions."""
-    moved: Any = F.raise_error(
-        F.concat(
-            F.lit(f"[{IngestError.code}] the changes of row "),
-            F.to_json(F.struct("key")),
-            F.lit(" are in two partitions of the topic, so that none is known to be newer: its number of partitions or its keys' "
-                  "bytes have changed. Write a new topic, and land that into a new table."),
-        )
-    )  # fmt: skip
-    by_key = changed.groupBy("key").agg(
-        F.max_by(F.struct(*changed.columns), "offset").alias("row"),
-        (F.min("partition") == F.max("partition")).alias("is_one"),
+    """Of each key the newest change: in a partition by offset, among partitions by timestamp."""
+    of_partition = changed.groupBy("key", "partition").agg(F.max_by(F.struct(*changed.columns), "offset").alias("row"))
+    of_all = of_partition.groupBy("key").agg(F.max_by("row", F.struct("row.timestamp", "partition")).alias("row"))
+    return of_all.select("row.*")
+
+
+def newer(prefix: str) -> str:
+    """The condition by which the change ``new`` is newer than the row ``old``, as :func:`newest` has it.
+
+    Args:
+        prefix: of Kafka's columns.
+    """
+    partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
+    return (
+        f"IF(new.{partition} <=> old.{partition}, new.{offset} > old.{offset}, "
+        f"coalesce(new.{timestamp} >= old.{timestamp}, true))"
     )
-    delete = F.when(F.col("is_one"), F.col(f"row.{DELETE}")).otherwise(moved.cast("boolean"))
-    return by_key.select("row.*", delete.alias("checked")).withColumn(DELETE, F.col("checked")).drop("checked")
 
 
 def key_columns(data_type: DataType, column: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
 
     from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.proof import Proof
 
 #: Exit code where something is to be looked at: a stopped table, a difference.
 _NOT_WELL: Final = 1
@@ -38,6 +40,9 @@ _NOT_WELL: Final = 1
 )
 @click.option("--once", is_flag=True, help="End when all is landed that is there now.")
 @click.option("--every", metavar="INTERVAL", default="10 seconds", show_default=True, help="Between two micro-batches.")
+@click.option(
+    "--metrics-port", type=int, metavar="PORT", help="Serve metrics to Prometheus at this port, while the ingest runs."
+)
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
 @click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
 @click.option(
@@ -50,6 +55,7 @@ def ingest(
     file: Path | None,
     once: bool,
     every: str,
+    metrics_port: int | None,
     is_plan: bool,
     is_verify: bool,
     is_replay: bool,
@@ -68,13 +74,13 @@ def ingest(
     run = Ingest(_settings(file, given))
     if is_plan:
         sys.exit(_plan(run, as_json))
-    spark = _session()
+    spark = session()
     if is_verify:
         sys.exit(_verify(spark, run, as_json))
     if is_replay:
         _replay(spark, run, as_json)
     else:
-        sys.exit(_run(spark, run, once=once, every=every, as_json=as_json))
+        sys.exit(_run(spark, run, once=once, every=every, metrics_port=metrics_port, as_json=as_json))
 
 
 def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
@@ -93,7 +99,7 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
     return make_settings(top)
 
 
-def _session() -> SparkSession:
+def session() -> SparkSession:
     """The platform's Spark session, or one on this machine, with Delta."""
     import os
 
@@ -157,33 +163,19 @@ def _schema_text(schema_id: Any) -> str:
 
 
 def _verify(spark: SparkSession, run: Ingest, as_json: bool) -> int:
-    from dataclasses import asdict
-
     from pykafka_wire.ingest.checks import verify
 
+    return show_proofs(verify(spark, run.settings, run.topics()), as_json)
+
+
+def show_proofs(proofs: Iterable[Proof], as_json: bool) -> int:
+    """Print each as it is found; the exit code."""
+    from dataclasses import asdict
+
     well = True
-    for each in verify(spark, run.settings, run.topics()):
+    for each in proofs:
         well = well and each.is_right
-        if as_json:
-            click.echo(json.dumps(asdict(each)))
-            continue
-        found = each.comparison
-        if found is None:
-            click.echo(f"{each.table}: not compared: {each.mistake}")
-            continue
-        parts = [f"{found.n_expected} records of {each.topic}"]
-        if found.is_equal:
-            parts.append("each there once")
-        for kind, number, places in (
-            ("lost", found.n_lost, found.lost), ("doubled", found.n_doubled, found.doubled),
-            ("not in the topic", found.n_unknown, found.unknown),
-        ):  # fmt: skip
-            if number:
-                named = ", ".join(map(str, places)) + ("…" if number > len(places) else "")
-                parts.append(f"{number} {kind} (partition, offset: {named})")
-        if each.n_gone:
-            parts.append(f"{each.n_gone} rows whose records the topic has deleted")
-        click.echo(f"{each.table}: " + "; ".join(parts))
+        click.echo(json.dumps(asdict(each), default=str) if as_json else str(each))
     return 0 if well else _NOT_WELL
 
 
@@ -200,22 +192,26 @@ def _replay(spark: SparkSession, run: Ingest, as_json: bool) -> None:
         )
 
 
-def _run(spark: SparkSession, run: Ingest, *, once: bool, every: str, as_json: bool) -> int:
+def _run(spark: SparkSession, run: Ingest, *, once: bool, every: str, metrics_port: int | None, as_json: bool) -> int:
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     import time
 
     from rich.console import Console
     from rich.live import Live
 
-    from pykafka_wire.ingest.terminal import Rates, drawn, lag_of, latest_offsets
+    from pykafka_wire.ingest.figures import Rates, lag_of
+    from pykafka_wire.ingest.terminal import drawn
 
+    if metrics_port is not None:
+        from pykafka_wire import metrics
+
+        metrics.serve_prometheus(spark, metrics_port).listener.figures.include(run.figures)
     query = run.start(spark, once=once, every=every)
     rates, console = Rates(), Console(stderr=as_json)
     with Live(console=console, auto_refresh=False, transient=False) as live:
         try:
             while query.isActive:
-                latest = latest_offsets(query.lastProgress)
-                live.update(drawn(run.statuses, latest, rates), refresh=console.is_terminal)
+                live.update(drawn(run.statuses, run.log_ends(), rates), refresh=console.is_terminal)
                 query.awaitTermination(1)
         except KeyboardInterrupt:
             console.print(
@@ -224,12 +220,12 @@ def _run(spark: SparkSession, run: Ingest, *, once: bool, every: str, as_json: b
             while query.isActive and query.status["isTriggerActive"]:
                 time.sleep(0.1)
             query.stop()
-        latest = latest_offsets(query.lastProgress)
-        live.update(drawn(run.statuses, latest, rates), refresh=True)
+        ends = run.log_ends()
+        live.update(drawn(run.statuses, ends, rates), refresh=True)
     if as_json:
         for status in run.statuses.values():
             fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
-            click.echo(json.dumps({name: getattr(status, name) for name in fields} | {"lag": lag_of(status, latest)}))
+            click.echo(json.dumps({name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}))
     error = query.exception()
     if error is not None:
         raise IngestError(str(error).split("\n")[0])

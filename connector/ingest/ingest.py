@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,14 +16,18 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError
+from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing, TableStatus
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 
 _log = logging.getLogger(__name__)
+
+_QUERY_NAME: Final = "pykafka-wire ingest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +65,22 @@ class Ingest:
         self.settings = settings if settings is not None else Settings(tables=tuple(tables), **given)
         self.settings.check()
         self._landing: Landing | None = None
+        self._query: StreamingQuery | None = None
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
         """Each table's state, by topic, of the run that :meth:`start` began in this process."""
         return {} if self._landing is None else dict(self._landing.statuses)
+
+    def log_ends(self) -> LogEnds:
+        """The ends of the topics' logs, ``{topic: {partition: offset}}``, as the last micro-batch has seen them."""
+        return log_ends(None if self._query is None else self._query.lastProgress)
+
+    def figures(self, metric: str) -> dict[tuple[str, ...], float]:
+        """One metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
+        if BY_NAME[metric].labels[: len(TABLE)] != TABLE:
+            return {}
+        return values(metric, _QUERY_NAME, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
 
     def plan(self) -> list[PlannedTable]:
         """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session."""
@@ -131,16 +146,17 @@ class Ingest:
             self._land(session, found, micro_batch, is_again=micro_batch <= planned_before)
 
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
-        return (
+        self._query = (
             spark.readStream.format("pykafka-wire")
             .options(**self._stream_options())
             .load()
             .writeStream.foreachBatch(land)
             .option("checkpointLocation", self.settings.checkpoint)
-            .queryName("pykafka-wire ingest")
+            .queryName(_QUERY_NAME)
             .trigger(**trigger)
             .start()
         )
+        return self._query
 
     def _stream_options(self) -> dict[str, str]:
         settings = self.settings

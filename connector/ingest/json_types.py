@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.tables import quoted, type_ddl
 
 
@@ -61,6 +62,9 @@ def widened(held: DataType | None, found: DataType | None) -> DataType | None:
     """The type of a table that has ``held`` after values of ``found``: with new fields, and whole numbers as large as they are.
 
     Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
+
+    Raises:
+        IngestError: a new field has the name of one that the table has, but for its case.
     """
     if held is None or found is None:
         return found if held is None else held
@@ -69,6 +73,11 @@ def widened(held: DataType | None, found: DataType | None) -> DataType | None:
         fields = []
         for each in held:
             other = new.pop(each.name.lower(), None)
+            if other is not None and other.name != each.name:
+                raise IngestError(
+                    f"values have the field {other.name}, and the table has {each.name}: Delta does not tell upper from lower "
+                    "case. Name the columns in schema, which leaves others out."
+                )
             inner = each.dataType if other is None else widened(each.dataType, other.dataType)
             fields.append(StructField(each.name, inner or each.dataType))
         return StructType([*fields, *new.values()])

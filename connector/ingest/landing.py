@@ -17,14 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import DELETE, REASON, changes, key_columns, newest
+from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import Landed, LandedTable, check_owner
+from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ _REJECTS_COLUMNS: Final = (
 )
 #: What a new session does not take from the one that it is made of.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
-#: Errors that another attempt does not mend: they stop the one table. Ours by their codes, Delta's and Spark's by their conditions.
+#: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
 _STOPPING: Final = (
     "[PYKAFKA_WIRE_INGEST]",
     "[PYKAFKA_WIRE_DATA_LOSS]",
@@ -43,13 +44,9 @@ _STOPPING: Final = (
     "[PYKAFKA_WIRE_OPTION]",
     "[PYKAFKA_WIRE_OFFSETS]",
     "[PYKAFKA_WIRE_UNKNOWN_TOPIC]",
-    "[DELTA_FAILED_TO_MERGE_FIELDS]",
-    "[DELTA_MERGE_INCOMPATIBLE",
-    "[DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT]",
-    "[DELTA_UNSUPPORTED_TYPE",
-    "[DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
-    "[CANNOT_MERGE_INCOMPATIBLE_DATA_TYPE]",
-    "[INCOMPATIBLE_DATA_FOR_TABLE",
+    "[DELTA_VIOLATE_CONSTRAINT",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
+    "[CAST_OVERFLOW_IN_TABLE_INSERT]",
 )
 
 
@@ -166,7 +163,7 @@ class Landing:
             )
         except Exception as error:
             text = _shown(error)
-            if not any(code in text for code in _STOPPING):
+            if not _stops(error):
                 raise
             status.error = text
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
@@ -177,6 +174,15 @@ class Landing:
 def _is_behind(work: _Work) -> bool:
     position = work.status.position or {}
     return any(end > position.get(partition, work.part.start[partition]) for partition, end in work.part.end.items())
+
+
+def _stops(error: Exception) -> bool:
+    """Whether an error stops the one table: another attempt would meet it again. What fails in analysis does, such as types that
+    Delta cannot merge, unless it is our source that failed there, which asks brokers and the registry.
+    """
+    if isinstance(error, AnalysisException) and error.getCondition() != "PYTHON_DATA_SOURCE_ERROR":
+        return True
+    return any(code in str(error) for code in _STOPPING)
 
 
 def _shown(error: BaseException) -> str:
@@ -261,7 +267,7 @@ class TableWriter:
                 rows = changes(rows, self._table)
             return column_ddl(self._reader.table_rows(rows).schema)
         except Exception as error:
-            if not any(code in str(error) for code in _STOPPING):
+            if not _stops(error):
                 raise
             return self._reader.empty_table()
 
@@ -311,16 +317,15 @@ class TableWriter:
         seen = Observation()
         rows = self._read(part, schema).observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
         good = rows.where(F.col(REASON).isNull())
-        if self._table.mode == "append":
+        if self._table.mode == "append" or good.schema["key"].dataType == UNTYPED:  # without a key all are rejects
             self._target.append(self._reader.table_rows(good), landed)
         else:
-            latest = newest(good)
-            of_table = self._reader.table_rows(latest, DELETE).persist()
+            of_table = self._reader.table_rows(newest(good), DELETE).persist()
             try:
                 of_table.count()  # once from Kafka: MERGE reads its source twice
                 prefix = self._settings.prefix
-                key = prefix + "key"
-                self._target.merge(of_table, key_columns(of_table.schema[key].dataType, key), prefix + "offset", landed)
+                keys = key_columns(of_table.schema[prefix + "key"].dataType, prefix + "key")
+                self._target.merge(of_table, keys, newer(prefix), landed)
             finally:
                 of_table.unpersist()
         counted: dict[str, Any] = seen.get

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings, Table
@@ -26,6 +26,8 @@ QUERY_PROPERTY: Final = "pykafka-wire.query"
 START_PROPERTY: Final = "pykafka-wire.start"
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
+#: The column of changes that is true for a row to be deleted; no column of a table.
+DELETE: Final = "_pykafka_wire_delete"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
@@ -157,27 +159,28 @@ class LandedTable:
         else:
             writer.saveAsTable(self.identifier)
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], offset: str, landed: Landed | None) -> None:
-        """Apply the newest change of each row, unless the row has a newer one.
+    def merge(self, changes: DataFrame, keys: Sequence[str], is_newer: str, landed: Landed | None) -> None:
+        """Apply the newest change of each row, unless the row has a newer one. Columns that a change lacks become null.
 
         Args:
-            changes: the table's columns, and ``_delete``.
+            changes: columns of the table, new ones among them, and :data:`DELETE`.
             keys: expressions of columns that name a row.
-            offset: the column that has a change's offset.
+            is_newer: the condition by which the change ``new`` is newer than the row ``old``.
             landed: as :meth:`append`'s.
         """
-        self.add_columns(changes.drop("_delete"))
-        changes.createOrReplaceTempView("pykafka_wire_changes")
-        names = [quoted(name) for name in changes.columns if name != "_delete"]
+        self.add_columns(changes.drop(DELETE))
+        whole = StructType([*self.schema, StructField(DELETE, BooleanType())])
+        changes.to(whole).createOrReplaceTempView("pykafka_wire_changes")
+        names = [quoted(name) for name in whole.names[:-1]]
         same_row = " AND ".join(f"old.{key} <=> new.{key}" for key in keys)
-        newer = f"WHEN MATCHED AND new.{quoted(offset)} > old.{quoted(offset)}"
+        newer = f"WHEN MATCHED AND {is_newer}"
         with self._committing(landed, with_transaction=True):
             self._session.sql(
                 f"""
                 MERGE INTO {self.identifier} AS old USING pykafka_wire_changes AS new ON {same_row}
-                {newer} AND new._delete THEN DELETE
+                {newer} AND new.{DELETE} THEN DELETE
                 {newer} THEN UPDATE SET {", ".join(f"{name} = new.{name}" for name in names)}
-                WHEN NOT MATCHED AND NOT new._delete
+                WHEN NOT MATCHED AND NOT new.{DELETE}
                     THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"new.{name}" for name in names)})
                 """
             )
@@ -236,6 +239,21 @@ def is_within(inner: Any, outer: Any) -> bool:
         if type(inner) is type(outer) and hasattr(inner, part):
             return is_within(getattr(inner, part), getattr(outer, part))
     return bool(inner == outer)
+
+
+def clash(found: Any, path: str = "") -> str | None:  # Any: Spark's types
+    """The first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
+    if isinstance(found, StructType):
+        seen: dict[str, str] = {}
+        for each in found:
+            other = seen.setdefault(each.name.lower(), each.name)
+            if other is not each.name:
+                return f"{path}{other} and {path}{each.name}"
+        inner = ((each.dataType, f"{path}{each.name}.") for each in found)
+    else:
+        parts = ("elementType", "keyType", "valueType")
+        inner = ((getattr(found, part), path) for part in parts if hasattr(found, part))
+    return next(filter(None, (clash(*each) for each in inner)), None)
 
 
 def quoted(name: str) -> str:

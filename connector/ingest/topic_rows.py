@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.errors import DecodeError, IngestError
-from pykafka_wire.ingest.changes import REASON, envelope_ddl
+from pykafka_wire.ingest.changes import REASON, UNTYPED, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import quoted
+from pykafka_wire.ingest.tables import DELETE, clash, quoted
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
@@ -169,7 +169,7 @@ class TopicReader:
         options = self.options(part) | self._settings.source_registry_options | dict(table.options)
         key_format = self._key_format(part.topic, table)
         options |= {"valueFormat": schema.format, "keyFormat": key_format}
-        errors = []
+        errors, untyped = [], []
         for name, column_format, text in (
             ("value", schema.format, table.schema),
             ("key", key_format, table.key_schema),
@@ -186,6 +186,7 @@ class TopicReader:
                 found = self._inferred(session, part, name, known)
                 if found is None:  # no value of this range has a type
                     options[f"{name}Format"] = "string"
+                    untyped.append(name)
                 else:
                     options[f"{name}Schema"] = column_ddl(found)
         if schema.schema is not None and schema.format != "json" and not schema.schema.references:
@@ -193,6 +194,8 @@ class TopicReader:
         if self._settings.headers:
             options["includeHeaders"] = "true"
         rows = session.read.format("pykafka-wire").options(**options).load()
+        for name in untyped:
+            rows = rows.withColumn(name, F.when(F.col(name).isNotNull(), F.struct()))
         reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
         return rows.withColumn(REASON, reason).drop("valueError", "keyError")
 
@@ -216,18 +219,26 @@ class TopicReader:
         return widened(held, inferred(records, column))
 
     def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
-        """The columns of a table, of rows that could be read, and other columns as they are."""
-        value = rows.schema["value"].dataType
-        fields = (
-            [F.col(f"value.{quoted(name)}") for name in value.names]
-            if isinstance(value, StructType)
-            else [F.col("value")]
-        )
-        return rows.select(*fields, *self._kafka_columns(rows), *others)
+        """The columns of a table, of rows that could be read, and other columns as they are.
 
-    def _kafka_columns(self, rows: DataFrame) -> list[Any]:
+        Raises:
+            IngestError: two columns would have one name.
+        """
+        value, prefix = rows.schema["value"].dataType, self._settings.prefix
+        if isinstance(value, StructType):
+            fields = [(each.name, f"value.{quoted(each.name)}", each.dataType) for each in value]
+        else:
+            fields = [("value", "value", value)]
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
-        return [F.col(name).alias(self._settings.prefix + name) for name in names]
+        fields += [(prefix + name, name, rows.schema[name].dataType) for name in names]
+        fields = [each for each in fields if each[2] != UNTYPED]
+        two = clash(StructType([StructField(name, kind) for name, _, kind in [*fields, (DELETE, "", BooleanType())]]))
+        if two is not None:
+            raise IngestError(
+                f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
+                f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
+            )
+        return rows.select(*(F.col(path).alias(name) for name, path, _ in fields), *others)
 
     def empty_table(self) -> str:
         """The columns of a table of which no value is known yet, as DDL."""

@@ -13,6 +13,8 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 #: Labels of a figure of one source of a query.
 SOURCE: Final = ("query", "source")
+#: Of a table of an ingest.
+TABLE: Final = ("query", "topic", "table")
 #: ``process`` is driver or tasks.
 PROCESS: Final = (*SOURCE, "process")
 
@@ -29,6 +31,7 @@ class Metric:
 
 
 _SPARK: Final = "Spark's progress, "
+_INGEST: Final = "`Ingest.statuses`, "
 #: Upper bounds in seconds; a micro-batch of an idle machine takes some 0.1 s, a backlog's minutes.
 DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
@@ -40,6 +43,12 @@ ACTIVE: Final = "pykafka_wire_query_active"
 GROUP_LAG: Final = "kafka_consumergroup_lag"
 GROUP_OFFSET: Final = "kafka_consumergroup_current_offset"
 LOG_END: Final = "kafka_topic_partition_current_offset"
+TABLE_ROWS: Final = "pykafka_wire_ingest_rows_total"
+TABLE_REJECTS: Final = "pykafka_wire_ingest_rejects_total"
+TABLE_COMMITS: Final = "pykafka_wire_ingest_commits_total"
+TABLE_LAG: Final = "pykafka_wire_ingest_lag"
+TABLE_SCHEMA: Final = "pykafka_wire_ingest_schema_id"
+TABLE_STOPPED: Final = "pykafka_wire_ingest_stopped"
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(GROUP_LAG, "gauge", ("consumergroup", "topic", "partition"), "Offsets from the end of the last micro-batch to the end of the log", "`offsets` less `endOffset`"),
@@ -75,6 +84,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(LAST_BATCH, "gauge", ("query",), "Number of the last micro-batch that was finished", _SPARK + "`batchId`"),
     Metric(LAST_PROGRESS, "gauge", ("query",), "When the query last reported progress, or that it is idle", "the listener's clock"),
     Metric(ACTIVE, "gauge", ("query",), "1 while the query runs, 0 after it has ended", "Spark's events"),
+    Metric(TABLE_ROWS, "counter", TABLE, "Records that an ingest has landed in a table", _INGEST + "`rows`"),
+    Metric(TABLE_REJECTS, "counter", TABLE, "Records that could not be read, and are in the table of rejects", _INGEST + "`rejects`"),
+    Metric(TABLE_COMMITS, "counter", TABLE, "Commits to a table", _INGEST + "`commits`"),
+    Metric(TABLE_LAG, "gauge", TABLE, "Offsets from a table's position to the ends of its topic's logs, as the last micro-batch has them", _INGEST + "`position`"),
+    Metric(TABLE_SCHEMA, "gauge", TABLE, "The registry's id of the newest schema that a table was written with", _INGEST + "`schema_id`"),
+    Metric(TABLE_STOPPED, "gauge", (*TABLE, "error"), "1 for a table that an error has stopped, with the error's code", _INGEST + "`error`"),
 )  # fmt: skip
 
 BY_NAME: Final = {metric.name: metric for metric in METRICS}

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -123,6 +123,15 @@ class QueryFigures:
         #: By label, the one that was changed last at the end.
         self._queries: OrderedDict[str, _Query] = OrderedDict()
         self._labels: dict[str, str] = {}
+        self._others: list[Callable[[str], Mapping[Labels, float]]] = []
+
+    def include(self, values: Callable[[str], Mapping[Labels, float]]) -> None:
+        """Add figures that are not in a query's progress, those of an ingest's tables: ``figures.include(ingest.figures)``.
+
+        Args:
+            values: those of a metric, by labels; it is called whenever they are asked for.
+        """
+        self._others.append(values)
 
     def progress(
         self, progress: Any
@@ -192,6 +201,8 @@ class QueryFigures:
                 values = (query.counters if BY_NAME[metric].kind == "counter" else query.gauges).get(metric, {})
                 for labels, value in values.items():
                     found[labels] = max(value, found.get(labels, value))
+        for others in self._others:
+            found.update(others(metric))
         return found
 
     def durations(self) -> Iterator[tuple[str, Durations]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
-from pykafka_wire.checkpoints.reference import PREFIX, CheckpointReference, parse_reference
+from pykafka_wire.checkpoints.reference import PREFIX, TABLE_PREFIX, CheckpointReference, parse_reference, parse_table
 from pykafka_wire.errors import OptionError
 from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -58,7 +58,7 @@ class OffsetSpec:
 
 
 def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest", "latest", "group")) -> OffsetSpec:
-    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH`` or JSON of offsets.
+    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH``, ``table:`` with a position, or JSON of offsets.
 
     Args:
         words: those that make sense for the option, which the error lists.
@@ -72,9 +72,15 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
         return OffsetSpec(kind="group")
     if word.startswith(PREFIX):
         return OffsetSpec(kind="checkpoint", checkpoint=parse_reference(value, option))
+    if word.startswith(TABLE_PREFIX):
+        return OffsetSpec(kind="checkpoint", checkpoint=parse_table(value, option))
     example = '{"topic":{"0":23,"1":-2}}, where -2 is earliest and -1 is latest'
     if not word.startswith("{"):
-        choices = {**dict(zip(words, words, strict=True)), PREFIX[:-1]: f"{PREFIX}PATH"}
+        choices = {
+            **dict(zip(words, words, strict=True)),
+            PREFIX[:-1]: f"{PREFIX}PATH",
+            TABLE_PREFIX[:-1]: "table_position(spark, TABLE)",
+        }
         near = difflib.get_close_matches(word.partition(":")[0], choices, n=1)
         meant = f"did you mean {choices[near[0]]}? U" if near else "u"
         raise OptionError(

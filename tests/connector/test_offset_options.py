@@ -78,11 +78,21 @@ def test_malformed_offsets(name: str, value: str) -> None:
             "startingOffsets",
             "earlist",
             "stream",
-            "did you mean earliest? Use earliest, latest, group, checkpoint:PATH, or",
+            "did you mean earliest? Use earliest, latest, group, checkpoint:PATH, table_position(spark, TABLE), or",
         ),
-        ("startingOffsets", "now", "batch", "use earliest, group, checkpoint:PATH, or JSON such as"),
+        (
+            "startingOffsets",
+            "now",
+            "batch",
+            "use earliest, group, checkpoint:PATH, table_position(spark, TABLE), or JSON such as",
+        ),
         ("startingOffsets", "chekpoint:/c", "stream", "did you mean checkpoint:PATH? Use earliest"),
-        ("endingOffsets", "lates", "batch", "did you mean latest? Use latest, checkpoint:PATH, or JSON such as"),
+        (
+            "endingOffsets",
+            "lates",
+            "batch",
+            "did you mean latest? Use latest, checkpoint:PATH, table_position(spark, TABLE), or JSON such as",
+        ),
     ],
 )
 def test_a_word_that_is_no_place_is_named_with_those_that_are(name: str, value: str, mode: Any, said: str) -> None:

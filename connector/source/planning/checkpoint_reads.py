@@ -55,11 +55,13 @@ def find_position(
         found = position_at(QueryLog(files), reference, subscription.names)
     if topics and not (found.offsets.offsets or found.offsets.dropped):
         raise OffsetsError(
-            f"{option}: the checkpoint {reference} has none of the subscribed topics ({', '.join(sorted(topics)[:10])}). It has "
+            f"{option}: {reference.described} has none of the subscribed topics ({', '.join(sorted(topics)[:10])}). It has "
             f"{', '.join(sorted(found.topics)[:10]) or 'no topic'}. Check the path and the subscription."
         )
     where = "the start of its query" if found.batch_id is None else f"micro-batch {found.batch_id}"
-    if found.is_committed:
+    if reference.is_table:
+        _log.info("%s: %s ends at %s", option, reference.described, found.offsets.to_json()["offsets"])
+    elif found.is_committed:
         _log.info("%s: the checkpoint %s is at %s", option, reference, where)
     else:
         _log.warning(
@@ -98,14 +100,15 @@ def start_at_checkpoint(
     aged = [f"{tp} at {offset}" for tp, offset in added.items() if tp.topic in known]
     if aged:
         _log.warning(
-            "startingOffsets: the checkpoint %s does not have these topic-partitions, which start at their first records that are "
-            "left: %s. Earlier records were deleted. If the checkpoint's query read all partitions, these were added later and "
-            "what was deleted is lost.",
-            reference, ", ".join(aged[:20]),
+            "startingOffsets: %s does not have these topic-partitions, which start at their first records that are left: %s. "
+            "Earlier records were deleted. If the query behind it read all partitions, these were added later and what was deleted "
+            "is lost.",
+            reference.described, ", ".join(aged[:20]),
         )  # fmt: skip
     if len(added) > len(aged):
         _log.info(
-            "startingOffsets: not in the checkpoint, read from their first offsets: %s",
+            "startingOffsets: not in %s, read from their first offsets: %s",
+            reference.described,
             ", ".join(str(tp) for tp in added if tp.topic not in known),
         )
     return replace(found, offsets={**found.offsets, **added}, topic_ids=ids | dict(found.topic_ids))

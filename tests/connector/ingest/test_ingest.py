@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.metrics import QueryFigures
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
 
@@ -24,6 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 FIRST = avro_schema("id int", "country string")
 SECOND = avro_schema("id long", "country string", "amount double?")
 CONFLICT = avro_schema("id string", "country string")
+
+
+def panels_of_tables() -> set[str]:
+    """The metrics that the Grafana dashboard shows of tables."""
+    dashboard = Path(__file__).resolve().parents[3] / "conf" / "grafana-dashboard.json"
+    return set(re.findall(r"pykafka_wire_ingest_\w+", dashboard.read_text(encoding="utf-8")))
 
 
 def orders(first: int, n: int, **more: Any) -> list[dict[str, Any]]:
@@ -135,9 +143,25 @@ def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_men
     shop.run()
     shop.send_avro("orders", CONFLICT, [{"id": "x", "country": "SE"}])
     shop.send_avro("other", FIRST, orders(5, 5))
-    stopped = shop.run().statuses[f"{shop.prefix}.orders"]
+    ingest = shop.run()
+    stopped = ingest.statuses[f"{shop.prefix}.orders"]
     assert stopped.error is not None and "DELTA_FAILED_TO_MERGE_FIELDS" in stopped.error
     assert len(shop.rows("other", "id")) == 10
+    figures = QueryFigures()
+    figures.include(ingest.figures)
+    found = {
+        name.removeprefix("pykafka_wire_ingest_"): of for name, of in figures.samples().items() if "_ingest_" in name
+    }
+    first, second = (
+        ("pykafka-wire ingest", f"{shop.prefix}.{name}", f"{shop.prefix}_{name}") for name in ("orders", "other")
+    )
+    assert found["lag"] == {first: 1, second: 0}
+    assert (found["rows_total"][second], found["rejects_total"][second], found["commits_total"][second]) == (5, 0, 1)
+    assert found["schema_id"][second] > 0
+    assert found["stopped"] == {(*first, "DELTA_FAILED_TO_MERGE_FIELDS"): 1, (*second, ""): 0}
+    assert panels_of_tables() == {f"pykafka_wire_ingest_{name}" for name in found} - {
+        "pykafka_wire_ingest_commits_total"
+    }
     # Mended: the newest schema fits again. Nothing that was read meanwhile is lost but the value that fits no column.
     shop.send_avro("orders", SECOND, orders(5, 5, amount=0.5))
     mended = shop.run().statuses[f"{shop.prefix}.orders"]

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pykafka_wire import metrics
 from pykafka_wire.metrics.definitions import METRICS, metrics_table
 from pykafka_wire.metrics.opentelemetry import instrument_name
-from tests.connector.metrics.progresses import TASKS, progress, report
+from tests.connector.metrics.progresses import TASKS, of_tables, progress, report
 from tests.connector.shown_code import code
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -54,6 +54,7 @@ def test_one_line_serves_prometheus(session: Any) -> None:
     server = metrics.serve_prometheus(session, port=0, addr="127.0.0.1")
     try:
         assert scrape(server.port) == ""
+        server.listener.figures.include(of_tables)
         micro_batch(session, report(tasks=TASKS))
         micro_batch(session, report(tasks=TASKS))
         text = scrape(server.port)
@@ -127,7 +128,7 @@ def test_a_second_session_shares_the_metrics_of_the_first(session: Any) -> None:
 def test_one_line_exports_to_opentelemetry(session: Any) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
-    metrics.export_opentelemetry(session, provider)
+    metrics.export_opentelemetry(session, provider).figures.include(of_tables)
     micro_batch(session, report(tasks=TASKS))
     micro_batch(session, report(tasks=TASKS))
     data = reader.get_metrics_data()

@@ -1,0 +1,72 @@
+"""Figures of an ingest's tables while it runs: for the terminal, and as the metrics of :mod:`pykafka_wire.metrics.definitions`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykafka_wire.ingest.landing import TableStatus
+from pykafka_wire.metrics.definitions import (
+    TABLE_COMMITS,
+    TABLE_LAG,
+    TABLE_REJECTS,
+    TABLE_ROWS,
+    TABLE_SCHEMA,
+    TABLE_STOPPED,
+)
+
+#: Over so many seconds a rate is taken.
+_RATE_S: Final = 30.0
+#: Topic, partition, offset: the ends of logs.
+LogEnds = Mapping[str, Mapping[int, int]]
+
+
+class Rates:
+    """Rows a second of each topic, over the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[float, int]]] = {}
+
+    def of(self, status: TableStatus) -> float:
+        now = time.monotonic()
+        seen = self._seen.setdefault(status.topic, [])
+        seen.append((now, status.rows))
+        while len(seen) > 2 and seen[0][0] < now - _RATE_S:
+            seen.pop(0)
+        elapsed = seen[-1][0] - seen[0][0]
+        return (seen[-1][1] - seen[0][1]) / elapsed if elapsed > 0 else 0.0
+
+
+def log_ends(progress: Any) -> LogEnds:  # Any: a StreamingQueryProgress, or its JSON; None before the first one
+    """The ends of all logs, as a query's progress has them."""
+    found = json.loads(progress["sources"][0]["latestOffset"] or "{}") if progress else {}
+    return {topic: {int(p): int(o) for p, o in each.items()} for topic, each in found.get("offsets", {}).items()}
+
+
+def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
+    """Records that the topic has beyond the table's position; None while either is unknown."""
+    if status.position is None or status.topic not in ends:
+        return None
+    return sum(max(0, end - status.position.get(p, 0)) for p, end in ends[status.topic].items())
+
+
+def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: LogEnds) -> dict[tuple[str, ...], float]:
+    """One metric of every table, by its labels; nothing for a metric that is no table's."""
+    found: dict[tuple[str, ...], float] = {}
+    for topic, status in statuses.items():
+        error = re.search(r"\[([A-Z][A-Z0-9_.]+)\]", status.error or "")
+        value = {
+            TABLE_ROWS: status.rows,
+            TABLE_REJECTS: status.rejects,
+            TABLE_COMMITS: status.commits,
+            TABLE_LAG: lag_of(status, ends),
+            TABLE_SCHEMA: status.schema_id,
+            TABLE_STOPPED: int(status.error is not None),
+        }.get(metric)
+        if value is not None:
+            labels = (query, topic, status.name)
+            found[(*labels, error[1] if error else "") if metric == TABLE_STOPPED else labels] = float(value)
+    return found

@@ -1,0 +1,269 @@
+"""A proof that a table holds each record that a query has read, exactly once.
+
+Owns what is compared: the offsets in the table, and those that the topic has in the range that was read, by the checkpoint of a
+query or by the table of an ingest. The topic itself explains most gaps: transaction markers, aborted and compacted records are not
+in it. Others are explained by the log's first offset, rejects, and the ledger of lost ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.checkpoints.files import StoredFiles
+from pykafka_wire.checkpoints.positions import position_at, ranges_of
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
+from pykafka_wire.errors import ConnectorError
+from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, compare
+from pykafka_wire.ingest.topic_rows import TopicRange
+from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.topic_configs import describe_configs_of
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
+
+_KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A table beside its topic: ``mistake`` says why they could not be compared.
+
+    Attributes:
+        start, until: the offsets that were compared, by partition, half-open.
+        n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
+        lag: offsets from :attr:`until` to the end of the log.
+        complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
+    """
+
+    topic: str
+    table: str
+    start: Mapping[int, int]
+    until: Mapping[int, int]
+    comparison: Comparison | None
+    n_absent: int = 0
+    lag: int = 0
+    complete_until: datetime | None = None
+    mistake: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        return self.mistake is None and self.comparison is not None and self.comparison.is_equal
+
+    def __str__(self) -> str:
+        found = self.comparison
+        if found is None:
+            return f"{self.table}: not compared: {self.mistake}"
+        parts = [f"{found.n_expected} records of {self.topic}"]
+        if found.is_equal:
+            parts.append("each there once")
+        for kind, text in _KINDS:
+            number, places = getattr(found, f"n_{kind}"), getattr(found, kind)
+            if number:
+                named = ", ".join(map(str, places)) + (", …" if number > len(places) else "")
+                parts.append(f"{number} {text} (partition, offset: {named})")
+        for number, text in (
+            (found.n_gone, "rows whose records the topic has deleted"),
+            (found.n_compacted, "rows whose records compaction has removed from the topic"),
+            (found.n_in_ledger, "offsets not there that the ledger names as lost"),
+            (self.n_absent, "offsets that neither the table nor the topic has, before the topic's first one"),
+        ):
+            if number:
+                parts.append(f"{number} {text}")
+        if self.complete_until is not None:
+            until = self.complete_until.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+            parts.append(f"complete until {until}" + (f", {self.lag} records behind" if self.lag else ""))
+        return f"{self.table}: " + "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """What brokers say of a topic: the first and the last offset of each partition that is there."""
+
+    first: Mapping[int, int]
+    end: Mapping[int, int]
+    is_compacted: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], part: TopicRange) -> _Log:
+        settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
+        with Cluster(settings) as cluster:
+            topics = cluster.metadata.topics([part.topic])
+            there = topics[part.topic].partitions if part.topic in topics else ()
+            wanted = [TopicPartition(part.topic, partition) for partition in part.end if partition in there]
+            return cls(
+                first={tp.partition: offset for tp, offset in earliest_offsets(cluster, wanted).items()},
+                end={
+                    tp.partition: found.offset
+                    for tp, found in latest_offsets(cluster, wanted, "read_uncommitted").items()
+                },
+                is_compacted=_is_compacted(cluster, part.topic),
+            )
+
+    def kept(self, part: TopicRange) -> TopicRange:
+        """What of a range the topic still has."""
+        start = {p: min(end, max(self.first.get(p, end), part.start.get(p, 0))) for p, end in part.end.items()}
+        return replace(part, start=start)
+
+
+def kept_range(options: Mapping[str, str], part: TopicRange) -> TopicRange:
+    """What of a range its topic still has."""
+    return _Log.of(options, part).kept(part)
+
+
+def prove(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    part: TopicRange,
+    held: DataFrame,
+    table: str,
+    *,
+    expected: Callable[[TopicRange], DataFrame] | None = None,
+    ledger: Sequence[LostRange] = (),
+) -> Proof:
+    """Compare a table with one topic.
+
+    Args:
+        options: the source's, ``kafka.*``.
+        part: what the table should hold.
+        held: ``partition``, ``offset`` and ``timestamp`` of the table's rows, and of what stands for rows.
+        expected: ``partition`` and ``offset`` of the records of a range that the table should hold; by default each that the topic
+            has.
+    """
+    now = datetime.now(timezone.utc)
+    log = _Log.of(options, part)
+    rest = log.kept(part)
+    asked = {**options, **rest.options(f"table {table}"), "columns": "partition,offset", "failOnDataLoss": "true"}
+    wanted = spark.read.format("pykafka-wire").options(**asked).load() if expected is None else expected(rest)
+    found = compare(
+        wanted.select("partition", "offset"),
+        held.select("partition", "offset"),
+        Explanations(first=log.first, end=part.end, is_compacted=log.is_compacted, ledger=ledger),
+    )
+    behind = {p: end - part.end[p] for p, end in log.end.items() if end > part.end[p]}
+    before = {p: (part.start.get(p, 0), start) for p, start in rest.start.items()}  # what the topic no longer has
+    n_before = sum(max(0, end - start) for start, end in before.values())
+    n_in_ledger = sum(
+        max(0, min(until if until is not None else before[p][1], before[p][1]) - max(start, before[p][0]))
+        for p, start, until in ledger
+        if p in before
+    )
+    return Proof(
+        topic=part.topic,
+        table=table,
+        start=rest.start,
+        until=part.end,
+        comparison=replace(found, n_in_ledger=found.n_in_ledger + n_in_ledger),
+        n_absent=max(0, n_before - found.n_gone - n_in_ledger) if expected is None else 0,
+        lag=sum(behind.values()),
+        complete_until=_complete_until(held, sorted(behind), now),
+    )
+
+
+def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    try:
+        configs = {each.name: each.value for each in describe_configs_of(cluster, topic)}
+    except BrokerError:  # not allowed: then nothing explains what compaction removed
+        return False
+    return "compact" in (configs.get("cleanup.policy") or "")
+
+
+def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:
+    """The time of the last row of the partition that is furthest behind; now, where none is."""
+    if not behind:
+        return now
+    last = held.where(F.col("partition").isin(behind)).groupBy("partition").agg(F.unix_millis(F.max("timestamp")))
+    times = {row.partition: row[1] for row in last.collect()}
+    if any(times.get(partition) is None for partition in behind):
+        return None
+    return datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
+
+
+def prove_query(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    reference: CheckpointReference,
+    table: str,
+    *,
+    prefix: str | None = None,
+    rejects: str | None = None,
+    ledger: str | None = None,
+) -> Iterator[Proof]:
+    """Compare a table with each topic that a query has read, up to its newest committed micro-batch.
+
+    Args:
+        table: a name, or the path of a Delta table.
+        prefix: before the names of Kafka's columns in the table; None looks for them.
+        rejects: a table of records that were not landed in the table, with ``topic``, ``partition`` and ``offset``.
+        ledger: the folder that the query has as ``dataLossLedger``.
+
+    Raises:
+        OffsetsError: the checkpoint or the table cannot be used for this.
+    """
+    log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
+    stands = position_at(log, reference, lambda _: True)
+    columns = KafkaColumns.of(table_at(spark, table), table, prefix)
+    topics = sorted({tp.topic for tp in stands.offsets.offsets})
+    columns.check_topics(topics)
+    newest = position_at(log, replace(reference, batch_id=log.planned[-1]), lambda _: True) if log.planned else stands
+    first = replace(reference, batch_id=0)
+    started = {
+        r.topic_partition: r.start_offset for r in (ranges_of(log, first, lambda _: True) if 0 in log.planned else ())
+    }
+    retained = position_at(log, replace(reference, batch_id=log.planned[0]), lambda _: True).offsets.offsets
+    for topic in topics:
+        end = {tp.partition: offset for tp, offset in stands.offsets.offsets.items() if tp.topic == topic}
+        planned = {tp.partition: offset for tp, offset in newest.offsets.offsets.items() if tp.topic == topic}
+        held = columns.of_topic(topic)
+        if started:
+            start = {p: started.get(TopicPartition(topic, p), 0) for p in end}
+        else:  # Spark no longer has micro-batch 0
+            lowest = {
+                row.partition: row.first
+                for row in held.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+            }
+            start = {p: min(lowest.get(p, end[p]), retained.get(TopicPartition(topic, p), end[p])) for p in end}
+        held = held.where(_is_read(start, end, planned))
+        if rejects is not None:
+            of_rejects = KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(topic)
+            held = held.unionByName(of_rejects.where(_is_read(start, end, planned)))
+        topic_id = stands.offsets.topic_ids.get(topic)
+        part = TopicRange(
+            topic=topic,
+            topic_id=topic_id_text(topic_id) if topic_id is not None and topic_id.int else "",
+            start=start,
+            end=end,
+        )
+        try:
+            lost = [] if ledger is None else _ledger_of(spark, ledger, topic)
+            yield prove(spark, options, part, held, table, ledger=lost)
+        except ConnectorError as error:
+            yield Proof(topic=topic, table=table, start=start, until=end, comparison=None, mistake=error.message)
+
+
+def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:
+    """Rows from the query's start on, without those of a micro-batch that is planned and not committed."""
+    kept: Any = F.lit(True)
+    for p, until in end.items():
+        offset = F.col("offset")
+        outside = (offset < start[p]) | ((offset >= until) & (offset < planned.get(p, until)))
+        kept = kept & ~((F.col("partition") == p) & outside)
+    return kept
+
+
+def _ledger_of(spark: SparkSession, folder: str, topic: str) -> list[tuple[int, int, int | None]]:
+    rows = (
+        spark.read.parquet(folder)
+        .where(F.col("topic") == topic)
+        .select("partition", "start_offset", "end_offset")
+        .collect()
+    )
+    return [(row.partition, row.start_offset or 0, row.end_offset) for row in rows]

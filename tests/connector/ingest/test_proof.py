@@ -1,0 +1,195 @@
+"""A table beside its topic: what is lost, doubled or altered is named, and what is explained is no alarm."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from pykafka_wire import table_position
+from pykafka_wire.checkpoints.reference import parse_reference
+from pykafka_wire.cli.app import commands
+from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.proof import Proof, prove_query
+from pykafka_wire.options.starting_offsets import parse_offset_spec
+from tests.connector.ingest.conftest import Shop
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+class Copy:
+    """A query of ours that keeps Kafka's columns in a Delta table."""
+
+    def __init__(self, spark: Any, servers: str, folder: Path) -> None:
+        self.spark = spark
+        self.servers = servers
+        self.checkpoint, self.table = str(folder / "checkpoint"), str(folder / "table")
+
+    def run(self, topics: str, **options: str) -> None:
+        asked = {"kafka.bootstrap.servers": self.servers, "subscribe": topics, "startingOffsets": "earliest", **options}
+        query = (
+            self.spark.readStream.format("pykafka-wire")
+            .options(**asked)
+            .load()
+            .select("value", "topic", "partition", "offset", "timestamp")
+            .writeStream.format("delta")
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(availableNow=True)
+            .start(self.table)
+        )
+        assert query.awaitTermination(240)
+
+    def prove(self, **options: Any) -> Proof:
+        reference = parse_reference(self.checkpoint, "the checkpoint")
+        given = {"kafka.bootstrap.servers": self.servers, "kafka.isolation.level": "read_committed"}
+        (proof,) = prove_query(self.spark, given, reference, self.table, **options)
+        return proof
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.replace("TABLE", f"delta.`{self.table}`"))
+
+
+@pytest.fixture
+def copy(spark: Any, kafka: Any, tmp_path: Path) -> Copy:
+    return Copy(spark, kafka.bootstrap_servers, tmp_path)
+
+
+def send_and_abort(servers: str, topic: str) -> None:
+    """A committed transaction and one that is aborted: its records and two markers are gaps."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce(topic, value=b"%d" % number, partition=0)
+        producer.flush(30)
+        end(30)
+
+
+def test_a_query_is_proved_and_each_damage_is_named(copy: Copy, topic: Callable[..., str], outside: Any) -> None:
+    name = topic(2)
+    outside.fill(name, [40, 40])
+    send_and_abort(copy.servers, name)
+    committed = {"kafka.isolation.level": "read_committed"}
+    copy.run(name, maxOffsetsPerTrigger="60", **committed)
+    proof = copy.prove()
+    assert proof.is_right and proof.comparison is not None and proof.comparison.n_expected == 85, proof
+    assert (proof.lag, proof.until) == (0, {0: 52, 1: 40})
+    outside.fill(name, [0, 3])
+    proof = copy.prove()
+    last = copy.spark.sql(f"SELECT max(timestamp) FROM delta.`{copy.table}` WHERE partition = 1").first()[0]
+    assert proof.is_right and proof.lag == 3 and proof.complete_until is not None
+    assert abs(proof.complete_until.timestamp() - last.timestamp()) < 0.002
+    # The topic deletes the first records, whose rows cannot be compared any more.
+    outside.age_out(name, 0, 10)
+    proof = copy.prove()
+    assert proof.is_right and proof.comparison is not None and proof.comparison.n_gone == 10
+    copy.sql("DELETE FROM TABLE WHERE partition = 0 AND offset IN (3, 17)")
+    copy.sql("INSERT INTO TABLE SELECT * FROM TABLE WHERE partition = 1 AND offset = 9")
+    copy.sql("UPDATE TABLE SET offset = 7000 WHERE partition = 1 AND offset = 11")
+    for number in range(1):  # as after a hundred micro-batches
+        for log in ("offsets", "commits"):
+            (Path(copy.checkpoint) / log / str(number)).unlink()
+            (Path(copy.checkpoint) / log / f".{number}.crc").unlink(missing_ok=True)
+    proof = copy.prove()
+    found = proof.comparison
+    assert found is not None and not proof.is_right and proof.n_absent == 1
+    assert (found.lost, found.doubled, found.unknown) == (((0, 17), (1, 11)), ((1, 9),), ((1, 7000),))
+    asked = ["prove", copy.checkpoint, copy.table, "-b", copy.servers, "-X", "kafka.isolation.level=read_committed"]
+    done = CliRunner().invoke(commands, asked, standalone_mode=False)
+    assert isinstance(done.exception, SystemExit) and done.exit_code == 1, done
+    assert "2 lost (partition, offset: (0, 17), (1, 11)); 1 doubled (partition, offset: (1, 9))" in done.stdout
+    assert "1 offsets that neither the table nor the topic has" in done.stdout
+
+
+def test_what_was_lost_before_it_was_read_is_explained_by_the_ledger(
+    copy: Copy, topic: Callable[..., str], outside: Any, tmp_path: Path
+) -> None:
+    name, ledger = topic(1), str(tmp_path / "ledger")
+    outside.fill(name, [20])
+    outside.age_out(name, 0, 8)
+    copy.run(name, startingOffsets=json.dumps({name: {"0": 2}}), failOnDataLoss="false", dataLossLedger=ledger)
+    without, with_ledger = copy.prove(), copy.prove(ledger=ledger)
+    assert without.is_right and with_ledger.is_right
+    assert (without.n_absent, with_ledger.n_absent) == (6, 0)
+    assert with_ledger.comparison is not None and with_ledger.comparison.n_in_ledger == 6
+
+
+def test_rows_that_compaction_has_removed_from_the_topic_are_no_alarm(shop: Shop, topic: Callable[..., str]) -> None:
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "300",
+        "max.compaction.lag.ms": "100",
+    }
+    for name in ("log", "users"):
+        topic(1, compacted, name=f"{shop.prefix}.{name}")
+    keyed = {"format": "json", "schema": "n INT", "key_format": "string"}
+    asked = {
+        "defaults": Table(topic=".*", **keyed),
+        "tables": [Table(topic=r".*\.users", mode="upsert", **keyed)],
+    }
+
+    def send(first: int) -> None:
+        for name in ("log", "users"):
+            records = [
+                shop.outside.Record(key=b"k%d" % (n % 3), value=b'{"n": %d}' % n) for n in range(first, first + 10)
+            ]
+            shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    send(0)
+    ingest = shop.run(**asked)
+    n_sent, deadline = 10, time.monotonic() + 120
+    while any(len(shop.outside.consume(f"{shop.prefix}.{name}")) == n_sent for name in ("log", "users")):
+        assert time.monotonic() < deadline, "nothing was compacted"
+        send(n_sent)
+        n_sent += 10
+        time.sleep(0.5)
+    for check in verify(shop.spark, ingest.settings, ingest.topics()):
+        assert check.is_right and check.comparison is not None and check.comparison.n_compacted > 0, check
+        assert check.lag == n_sent - 10
+
+
+def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str], outside: Any, tmp_path: Path) -> None:
+    old, other, new = topic(3), topic(1), topic(1)
+    outside.fill(old, [5, 4, 0])
+    outside.fill(other, [2])
+    copy.run(f"{old},{other}")
+    outside.fill(old, [1, 0, 2])
+    outside.fill(new, [3])
+    position = table_position(copy.spark, copy.table)
+    assert position.startswith("table:")
+    copy.checkpoint = str(tmp_path / "another")
+    copy.run(f"{old},{other},{new}", startingOffsets=position)
+    held = copy.spark.sql(f"SELECT topic, partition, offset FROM delta.`{copy.table}`").collect()
+    counts = {old: (6, 4, 2), other: (2,), new: (3,)}
+    wanted = [(t, p, o) for t, ns in counts.items() for p, n in enumerate(ns) for o in range(n)]
+    assert sorted(map(tuple, held)) == sorted(wanted)
+
+    with pytest.raises(OffsetsError, match="cannot be read"):
+        table_position(copy.spark, str(tmp_path / "nothing"))
+    view = f"v{tmp_path.name.replace('-', '_')}"
+    copy.spark.sql("SELECT 1 AS a").createOrReplaceTempView(view)
+    with pytest.raises(OffsetsError, match="has no columns partition and offset"):
+        table_position(copy.spark, view)
+    copy.spark.sql("SELECT 1 AS partition, 41L AS offset").createOrReplaceTempView(view)
+    with pytest.raises(OffsetsError, match="name the topic whose records it has"):
+        table_position(copy.spark, view)
+    assert json.loads(table_position(copy.spark, view, topic="t")[6:])["offsets"]["offsets"] == {"t": {"1": 42}}
+    with pytest.raises(Exception, match="has none of the subscribed topics"):
+        copy.run(new, startingOffsets=table_position(copy.spark, view, topic="t"))
+
+
+def test_the_name_of_a_table_alone_is_refused_with_what_to_call() -> None:
+    with pytest.raises(
+        OptionError, match=r"startingOffsets is 'table:shop.orders'.*table_position\(spark, 'shop.orders'\)"
+    ):
+        parse_offset_spec("table:shop.orders", "startingOffsets")

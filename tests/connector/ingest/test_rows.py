@@ -1,0 +1,82 @@
+"""Rows that are easily wrong: keys that move to another partition, columns that go, come late or have one name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.checks import verify
+from tests.connector.ingest.conftest import Shop, avro_schema
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+_T0 = 1_700_000_000_000
+
+
+def test_keys_that_move_to_a_new_partition_keep_their_newest_value_and_stay_deleted(shop: Shop) -> None:
+    """Offsets of two partitions cannot be compared: timestamps decide."""
+    users = shop.create("users", partitions=1)
+
+    def send(partition: int, *changes: tuple[int, int | None, int]) -> None:
+        records = [
+            shop.outside.Record(
+                key=b'{"id": %d}' % key,
+                value=None if n is None else b'{"n": %d}' % n,
+                partition=partition,
+                timestamp_ms=_T0 + time,
+            )
+            for key, n, time in changes
+        ]
+        shop.outside.produce(users, records)
+
+    asked = {"defaults": Table(topic=".*", format="json", mode="upsert", key_format="json", key_schema="id INT")}
+    send(0, *((key, key, key) for key in range(8)))
+    shop.run(**asked)
+    shop.outside.grow(users, 2)
+    send(1, (1, 100, 50), (2, None, 50), (3, 300, 60), (4, 0, 1), (7, None, 1))
+    send(0, (3, 0, 50), (4, 400, 50), (5, 0, 70), (5, 500, 40))  # its own partition's order counts before timestamps
+    ingest = shop.run(**asked)
+    assert shop.rows("users", "_kafka_key.id", "n") == [(0, 0), (1, 100), (3, 300), (4, 400), (5, 500), (6, 6), (7, 7)]
+    assert [each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics())] == [True]
+
+
+def test_a_field_that_the_schema_no_longer_has_is_null_in_rows_that_are_updated(shop: Shop) -> None:
+    shop.create("users")
+    asked = {"defaults": Table(topic=".*", mode="upsert", key_format="string")}
+    users = [b"a", b"b"]
+    old, new = avro_schema("id int", "country string?"), avro_schema("id int", "city string?")
+    shop.send("users", list(shop.avro("users", old, [{"id": n, "country": "NO"} for n in range(2)])), keys=list(users))
+    shop.run(**asked)
+    shop.send("users", list(shop.avro("users", new, [{"id": 9, "city": "Oslo"}])), keys=list(users[:1]))
+    shop.run(**asked)
+    assert shop.rows("users", "id", "country", "city") == [(1, "NO", None), (9, None, "Oslo")]
+
+
+def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave_it_open(shop: Shop) -> None:
+    def send(**of_topics: list[Any]) -> None:
+        for name, values in of_topics.items():
+            shop.send_json(name, values, keys=[{"id": n} for n in range(len(values))])
+
+    for name in ("taken", "cases", "later", "good", "empty", "changes"):
+        shop.create(name)
+    keyed = {"format": "json", "key_format": "json"}
+    asked = {
+        "defaults": Table(topic=".*", **keyed),
+        "tables": [Table(topic=r".*\.(empty|changes)", mode="upsert", **keyed)],
+    }
+    send(taken=[{"_KAFKA_offset": 1}], cases=[{"a": {"Id": 1, "id": 2}}], later=[{"id": 1}], good=[{"id": 1}])
+    send(empty=[None, None], changes=[{}, None])
+    statuses = shop.run(**asked).statuses
+    errors = {topic.split(".")[1]: each.error for topic, each in statuses.items()}
+    assert "columns _KAFKA_offset and _kafka_offset of the table" in (errors.pop("taken") or "")
+    assert "columns a.Id and a.id of the table" in (errors.pop("cases") or "")
+    assert set(errors.values()) == {None}
+    send(later=[{"ID": 2}], good=[{"id": 2}], empty=[{"n": 1}, None], changes=[{"n": 1}, {"n": 2}])
+    statuses = shop.run(**{**asked, "topics": rf"{shop.prefix}\.(later|good|empty|changes)"}).statuses
+    errors = {topic.split(".")[1]: each.error for topic, each in statuses.items()}
+    assert "values have the field ID, and the table has id" in (errors.pop("later") or "")
+    assert set(errors.values()) == {None}
+    assert shop.rows("good", "id") == [(1,), (2,)]
+    assert (shop.rows("empty", "n"), shop.rows("changes", "n")) == ([(1,)], [(1,), (2,)])
