@@ -7,7 +7,7 @@ import sys
 import click
 
 from pykafka_wire.checkpoints.reference import parse_reference
-from pykafka_wire.cli.connection import connection_options, output, kafka_options
+from pykafka_wire.cli.connection import connection_options, kafka_options, output
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.command import session, show_proofs
 
