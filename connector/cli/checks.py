@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
 from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, USAGE, exit_code
-from pykafka_wire.wire.cluster.metadata_view import Broker
+from pykafka_wire.wire.cluster.metadata_cache import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import tls_failure

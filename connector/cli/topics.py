@@ -22,7 +22,7 @@ from pykafka_wire.wire.cluster.admin import (
     describe_configs_of,
 )
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, similar_names, topic_id_text
 

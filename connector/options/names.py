@@ -2,7 +2,7 @@
 
 A name near one that applies is refused, with that name; any other unknown name is ignored with a warning, since programs
 written for Spark's own connector carry such options. The connector's own options are listed in
-:mod:`pykafka_wire.options.definitions`; the values of client settings, ``kafka.*``, are checked by
+:mod:`pykafka_wire.options.option_table`; the values of client settings, ``kafka.*``, are checked by
 :mod:`pykafka_wire.wire.settings`.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.definitions import OPTIONS
 from pykafka_wire.options.option import Mode
+from pykafka_wire.options.option_table import OPTIONS
 from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 

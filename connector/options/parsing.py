@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.definitions import (
+from pykafka_wire.options.logged_once import is_first
+from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, check_names
+from pykafka_wire.options.option import Mode, Option
+from pykafka_wire.options.option_table import (
     DATABRICKS_SERVICE_CREDENTIAL,
     DATABRICKS_SERVICE_CREDENTIAL_SCOPE,
     TASK_METRICS,
 )
-from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, check_names
-from pykafka_wire.options.option import Mode, Option
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.masking import without_secrets

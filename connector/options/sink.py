@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options import definitions as options
+from pykafka_wire.options import option_table as options
 from pykafka_wire.options.option import Option
 from pykafka_wire.options.parsing import OptionValues, statsd_agent
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns

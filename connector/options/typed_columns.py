@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options import definitions as options
+from pykafka_wire.options import option_table as options
 from pykafka_wire.options.names import ALIASES, REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.options.option import FORMATS, Option, either
 from pykafka_wire.options.parsing import OptionValues

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.definitions import OPTIONS
+from pykafka_wire.options.option_table import OPTIONS
 from pykafka_wire.options.sink import ExactlyOnceOptions, parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.wire.records.compression import Codec

@@ -60,7 +60,7 @@ def test_a_real_broker_refuses_a_client_that_means_another_one(
     caplog.set_level(logging.INFO)
     with real(two_brokers) as cluster:
         nodes = cluster.metadata.brokers()
-        cluster.metadata._view.nodes[1] = nodes[1]._replace(port=nodes[2].port)
+        cluster.metadata._cache.nodes[1] = nodes[1]._replace(port=nodes[2].port)
         cluster._connections.close()
         cluster.request(1, MetadataRequest(topics=[]))
         assert cluster.metadata.brokers() == nodes

@@ -6,7 +6,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import topics_by_broker
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
-from pykafka_wire.wire.cluster.metadata_view import Broker, brokers_of
+from pykafka_wire.wire.cluster.metadata_cache import Broker, brokers_of
 from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.deadline import Deadline

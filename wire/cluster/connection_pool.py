@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.metadata_view import Broker
+from pykafka_wire.wire.cluster.metadata_cache import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import Identity

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata, topic_of
+from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

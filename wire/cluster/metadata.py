@@ -2,7 +2,7 @@
 
 Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when no broker
 responds, and what threads share of it. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s, what a response
-says :mod:`~pykafka_wire.wire.cluster.metadata_view`'s; it makes no other request.
+says :mod:`~pykafka_wire.wire.cluster.metadata_cache`'s; it makes no other request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.bootstrap import MetadataSource
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
-from pykafka_wire.wire.cluster.metadata_view import Broker, MetadataView, TopicMetadata
+from pykafka_wire.wire.cluster.metadata_cache import Broker, MetadataCache, TopicMetadata
 from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
@@ -68,14 +68,14 @@ class Metadata:
         self._source = MetadataSource(settings, connections, self._backoff)
         # KIP-1242: what is known of the cluster is out of date, or leads to another cluster.
         connections.on_misrouted = lambda error: self._rebootstrap(error.text)
-        #: Guards the view, never a wait.
+        #: Guards the cache, never a wait.
         self._lock = threading.Lock()
-        self._view = MetadataView()
+        self._cache = MetadataCache()
 
     def forget(self) -> None:
         """Nothing is known of the cluster any more."""
         with self._lock:
-            self._view = MetadataView()
+            self._cache = MetadataCache()
 
     def after_fork(self) -> None:
         """In a forked child: a thread that it does not have may have held the lock."""
@@ -97,24 +97,24 @@ class Metadata:
         oldest = time.monotonic() - max_age_ms / 1000
         wanted = None if names is None else list(dict.fromkeys(names))
         with self._lock:
-            view = self._view
+            cache = self._cache
             if wanted is None:
-                missing: list[str] | None = [] if view.all_fresh(oldest) else None
+                missing: list[str] | None = [] if cache.all_fresh(oldest) else None
             else:
-                missing = [name for name in wanted if not view.is_fresh(name, oldest)]
+                missing = [name for name in wanted if not cache.is_fresh(name, oldest)]
         for _ in range(2):  # a new bootstrap forgets what was fresh
             if missing != []:
                 try:
-                    view = self._refresh(missing, deadline or Deadline.of_call(self._settings))
+                    cache = self._refresh(missing, deadline or Deadline.of_call(self._settings))
                 except UnknownTopicError as error:
                     self._suggest_topics(error)
                     raise
             with self._lock:
                 if wanted is None:
-                    return dict(view.topics)
-                missing = [name for name in wanted if name not in view.topics]
+                    return dict(cache.topics)
+                missing = [name for name in wanted if name not in cache.topics]
                 if not missing:
-                    return {name: view.topics[name] for name in wanted}
+                    return {name: cache.topics[name] for name in wanted}
         # The responses leave it out.
         raise broker_error(_UNKNOWN_TOPIC, topic=next(iter(missing or ()), None), api="Metadata")
 
@@ -132,11 +132,11 @@ class Metadata:
     def brokers(self, *, refresh: bool = False, deadline: Deadline | None = None) -> dict[int, Broker]:
         """The brokers of the last metadata by node id, never none; asks where none is known yet, or to ``refresh`` them."""
         with self._lock:
-            brokers = {} if refresh else dict(self._view.nodes)
+            brokers = {} if refresh else dict(self._cache.nodes)
         if not brokers:
-            view = self._refresh([], deadline or Deadline.of_call(self._settings))
+            cache = self._refresh([], deadline or Deadline.of_call(self._settings))
             with self._lock:
-                brokers = dict(view.nodes)
+                brokers = dict(cache.nodes)
         return brokers
 
     def broker(self, node_id: int, *, deadline: Deadline | None = None) -> Broker:
@@ -153,13 +153,13 @@ class Metadata:
     def known_broker(self, node_id: int) -> Broker | None:
         """A broker, None where it is not known. Never asks."""
         with self._lock:
-            return self._view.nodes.get(node_id)
+            return self._cache.nodes.get(node_id)
 
     def controller(self, *, deadline: Deadline | None = None) -> Broker | None:
         """The controller, or the broker that stands in for it (KRaft brokers forward what is for it); None while there is none."""
         for is_last in (False, True):
             with self._lock:
-                found = self._view.nodes.get(self._view.controller)
+                found = self._cache.nodes.get(self._cache.controller)
             if found is not None or is_last:
                 break
             self._refresh([], deadline or Deadline.of_call(self._settings))
@@ -168,7 +168,7 @@ class Metadata:
     def forget_controller(self) -> None:
         """A broker is not the controller any more: ask before the next use."""
         with self._lock:
-            self._view.controller = -1
+            self._cache.controller = -1
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
@@ -178,7 +178,7 @@ class Metadata:
             DeadlineExceededError: it has no leader.
         """
         with self._lock:
-            found = self._view.leader(tp, time.monotonic() - self._settings.metadata_max_age_ms / 1000)
+            found = self._cache.leader(tp, time.monotonic() - self._settings.metadata_max_age_ms / 1000)
         if found is not None:
             return found
         deadline = deadline or Deadline.of_call(self._settings)
@@ -223,14 +223,14 @@ class Metadata:
         ):  # a new bootstrap forgets what was fresh: then a second request asks for it
             with self._lock:
                 # All at once: a response may contradict what was known before, and another thread's request too.
-                found, unknown = self._view.leaders(partitions, oldest)
+                found, unknown = self._cache.leaders(partitions, oldest)
                 # Half of the pause, because jitter shortens the pauses of those who ask again.
-                due = self._view.topics_described_before(
+                due = self._cache.topics_described_before(
                     {tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000
                 )
                 if is_last or not due or failure is not None:
-                    errors = {tp: failure or self._view.leader_error(tp) for tp in unknown}
-                    topic_ids = {tp.topic: self._view.topics[tp.topic].topic_id for tp in found}
+                    errors = {tp: failure or self._cache.leader_error(tp) for tp in unknown}
+                    topic_ids = {tp.topic: self._cache.topics[tp.topic].topic_id for tp in found}
                     break
             try:
                 self._refresh_once(due, deadline or Deadline.of_call(self._settings))
@@ -242,29 +242,29 @@ class Metadata:
         """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""
         with self._lock:
             if isinstance(where, TopicPartition):
-                self._view.invalidate(where.topic, where.partition)
+                self._cache.invalidate(where.topic, where.partition)
             else:
-                self._view.invalidate(where)
+                self._cache.invalidate(where)
 
     def invalidate_broker(self, node_id: int) -> None:
         """A broker cannot be reached: whatever it leads may have another leader by now."""
         with self._lock:
-            self._view.invalidate_node(node_id)
+            self._cache.invalidate_node(node_id)
 
     def coordinator(self, kind: int, key: str) -> int | None:
         """Node id of a coordinator as it was found, None where none was. Never asks."""
         with self._lock:
-            return self._view.coordinators.get((kind, key))
+            return self._cache.coordinators.get((kind, key))
 
     def keep_coordinator(self, kind: int, key: str, node_id: int, host: str, port: int) -> None:
         """Keep where a coordinator was found: it may have moved since the last metadata."""
         with self._lock:
-            self._view.coordinators[kind, key] = self._view.update_node(node_id, host, port).node_id
+            self._cache.coordinators[kind, key] = self._cache.update_node(node_id, host, port).node_id
 
     def forget_coordinator(self, kind: int, key: str) -> None:
         """A coordinator has moved: find it anew before the next use."""
         with self._lock:
-            self._view.coordinators.pop((kind, key), None)
+            self._cache.coordinators.pop((kind, key), None)
 
     def redirect(
         self,
@@ -288,12 +288,12 @@ class Metadata:
             endpoint: host and port of that leader, where the response has them.
         """
         with self._lock:
-            if hint[0] >= 0 and self._view.update_leader(tp, *hint, endpoint):
+            if hint[0] >= 0 and self._cache.update_leader(tp, *hint, endpoint):
                 logger.debug("%s: broker %d leads in epoch %d", tp, *hint)
-            known = self._view.leader(tp)
+            known = self._cache.leader(tp)
             if known is not None and (known[0] != refused_by or known[1] > epoch >= 0):
                 return True
-            self._view.invalidate(tp.topic, tp.partition)
+            self._cache.invalidate(tp.topic, tp.partition)
             return False
 
     def topic_id(self, topic: str) -> uuid.UUID:
@@ -303,20 +303,20 @@ class Metadata:
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic whose id is known from metadata."""
         with self._lock:
-            return self._view.topic_name(topic_id)
+            return self._cache.topic_name(topic_id)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> MetadataView:
-        """Ask for metadata until every named topic is there, or known not to be; the view that has the response."""
+    def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> MetadataCache:
+        """Ask for metadata until every named topic is there, or known not to be; the cache that has the response."""
         retry = Retry(self._backoff, deadline, self._counters)
 
-        def ask() -> MetadataView:
-            view, failures = self._refresh_once(names, deadline)
+        def ask() -> MetadataCache:
+            cache, failures = self._refresh_once(names, deadline)
             for name in names or ():
                 if name in failures:
                     raise broker_error(failures[name], topic=name, api="Metadata")
-            return view
+            return cache
 
         try:
             return retry.run(ask, "Metadata")
@@ -325,12 +325,12 @@ class Metadata:
                 raise retry.last from None
             raise
 
-    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> tuple[MetadataView, dict[str, int]]:
-        """One Metadata request; the view that has its response, and the topics that it has an error code for."""
+    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> tuple[MetadataCache, dict[str, int]]:
+        """One Metadata request; the cache that has its response, and the topics that it has an error code for."""
         self._rebootstrap_if_due()
         with self._lock:
-            nodes = list(self._view.nodes.values())
-            more = self._view.stale_topics()[:_MAX_MORE_TOPICS] if names else []
+            nodes = list(self._cache.nodes.values())
+            more = self._cache.stale_topics()[:_MAX_MORE_TOPICS] if names else []
         wanted = None if names is None else dict.fromkeys([*names, *more])
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
@@ -343,14 +343,14 @@ class Metadata:
             raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
         with self._lock:
             self._connections.cluster_id = response.cluster_id
-            return self._view, self._view.apply(response, version, time.monotonic(), everything=names is None)
+            return self._cache, self._cache.apply(response, version, time.monotonic(), everything=names is None)
 
     def _rebootstrap_if_due(self) -> None:
         """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
         silent_ms = self._source.silent_s() * 1000
         if (
             self._settings.metadata_recovery_strategy != "none"
-            and self._view.nodes
+            and self._cache.nodes
             and silent_ms > self._settings.metadata_recovery_rebootstrap_trigger_ms
         ):
             self._rebootstrap(f"no metadata for {silent_ms / 1000:.0f} s")

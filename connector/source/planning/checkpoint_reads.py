@@ -23,7 +23,7 @@ from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_t
 from pykafka_wire.source.planning.subscribed_logs import topic_ids_of
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)

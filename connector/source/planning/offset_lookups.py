@@ -18,7 +18,7 @@ from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 

@@ -1,4 +1,4 @@
-"""Brokers and topics as plain values, and the view of a cluster that responses and leader hints add up to.
+"""Brokers and topics as plain values, and what is known of a cluster, which responses and leader hints add up to.
 
 Owns the reading of Metadata responses and of leader hints (KIP-951). It knows no socket, no clock and no retry: times come
 in as arguments, and what an error code asks for is :mod:`~pykafka_wire.wire.cluster.cluster`'s to decide.
@@ -81,7 +81,7 @@ def topic_of(topic: MetadataResponseTopic, version: int) -> TopicMetadata:
     )
 
 
-class MetadataView:
+class MetadataCache:
     """A cluster as the last responses and hints describe it. ``now`` and ``oldest`` are seconds of one clock."""
 
     def __init__(self) -> None:
