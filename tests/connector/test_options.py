@@ -412,6 +412,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "startingOffsetsByTimestampStrategy": "latest",
         "startingOffsetsByGroupStrategy": "latest",
         "includeHeaders": "true",
+        "includeValueSchema": "true",
         "filterPushdown": "true",
         "dataLossLedger": "/ledger",
         "failOnDataLoss": "false",
@@ -448,6 +449,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "kafka.bootstrap.servers",
         "kafka.*",
     }
+    alone |= {"keyTypes", "valueTypes", "onOtherKeyType", "onOtherValueType"}
     alone |= {"schema.registry.ssl.*", "bearer.auth.token", "bearer.auth.credentials.source"}
     for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):
         options = dict(BROKERS if mode == "sink" else ORDERS)
