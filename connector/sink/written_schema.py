@@ -31,7 +31,7 @@ from pykafka_wire.values.json.variant import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, subject_of
+from pykafka_wire.values.registry.schemas import WriterSchema, refuse_rules, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 
 _log = logging.getLogger(__name__)
@@ -184,6 +184,7 @@ class WantedSchema:
                 f"subject {subject} is {newest.kind}, and {self.column.name}Format is {self.column.format}: set that format, or "
                 f"name another subject in {self.column.name}Subject."
             )
+        refuse_rules(subject, newest)
         try:
             return self._writer(WriterSchema(schema_id=schema_id, schema=newest))
         except SchemaError as error:
@@ -203,22 +204,28 @@ class WantedSchema:
         if self.auto_register:
             return self._registered(subject, schema)
         try:
-            return WriterSchema(schema_id=self.registry.lookup(subject, schema), schema=schema)
+            schema_id = self.registry.lookup(subject, schema)
         except DecodeError as error:
             raise OptionError(
                 f"subject {subject} does not have the schema of {self.column.name}Schema ({error}): register it, set "
                 f"{_AUTO_REGISTER}=true, or remove {self.column.name}Schema to write with the newest one."
             ) from error
+        refuse_rules(subject, self.registry.by_id(schema_id))
+        return WriterSchema(schema_id=schema_id, schema=schema)
 
     def _registered(self, subject: str, schema: Schema) -> WriterSchema:
         assert self.registry is not None
         try:
-            return WriterSchema(schema_id=self.registry.register(subject, schema), schema=schema)
+            schema_id = self.registry.register(subject, schema)
         except RegistryError as error:
             raise RegistryError(
                 f"the schema of the column {self.column.name} could not be registered under {subject}: {error.message} "
                 f"The schema is {schema.text}"
             ) from error
+        refuse_rules(
+            subject, self.registry.by_id(schema_id)
+        )  # Confluent's registry gives a new version the rules of the one before
+        return WriterSchema(schema_id=schema_id, schema=schema)
 
     def _derived(self) -> str:
         """The schema that the column itself has."""

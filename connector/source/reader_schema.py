@@ -110,7 +110,7 @@ class ReaderSchema:
         if self.format == "json":
             from pykafka_wire.values.json.format import Json
 
-            return Json()
+            return Json(registry=None if self.schema_id is None else registry)
         if self.types:
             from pykafka_wire.values.record_types import OfType, RecordTypes
 

@@ -59,7 +59,7 @@ class ColumnDecoder:
     @property
     def needs_headers(self) -> bool:
         # Always, not only where frames are missing: without its frame a payload may begin like one.
-        return self.format.framing == "required"
+        return self.format.framing in ("known", "required")
 
     def columns(
         self, records: DecodedRecords, ranges: Sequence[OffsetRange], skipped: list[Any] | None = None

@@ -75,7 +75,10 @@ class Avro:
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> _Reader:
         read = None if self.reader_schema is None else _schema(self.reader_schema)
-        written = read if self.registry is None or schema_id is None else schema_of(self.registry, schema_id, "AVRO")
+        if self.registry is None or schema_id is None:
+            written = read
+        else:
+            written = schema_of(self.registry, schema_id, "AVRO", read)
         assert written is not None, "values without a frame need a schema"
         branch = schema_id.message_indexes if schema_id is not None else ()
         is_same = read == written and not branch and self.record is None

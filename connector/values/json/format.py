@@ -29,12 +29,22 @@ _REMAINDERS: Final = Context(prec=2_000, traps=[])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Json:
-    """Values that are JSON; a frame of Confluent's serializer before it is skipped."""
+    """Values that are JSON; a frame of Confluent's serializer before it is skipped.
 
-    framing: ClassVar[Framing] = "optional"
+    Attributes:
+        registry: has the schemas that frames name, whose rules are looked at; None: no frame is looked at.
+    """
+
     has_message_indexes: ClassVar[bool] = False
+    registry: Registry | None = None
+
+    @property
+    def framing(self) -> Framing:
+        return "optional" if self.registry is None else "known"
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
+        if self.registry is not None and schema_id is not None:
+            schema_of(self.registry, schema_id, "JSON")
         return json_reader(column_type)
 
     def column_writer(self, column_type: pa.DataType) -> DocumentWriter:

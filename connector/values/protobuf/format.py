@@ -66,7 +66,8 @@ class Protobuf:
         if self.registry is None or schema_id is None:
             assert self.reader_schema is not None, "values without a frame need a schema"
             return _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
-        schema, indexes = schema_of(self.registry, schema_id, "PROTOBUF"), schema_id.message_indexes
+        schema = schema_of(self.registry, schema_id, "PROTOBUF", self.reader_schema)
+        indexes = schema_id.message_indexes
         try:
             if self.reader_schema is not None:
                 written = _message(self.registry, schema, indexes).full_name

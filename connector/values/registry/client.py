@@ -7,6 +7,7 @@ requests, :mod:`~pykafka_wire.values.registry.settings` makes a registry of Spar
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -35,12 +36,34 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of a data contract, which Confluent's serializers apply to each value, such as the encryption of fields (CSFLE).
+
+    Attributes:
+        type: ``ENCRYPT``, ``CEL``, ``JSONATA`` or another name of what applies it.
+        mode: ``WRITE``, ``READ``, ``WRITEREAD``; of migrations between versions ``UPGRADE``, ``DOWNGRADE`` or ``UPDOWN``.
+    """
+
+    name: str
+    type: str
+    mode: str
+
+    def __str__(self) -> str:
+        return f"the rule {self.name} ({self.type}, {self.mode})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A schema as the registry keeps it. ``kind`` is AVRO, JSON or PROTOBUF."""
+    """A schema as the registry keeps it. ``kind`` is AVRO, JSON or PROTOBUF; ``rules`` are those that are not disabled."""
 
     kind: str
     text: str
     references: tuple[Reference, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    def rule(self, *modes: str) -> Rule | None:
+        """A rule that applies in one of these modes."""
+        return next((each for each in self.rules if each.mode in modes), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +236,21 @@ def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
                 Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
                 for each in response.get("references") or ()
             ),
+            rules=tuple(_rules(response.get("ruleSet") or {})),
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise NotARegistryError(f"{registry.url} answered something that is not a schema") from error
     texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
         raise DecodeError("its schema holds half of a surrogate pair, which is not text")
     return found
+
+
+def _rules(rule_set: dict[str, Any]) -> Iterator[Rule]:
+    for phase in ("migrationRules", "domainRules", "encodingRules"):
+        for each in rule_set.get(phase) or ():
+            if not each.get("disabled"):
+                yield Rule(name=str(each["name"]), type=str(each.get("type")), mode=str(each.get("mode")))
 
 
 def _integer_field(registry: Registry, response: dict[str, Any], name: str) -> int:

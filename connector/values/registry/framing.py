@@ -22,8 +22,9 @@ from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
 
-#: ``optional``: a frame is skipped where there is one. A payload that may begin with a zero byte needs to know.
-Framing = Literal["none", "optional", "required"]
+#: ``optional``: a frame is skipped where there is one; ``known``: its schema counts where there is one. A payload that may begin
+#: with a zero byte needs to know.
+Framing = Literal["none", "optional", "known", "required"]
 
 _HEAD: Final = struct.Struct(">bi")
 #: protoc allows messages in messages 32 deep.
@@ -76,6 +77,11 @@ def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = Fal
     if framing == "optional":
         starts[framed] += _FRAME_BYTES
         frames.groups.append((None, present))
+        return frames
+    if framing == "known":
+        if len(others):
+            frames.groups.append((None, others))
+        _split_ids(frames, framed, has_message_indexes)
         return frames
     for row in others.tolist():
         n_bytes = int(payloads.ends[row] - payloads.starts[row])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pykafka_wire.errors import DecodeError, OptionError
+from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 from pykafka_wire.wire.masking import quoted
@@ -90,21 +90,39 @@ class WriterSchema:
         if isinstance(schema, str):
             schema = Schema(kind=kind, text=schema)
         if schema is not None:
-            return cls(schema_id=registry.register(subject, schema), schema=schema)
+            schema_id = registry.register(subject, schema)
+            refuse_rules(subject, registry.by_id(schema_id))
+            return cls(schema_id=schema_id, schema=schema)
         try:
             schema_id, found = registry.latest(subject)
         except DecodeError as error:
             raise OptionError(f"subject {subject}: {error}. Give the schema to register it.") from error
         if found.kind != kind:
             raise OptionError(f"subject {subject} is {found.kind}, not {kind}: use the functions for {found.kind}.")
+        refuse_rules(subject, found)
         return cls(schema_id=schema_id, schema=found)
 
 
-def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
+def refuse_rules(subject: str, schema: Schema) -> None:
+    """Raises SchemaError where Confluent's serializers would encrypt, check or change what is written."""
+    rule = schema.rule("WRITE", "WRITEREAD")
+    if rule is not None:
+        raise SchemaError(
+            f"subject {subject} has {rule}, which Confluent's serializers apply to each value that they write, and this package "
+            "does not: values would be written unencrypted, unchecked or unchanged. Write values that Confluent's serializer has "
+            "encoded, as binary; or write to another subject; or disable the rule."
+        )
+
+
+def schema_of(registry: Registry, schema_id: SchemaId, kind: str, read: Schema | None = None) -> Schema:
     """The schema that a frame names.
 
+    Args:
+        read: the reader's, whose rules may be for values of other versions.
+
     Raises:
-        DecodeError: the registry does not know it, or it is of another kind.
+        DecodeError: the registry does not know it, it is of another kind, or its values have to pass rules, which are not applied
+            here.
         RegistryError: the registry does not respond.
     """
     number = schema_id.id
@@ -117,6 +135,14 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
         ) from error
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
+    rule = schema.rule("READ", "WRITEREAD")
+    if rule is None and read is not None and (read.kind, read.text) != (schema.kind, schema.text):
+        rule = read.rule("UPGRADE", "DOWNGRADE", "UPDOWN") or schema.rule("UPGRADE", "DOWNGRADE", "UPDOWN")
+    if rule is not None:
+        raise DecodeError(
+            f"its schema, {schema_id.id}, has {rule}, which is not applied here: Confluent's deserializers would decrypt, check or "
+            "change the value"
+        )
     return schema
 
 
