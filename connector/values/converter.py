@@ -118,6 +118,8 @@ class ReadsTypes(Protocol):
 
     def written_name(self, schema_id: SchemaId | None) -> str | None: ...
 
+    def is_null(self, schema_id: SchemaId | None) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -285,7 +287,7 @@ def _read_types(
         if found is not None:
             formats[found.field] = found.format
             groups.setdefault(found.field, []).append((schema_id, index))
-        elif types.written_name(schema_id) is not None:
+        elif not types.is_null(schema_id):
             others.append(index)
     columns = [
         _read_groups(

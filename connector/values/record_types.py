@@ -50,6 +50,11 @@ class RecordTypes:
         """The full name of the type that a frame stands for; None for Avro's null and types without a name. Raises DecodeError."""
         return self._any.written_name(schema_id)
 
+    def is_null(self, schema_id: SchemaId | None) -> bool:
+        """Whether all values under a frame are Avro's null. Raises DecodeError, and RegistryError."""
+        value_format = self._any
+        return isinstance(value_format, Avro) and value_format.is_null(schema_id)
+
     def type_of(self, schema_id: SchemaId | None) -> OfType | None:
         """The type that a frame stands for, None if it is not read. Raises DecodeError, and RegistryError."""
         return dict(self.types).get(self.written_name(schema_id) or "")

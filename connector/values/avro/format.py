@@ -90,6 +90,11 @@ class Avro:
         root = written.definition(written.root)
         return root.get("name") if isinstance(root, dict) else None
 
+    def is_null(self, schema_id: SchemaId | None) -> bool:
+        """Whether all values under a frame are Avro's null. Raises as :meth:`written_name`."""
+        written = self._written(schema_id)
+        return kind_of(written.definition(written.root)) == "null"
+
     def n_branches(self, schema_id: SchemaId | None) -> int | None:
         """The branches of the union that a frame stands for; None if its schema is none. Raises as :meth:`written_name`."""
         root = self._written(schema_id).root

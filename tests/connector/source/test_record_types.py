@@ -148,12 +148,14 @@ def test_the_branches_of_a_union(name: str, client: Any, outside: Any, read: Rea
     assert [row["value"] for row in found] == [
         {"Order": {"id": 1}, "Refund": None},
         {"Order": None, "Refund": {"id": 2, "note": None}},
-        None,
         {"Order": {"id": 3}, "Refund": None},
         *[None] * 5,
     ]
-    assert [row["valueError"] is None for row in found] == [True, True, True, True, True, False, False, False, False]
-    assert found[7]["valueError"] == "its union has no branch 64"
+    assert [row["offset"] for row in found] == [0, 1, 3, 4, 5, 6, 7, 8]
+    assert [row["valueError"] is None for row in found] == [True, True, True, True, False, False, False, False]
+    assert found[6]["valueError"] == "its union has no branch 64"
+    text = read(valueTypes="*", onValueError="divert", columns="value, valueError")[2]
+    assert text == {"value": None, "valueError": "its type is none that valueTypes names"}
 
 
 def test_messages_of_one_file(name: str, client: Any, outside: Any, read: Read) -> None:
