@@ -20,8 +20,9 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Where Kafka's columns may have a prefix: none, and that of ``pykafka-wire ingest``.
-_PREFIXES: Final = ("", "_kafka_")
+#: The prefixes that Kafka's columns may have: that of ``pykafka-wire ingest``, beside which the record's own fields may have any
+#: name, and none.
+_PREFIXES: Final = ("_kafka_", "")
 
 
 def table_at(spark: SparkSession, table: str) -> DataFrame:
@@ -100,7 +101,7 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
     Args:
         table: a name, or the path of a Delta table.
         topic: whose records the table has, if it has no column for that.
-        prefix: before the names of Kafka's columns; by default those without one, or with ``_kafka_``, are looked for.
+        prefix: before the names of Kafka's columns; by default those with ``_kafka_``, else those without one.
 
     Raises:
         OffsetsError: there is no such table, it has no columns ``partition`` and ``offset``, or it is empty.
