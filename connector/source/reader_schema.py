@@ -414,8 +414,10 @@ def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str])
             f"{option}=* needs subjects that begin with the topic's name, and {column.name}.subject.name.strategy is "
             f"RecordNameStrategy: name the types in {option}."
         )
-    suffixes = (f"{topic}-" for topic in topics)
-    found = sorted({name[len(topic) :] for topic in suffixes for name in registry.subjects(topic)} - {"key", "value"})
+    prefixes = (f"{topic}-" for topic in topics)
+    suffixes = {name[len(prefix) :] for prefix in prefixes for name in registry.subjects(prefix)} - {"key", "value"}
+    # No type has a hyphen in its name: "eu-shop.Order" is of the topic orders-eu, not of orders.
+    found = sorted(name for name in suffixes if "-" not in name)
     if not found:
         raise SchemaError(
             f"{registry.url} has no subject that begins with {', '.join(f'{topic}-' for topic in topics)}."
