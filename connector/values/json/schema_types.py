@@ -101,6 +101,9 @@ class _Types:
             return None
         if values == {"array"}:
             items = schema.get("prefixItems") or schema.get("items")
+            if isinstance(items, list):  # those behind them have a schema of their own
+                more = schema.get("items" if "prefixItems" in schema else "additionalItems")
+                items = [*items, more] if isinstance(more, dict) else items
             of_items = [self.of(each, resolver, above) for each in (items if isinstance(items, list) else [items])]
             return pa.list_(pa.field("element", _stored(_alternatives(of_items))))
         if values == {"boolean"}:
