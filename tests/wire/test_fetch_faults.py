@@ -95,6 +95,29 @@ def test_a_follower_that_hangs_ends_no_range_and_the_leader_serves(
     assert follower.count(FetchRequest) > 1
 
 
+_racks_given: list[str] = []
+
+
+def give_rack(setting: str) -> str:
+    _racks_given.append(setting)
+    return "r2"
+
+
+def test_a_read_asks_once_for_its_rack(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    told: list[str] = []
+
+    def one_at_a_time(request: FetchRequest, version: int) -> FetchResponse:
+        told.append(request.rack_id)
+        return response(request, records=batch_at(asked_of(request).fetch_offset))
+
+    brokers[0].on[FetchRequest] = one_at_a_time
+    _racks_given.clear()
+    with client(brokers[0], client_rack=f"provider:{__name__}:give_rack") as cluster:
+        list(fetch_ranges(cluster, [range_of(0, 3 * N_RECORDS)], columns=VALUES))
+    assert told == ["r2"] * 3
+    assert _racks_given == ["client.rack"]
+
+
 def test_the_wait_for_a_ranges_end_begins_with_the_leaders_word(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, follower = brokers
     follower.on[FetchRequest] = lambda request, _: response(request, high_watermark=0, last_stable_offset=0)

@@ -223,6 +223,8 @@ class RangeRead:
         self._cache = cache
         self._counters = counters if counters is not None else FetchCounters()
         self._max_partition_bytes = max_partition_bytes
+        #: Found once, with the first request: a function of the user's may take its time.
+        self._rack: str | None = None
         #: The id of each topic that was checked, without those that a response has contradicted since.
         self._topic_ids: dict[str, uuid.UUID] = {}
         #: By node id: a broker gets its next request when it has responded to the one before.
@@ -445,7 +447,11 @@ class RangeRead:
         """Our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
         now = self.clock.now()
         may_redirect = all(now >= requested.progress.leader_only_until for requested in batch)
-        return rack_of(self._settings) if may_redirect else ""
+        if not may_redirect:
+            return ""
+        if self._rack is None:
+            self._rack = rack_of(self._settings)
+        return self._rack
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
