@@ -69,7 +69,9 @@ def parse_dead_letter(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter
     first = max((at for at, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
     if first is None:
         return None
-    added = {name.removeprefix(_PREFIX): (value or b"").decode() for name, value in headers[first:]}
+    # Who copies a topic may add headers of other names, and of any bytes.
+    own = ((name, value) for name, value in headers[first:] if name.startswith(_PREFIX))
+    added = {name.removeprefix(_PREFIX): (value or b"").decode() for name, value in own}
     if not added.get("topic") or not added.get("partition", "").isdecimal():
         return None
     return DeadLetter(

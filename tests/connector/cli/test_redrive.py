@@ -151,3 +151,9 @@ def test_headers_of_an_earlier_dead_letter_are_the_records_own() -> None:
         3,
         earlier,
     )
+
+
+@pytest.mark.parametrize("more", [("topic", b"other"), ("partition", b"7"), ("trace", b"\xff")])
+def test_headers_that_others_have_added_say_nothing_of_the_record(more: tuple[str, bytes]) -> None:
+    letter = parse_dead_letter([*headers_of("INVALID_RECORD", "orders"), more])
+    assert letter is not None and (letter.topic, letter.partition) == ("orders", 0)
