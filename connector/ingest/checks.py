@@ -116,7 +116,7 @@ class _Replayed:
             first, last = {**whole.start, **first}, {**last, **whole.end}
         part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         schema = self._reader.value_schema(self._topic, self._table)
-        rows = self._reader.read(self._spark, part, self._table, schema, self._target.schema)
+        rows = self._reader.read(self._spark, part, self._table, schema, self._target)
         if self._table.mode != "append":
             rows = changes(rows, self._table)
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")

@@ -36,6 +36,7 @@ _REJECTS_COLUMNS: Final = (
 )
 #: What a new session does not take from the one that it is made of.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
+_UNKNOWN_TOPIC: Final = "[PYKAFKA_WIRE_UNKNOWN_TOPIC]"
 #: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
 _STOPPING: Final = (
     "[PYKAFKA_WIRE_INGEST]",
@@ -43,7 +44,7 @@ _STOPPING: Final = (
     "[PYKAFKA_WIRE_SCHEMA]",
     "[PYKAFKA_WIRE_OPTION]",
     "[PYKAFKA_WIRE_OFFSETS]",
-    "[PYKAFKA_WIRE_UNKNOWN_TOPIC]",
+    _UNKNOWN_TOPIC,
     "[DELTA_VIOLATE_CONSTRAINT",
     "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
     "[CAST_OVERFLOW_IN_TABLE_INSERT]",
@@ -165,6 +166,8 @@ class Landing:
             text = _shown(error)
             if not _stops(error):
                 raise
+            if _UNKNOWN_TOPIC in text:
+                text += f" {_lost_text(work)}"
             status.error = text
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
@@ -174,6 +177,17 @@ class Landing:
 def _is_behind(work: _Work) -> bool:
     position = work.status.position or {}
     return any(end > position.get(partition, work.part.start[partition]) for partition, end in work.part.end.items())
+
+
+def _lost_text(work: _Work) -> str:
+    """What a topic that is no longer there means for its table."""
+    position = work.status.position or work.part.start
+    unread = {p: (position.get(p, work.part.start[p]), end) for p, end in work.part.end.items()}
+    offsets = ", ".join(f"{p}: {start} to {end - 1}" for p, (start, end) in sorted(unread.items()) if start < end)
+    return (
+        f"If the topic was deleted, its records that table {work.status.name} does not have yet are lost (offsets by partition: "
+        f"{offsets}); the table keeps what it has."
+    )
 
 
 def _stops(error: Exception) -> bool:
@@ -309,7 +323,7 @@ class TableWriter:
         return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
 
     def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        rows = self._reader.read(self._session, part, self._table, schema, self._target.schema)
+        rows = self._reader.read(self._session, part, self._table, schema, self._target)
         return rows if self._table.mode == "append" else changes(rows, self._table)
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from pykafka_wire.errors import DecodeError, IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import DELETE, clash, quoted
+from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
@@ -28,6 +28,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Kafka's columns of every table, in this order.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+#: Formats whose values are read by the registry, if there is one.
+_REGISTERED: Final = frozenset({"avro", "protobuf"})
 _KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
@@ -159,16 +161,19 @@ class TopicReader:
         }
 
     def read(
-        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: StructType | None
+        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: LandedTable | None
     ) -> DataFrame:
         """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`.
 
         Args:
-            known: the table's schema, None for a new table; an inferred type of JSON only grows from it.
+            known: the table, None for a new one; an inferred type of JSON only grows from its columns.
         """
-        options = self.options(part) | self._settings.source_registry_options | dict(table.options)
         key_format = self._key_format(part.topic, table)
-        options |= {"valueFormat": schema.format, "keyFormat": key_format}
+        options = self.options(part)
+        # JSON has a type of its own here, so that the source would warn of a registry without effect in every micro-batch.
+        if {schema.format, key_format} & _REGISTERED or {"valueSubject", "keySubject"} & table.options.keys():
+            options |= self._settings.source_registry_options
+        options |= {**table.options, "valueFormat": schema.format, "keyFormat": key_format}
         errors, untyped = [], []
         for name, column_format, text in (
             ("value", schema.format, table.schema),
@@ -204,17 +209,17 @@ class TopicReader:
         return session.read.format("pykafka-wire").options(**self.options(part), includeHeaders="true").load()
 
     def _inferred(
-        self, session: SparkSession, part: TopicRange, column: str, known: StructType | None
+        self, session: SparkSession, part: TopicRange, column: str, known: LandedTable | None
     ) -> DataType | None:
         """The type of JSON texts: that of all of this range's, and what the table has already."""
         records = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
         held: DataType | None = None
         if known is not None:
-            prefix = self._settings.prefix
+            prefix, columns = self._settings.prefix, known.schema
             if column == "key":
-                held = known[prefix + "key"].dataType if prefix + "key" in known.names else None
+                held = columns[prefix + "key"].dataType if prefix + "key" in columns.names else None
             else:
-                own = [each for each in known if not each.name.startswith(prefix)]
+                own = [each for each in columns if not each.name.startswith(prefix)]
                 held = own[0].dataType if [each.name for each in own] == ["value"] else StructType(own) if own else None
         return widened(held, inferred(records, column))
 

@@ -69,10 +69,11 @@ def parse_dead_letter(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter
     first = max((at for at, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
     if first is None:
         return None
-    # Who copies a topic may add headers of other names, and of any bytes.
-    own = ((name, value) for name, value in headers[first:] if name.startswith(_PREFIX))
-    added = {name.removeprefix(_PREFIX): (value or b"").decode() for name, value in own}
-    if not added.get("topic") or not added.get("partition", "").isdecimal():
+    # Others may have added headers of their own behind ours.
+    ours = [(name, value or b"") for name, value in headers[first:] if name.startswith(_PREFIX)]
+    added = {name.removeprefix(_PREFIX): value.decode(errors="replace") for name, value in ours}
+    is_whole = added.get("partition", "").isdecimal() and added.get("timestamp", "0").removeprefix("-").isdecimal()
+    if not added.get("topic") or not is_whole:
         return None
     return DeadLetter(
         error=added["error"],

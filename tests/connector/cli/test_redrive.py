@@ -135,10 +135,24 @@ def test_a_run_that_was_killed_continues_where_it_was(
 
 
 @pytest.mark.parametrize(
-    "headers", [[], [("pykafka-wire.error", b"INVALID_RECORD")], [("own", b"h"), ("pykafka-wire.topic", b"t")]]
+    "headers",
+    [
+        [],
+        [("pykafka-wire.error", b"INVALID_RECORD")],
+        [("own", b"h"), ("pykafka-wire.topic", b"t")],
+        [("pykafka-wire.error", b"\xff")],
+        [("pykafka-wire.error", None), ("own", b"\xff")],
+        [*headers_of("INVALID_TIMESTAMP", "t"), ("pykafka-wire.timestamp", b"yesterday")],
+    ],
 )
-def test_other_records_are_no_dead_letters(headers: Sequence[tuple[str, bytes]]) -> None:
+def test_other_records_are_no_dead_letters(headers: Sequence[tuple[str, bytes | None]]) -> None:
     assert parse_dead_letter(headers) is None
+
+
+def test_headers_that_another_program_adds_to_a_dead_letter_may_be_bytes() -> None:
+    letter = parse_dead_letter([("own", b"\xff"), *headers_of("INVALID_RECORD", "orders"), ("trace", b"\xff\xfe")])
+    assert letter is not None
+    assert (letter.error, letter.topic, tuple(letter.headers)) == ("INVALID_RECORD", "orders", (("own", b"\xff"),))
 
 
 def test_headers_of_an_earlier_dead_letter_are_the_records_own() -> None:
