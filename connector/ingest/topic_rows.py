@@ -30,6 +30,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 #: Formats whose values are read by the registry, if there is one.
 _REGISTERED: Final = frozenset({"avro", "protobuf"})
+#: Options of a table that need the registry, as they begin in lower case.
+_OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 _KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
@@ -160,6 +162,18 @@ class TopicReader:
             **part.options(self._settings.checkpoint),
         }
 
+    def typed_options(self, part: TopicRange, table: Table, *, value_format: str, key_format: str) -> dict[str, str]:
+        """The options of a read of typed columns, but for their schemas.
+
+        The registry is among them only where it is used: the source warns of one that has no effect, here in every micro-batch.
+        """
+        options = self.options(part)
+        if {value_format, key_format} & _REGISTERED or any(
+            each.lower().startswith(_OF_REGISTRY) for each in table.options
+        ):
+            options |= self._settings.source_registry_options
+        return options | {**table.options, "valueFormat": value_format, "keyFormat": key_format}
+
     def read(
         self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: LandedTable | None
     ) -> DataFrame:
@@ -169,11 +183,7 @@ class TopicReader:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
         """
         key_format = self._key_format(part.topic, table)
-        options = self.options(part)
-        # JSON has a type of its own here, so that the source would warn of a registry without effect in every micro-batch.
-        if {schema.format, key_format} & _REGISTERED or {"valueSubject", "keySubject"} & table.options.keys():
-            options |= self._settings.source_registry_options
-        options |= {**table.options, "valueFormat": schema.format, "keyFormat": key_format}
+        options = self.typed_options(part, table, value_format=schema.format, key_format=key_format)
         errors, untyped = [], []
         for name, column_format, text in (
             ("value", schema.format, table.schema),

@@ -1,0 +1,40 @@
+"""The options by which an ingest reads a topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.options.source import parse_source_options
+
+
+@pytest.mark.parametrize(
+    "formats, options, uses_registry",
+    [
+        (("json", "binary"), {}, False),
+        (("json", "json"), {"includeHeaders": "false"}, False),
+        (("string", "string"), {}, False),
+        (("avro", "binary"), {}, True),
+        (("json", "protobuf"), {}, True),
+        (("json", "binary"), {"valueSubject": "orders"}, True),
+        (("json", "binary"), {"basic.auth.user.info": "a:b"}, True),
+    ],
+)
+def test_a_read_has_the_registry_where_it_uses_it(
+    formats: tuple[str, str], options: dict[str, str], uses_registry: bool
+) -> None:
+    settings = Settings(
+        checkpoint="/lake/checkpoint", kafka={"bootstrap.servers": "localhost:9092"}, topics="orders", into="/lake",
+        registry="http://localhost:8081",
+    )  # fmt: skip
+    part = TopicRange(topic="orders", topic_id="", start={0: 0}, end={0: 5})
+    table = Table(topic="orders", options=options)
+    found = TopicReader(settings).typed_options(part, table, value_format=formats[0], key_format=formats[1])
+    assert ("schema.registry.url" in found) is uses_registry
+    schemas = {f"{name}Schema": "n INT" for name, each in zip(("value", "key"), formats, strict=True) if each == "json"}
+    parsed = parse_source_options({**found, **schemas}, "batch")
+    assert any("schema.registry.url has no effect" in each for each in parsed.warnings) is (
+        uses_registry and not {*formats} & {"avro", "protobuf"}
+    )
