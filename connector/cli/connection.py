@@ -132,7 +132,9 @@ def kafka_options() -> dict[str, str]:
         click.UsageError, SettingsError: as :func:`settings`.
     """
     settings()
-    return {f"kafka.{name}": value for name, value in _options().items() if value != _DEFAULTS.get(name)}
+    given = {name: value for name, value in _options().items() if not _is_of_registry(name)}
+    given["bootstrap.servers"] = given.get("bootstrap.servers") or _LOCAL_BROKER
+    return {f"kafka.{name}": value for name, value in given.items() if value != _DEFAULTS.get(name)}
 
 
 def _options() -> dict[str, str]:
