@@ -180,6 +180,8 @@ def _parsed_json(name: str, data: bytes | None) -> dict[str, Any]:
         return {name: json.loads(data[5:] if data.startswith(b"\0") else data)}
     except ValueError as error:
         return {f"{name}Error": f"it is not JSON: {error}"}
+    except RecursionError:
+        return {f"{name}Error": "it is nested too deeply"}
 
 
 def records_of(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
