@@ -2,9 +2,9 @@
 
 A row's changes are in one partition of its topic, in order, since the row's key is the record's: there the highest offset is the
 newest change. When the topic gets more partitions, or the keys other bytes, a row's changes go on in another partition, whose
-offsets cannot be compared with the first one's: then the latest timestamp is the newest change. The later micro-batch is not, since
-micro-batches of a backlog reach two partitions at different times. The table keeps partition, offset and timestamp beside the row:
-so a change that is applied twice changes nothing.
+offsets cannot be compared with the first one's: then the latest timestamp is the newest change, and of equal ones that in the
+higher partition. The later micro-batch is not, since micro-batches of a backlog reach two partitions at different times. The table
+keeps partition, offset and timestamp beside the row: so a change that is applied twice changes nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _field(column: str, data_type: DataType, name: str) -> Column:
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Of each key the newest change: in a partition by offset, among partitions by timestamp."""
+    """Of each key the newest change: in a partition by offset, among partitions by timestamp, then by number."""
     of_partition = changed.groupBy("key", "partition").agg(F.max_by(F.struct(*changed.columns), "offset").alias("row"))
     of_all = of_partition.groupBy("key").agg(F.max_by("row", F.struct("row.timestamp", "partition")).alias("row"))
     return of_all.select("row.*")
@@ -109,10 +109,8 @@ def newer(prefix: str) -> str:
         prefix: of Kafka's columns.
     """
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
-    return (
-        f"IF(new.{partition} <=> old.{partition}, new.{offset} > old.{offset}, "
-        f"coalesce(new.{timestamp} >= old.{timestamp}, true))"
-    )
+    new, old = (f"struct({each}.{timestamp}, {each}.{partition})" for each in ("new", "old"))
+    return f"IF(new.{partition} <=> old.{partition}, new.{offset} > old.{offset}, {new} > {old})"
 
 
 def key_columns(data_type: DataType, column: str) -> list[str]:
