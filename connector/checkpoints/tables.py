@@ -34,12 +34,26 @@ def table_at(spark: SparkSession, table: str) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("delta").load(table) if "/" in table else spark.table(table)
+        return pinned(spark, f"delta.`{table}`" if "/" in table else table)[0]
     except AnalysisException as error:
         raise OffsetsError(
             f"the table {without_secrets(table)} cannot be read ({str(error).splitlines()[0][:300]}): give its name, as "
             "catalog.schema.table, or the path of a Delta table."
         ) from error
+
+
+def pinned(spark: SparkSession, identifier: str) -> tuple[DataFrame, int | None]:
+    """A table as it is now, and its version, None where it is no Delta table.
+
+    What is written later is not in it. Otherwise a DataFrame of a Delta table shows that, too, each time that it is run.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        version = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").collect()[0].version
+    except AnalysisException:
+        return spark.table(identifier), None
+    return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version}"), version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
-from pykafka_wire.checkpoints.tables import KafkaColumns
+from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import ConnectorError, IngestError
 from pykafka_wire.ingest.changes import REASON, changes, key_columns, newer, newest
+from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.proof import Proof, kept_range, prove
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, LandedTable, start_of
@@ -44,10 +45,12 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
 
 def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: LandedTable, topic: str) -> Proof:
     table, name = settings.table_for(topic), settings.name_of(topic)
-    held = KafkaColumns.of(spark.table(target.identifier), name, settings.prefix).of_topic(topic)
+    rows, version = pinned(spark, target.identifier)
+    part = _landed_range(target, topic, version)
+    held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
     if table.mode == "append":
         rejects = spark.table(settings.identifier(settings.rejects)).where(F.col("table") == name)
-        held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic))
+        held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end)))
 
     def newest_of_each_key(part: TopicRange) -> DataFrame:
         rows = reader.read(spark, part, table, reader.value_schema(topic, table), None)
@@ -56,16 +59,16 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
     return prove(
         spark,
         settings.kafka_options,
-        _landed_range(target, topic),
+        part,
         held,
         name,
         expected=None if table.mode == "append" else newest_of_each_key,
     )
 
 
-def _landed_range(target: LandedTable, topic: str) -> TopicRange:
-    """What a table says that it holds."""
-    landed, properties = target.landed(), target.properties()
+def _landed_range(target: LandedTable, topic: str, version: int | None = None) -> TopicRange:
+    """What a table says that it holds, now or at a version."""
+    landed, properties = next(target.history(version), None), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
         raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
     started = start_of(properties[START_PROPERTY])

@@ -66,10 +66,10 @@ class Explanations:
     ledger: Sequence[LostRange] = ()
 
     def is_gone(self) -> Column:
-        return _before(self.first)
+        return before(self.first)
 
     def is_compacted_away(self) -> Column:
-        return F.lit(self.is_compacted) & _before(self.end)
+        return F.lit(self.is_compacted) & before(self.end)
 
     def is_in_ledger(self) -> Column:
         inside = F.lit(False)
@@ -79,7 +79,8 @@ class Explanations:
         return inside
 
 
-def _before(offsets: Mapping[int, int]) -> Column:
+def before(offsets: Mapping[int, int]) -> Column:
+    """Whether a row is before the offset of its partition; false for other partitions."""
     bound = F.lit(None).cast("bigint")
     for partition, offset in offsets.items():
         bound = F.when(F.col("partition") == partition, offset).otherwise(bound)

@@ -21,7 +21,7 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.errors import ConnectorError
-from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, compare
+from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
 from pykafka_wire.wire.cluster.admin import describe_configs_of
@@ -213,6 +213,8 @@ def prove_query(
     columns = KafkaColumns.of(table_at(spark, table), table, prefix)
     topics = sorted({tp.topic for tp in stands.offsets.offsets})
     columns.check_topics(topics)
+    # While the query runs, the table may have micro-batches that were planned after the checkpoint was read.
+    log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
     newest = position_at(log, replace(reference, batch_id=log.planned[-1]), lambda _: True) if log.planned else stands
     first = replace(reference, batch_id=0)
     started = {
@@ -234,7 +236,7 @@ def prove_query(
         held = held.where(_is_read(start, end, planned))
         if rejects is not None:
             of_rejects = KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(topic)
-            held = held.unionByName(of_rejects.where(_is_read(start, end, planned)))
+            held = held.unionByName(of_rejects.where(_is_read(start, end, planned) & before(end)))
         topic_id = stands.offsets.topic_ids.get(topic)
         part = TopicRange(
             topic=topic,
@@ -252,9 +254,9 @@ def prove_query(
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:
     """Rows from the query's start on, without those of a micro-batch that is planned and not committed."""
     kept: Any = F.lit(True)
-    for p, until in end.items():
-        offset = F.col("offset")
-        outside = (offset < start[p]) | ((offset >= until) & (offset < planned.get(p, until)))
+    for p in end.keys() | planned.keys():
+        offset, until = F.col("offset"), end.get(p, 0)
+        outside = (offset < start.get(p, 0)) | ((offset >= until) & (offset < planned.get(p, until)))
         kept = kept & ~((F.col("partition") == p) & outside)
     return kept
 

@@ -69,6 +69,13 @@ class Landed:
         return cls(**{**found, **offsets})
 
 
+def _landed_in(commits: Sequence[tuple[int, str | None]], until: int | None) -> Iterator[Landed]:
+    for version, text in commits:
+        landed = Landed.from_json(text)
+        if landed is not None and (until is None or version <= until):
+            yield landed
+
+
 def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
@@ -108,18 +115,23 @@ class LandedTable:
         """What the newest commit of an ingest holds; None where there is none."""
         return next(self.history(), None)
 
-    def history(self) -> Iterator[Landed]:
-        """What each commit of an ingest holds, the newest first, as far back as the table's history goes."""
-        recent = self._metadata(_RECENT)
-        yield from filter(None, map(Landed.from_json, recent))
-        if len(recent) == _RECENT:
-            yield from filter(None, map(Landed.from_json, self._metadata(None)[_RECENT:]))
+    def history(self, version: int | None = None) -> Iterator[Landed]:
+        """What each commit of an ingest holds, the newest first, as far back as the table's history goes.
 
-    def _metadata(self, limit: int | None) -> list[str | None]:
+        Args:
+            version: of the newest commit to look at, by default the table's.
+        """
+        recent = self._commits(_RECENT)
+        yield from _landed_in(recent, version)
+        if len(recent) == _RECENT:
+            yield from _landed_in(self._commits(None)[_RECENT:], version)
+
+    def _commits(self, limit: int | None) -> list[tuple[int, str | None]]:
+        """Version and metadata of commits."""
         history = self._session.sql(
             f"DESCRIBE HISTORY {self.identifier}" + ("" if limit is None else f" LIMIT {limit}")
         )
-        return [row.userMetadata for row in history.select("userMetadata").collect()]
+        return [(row.version, row.userMetadata) for row in history.select("version", "userMetadata").collect()]
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table, of columns as DDL, with the topic that it holds and the offsets that it begins at."""

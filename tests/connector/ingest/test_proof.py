@@ -18,7 +18,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.proof import Proof, prove_query
+from pykafka_wire.ingest.proof import Proof, _Log, prove_query
 from pykafka_wire.options.starting_offsets import parse_offset_spec
 from tests.connector.ingest.conftest import Shop
 
@@ -108,6 +108,30 @@ def test_a_query_is_proved_and_each_damage_is_named(copy: Copy, topic: Callable[
     assert isinstance(done.exception, SystemExit) and done.exit_code == 1, done
     assert "2 lost (partition, offset: (0, 17), (1, 11)); 1 doubled (partition, offset: (1, 9))" in done.stdout
     assert "1 offsets that neither the table nor the topic has" in done.stdout
+
+
+def test_a_proof_while_the_query_or_the_ingest_goes_on_raises_no_alarm(
+    copy: Copy, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed after the checkpoint and the table were looked at, and before they are compared, is no difference."""
+    name = shop.create("users")
+    asked = {"defaults": Table(topic=".*", mode="upsert", format="string", key_format="string")}
+
+    def send_and_run() -> None:
+        shop.send("users", [b"a", b"b", b"c"], keys=[b"1", b"2", b"3"])
+        copy.run(name)
+        shop.run(**asked)
+
+    of = _Log.of
+
+    def go_on_and_look(*given: Any) -> _Log:
+        send_and_run()
+        return of(*given)
+
+    send_and_run()
+    monkeypatch.setattr(_Log, "of", go_on_and_look)
+    for proof in (copy.prove(), *verify(copy.spark, shop.ingest(**asked).settings, [name])):
+        assert proof.is_right, proof
 
 
 def test_what_was_lost_before_it_was_read_is_explained_by_the_ledger(
