@@ -129,7 +129,7 @@ fuzz: setup  ## a million damaged frames into every decoder
 
 .PHONY: fuzz-values
 fuzz-values: setup  ## a million damaged values and thousands of hostile schemas through every decoder of connector/values
-	FUZZ_VALUES=1000000 $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_fuzz_*.py -s $(PYTEST_ARGS)
+	FUZZ_VALUES=1000000 FUZZ_SEED=$${FUZZ_SEED:-0} $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_fuzz_*.py -s $(PYTEST_ARGS)
 
 .PHONY: conformance-values
 conformance-values: setup  ## random schemas with values, beside Apache Avro's Java library, fastavro, google.protobuf, and Spark's to_avro, from_json and to_json
