@@ -51,7 +51,7 @@ class Resolved:
         self._read = None if read is None else Schema(kind="AVRO", text=read)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> Any:
-        return avro_format._reader(None, self._written, self._read, column_type)
+        return avro_format._reader(None, self._written, (), self._read, None, column_type)
 
 
 class RowByRow:
