@@ -105,7 +105,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
 
 
 def tool_jars(version: str = KAFKA_VERSION) -> list[Path]:
-    """The jars of the command-line tools of Kafka's package ``org.apache.kafka.tools``, for a broker of this version."""
+    """The jars of Kafka's command-line tools (``org.apache.kafka.tools``, ``kafka.admin``) for a broker of this version."""
     return kafka_jars(_TOOLS_VERSIONS.get(version, version))
 
 

@@ -83,7 +83,7 @@ class JavaLauncher:
     def tool(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
         # A tool runs for a second: the optimising compiler would only cost time.
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_options]
-        of_tools = main_class.startswith("org.apache.kafka.tools.")
+        of_tools = main_class.startswith(("org.apache.kafka.tools.", "kafka.admin."))
         return self._command(
             "tool", options, main_class, arguments, classpath(tool_jars(self.version)) if of_tools else None
         )

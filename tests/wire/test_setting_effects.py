@@ -403,6 +403,7 @@ def _(rig: Rig, silent: str) -> None:
 SHOWN_BY: dict[str, Callable[..., None]] = {
     # A broker that names another one afterwards: scripted.
     "metadata.recovery.strategy": test_bootstrap.test_with_recovery_turned_off_they_are_not,
+    "metadata.cluster.check.enable": test_bootstrap.test_without_the_check_no_broker_is_asked_who_it_is,
     "metadata.recovery.rebootstrap.trigger.ms": test_bootstrap.test_brokers_that_stay_silent_for_long_are_forgotten,
     # A broker that goes away, and one that keeps refusing.
     "delivery.timeout.ms": test_producer.test_a_delivery_timeout_ends_in_one_error_with_its_cause,
