@@ -140,9 +140,8 @@ class Outside:
         try:
             found = asked[group].result(30)
         except KafkaException as error:
-            if (
-                error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
-            ):  # kfake's response for a group that was never used
+            # kfake's response for a group that was never used; and what brokers say while the group's coordinator starts.
+            if error.args[0].code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
                 return {}
             raise
         return {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions if tp.offset >= 0}
