@@ -89,7 +89,7 @@ class KafkaColumns:
         )
 
     def check_topics(self, topics: Sequence[str]) -> None:
-        """Raises OffsetsError where rows of several topics cannot be told apart."""
+        """Raises OffsetsError where nothing in a row says which of several topics it is of."""
         if not self.has_topic and len(topics) > 1:
             raise OffsetsError(
                 f"the table {without_secrets(self.table)} has no column {self.prefix}topic, and the query reads {len(topics)} "

@@ -105,9 +105,6 @@ def _named_topics(options: SinkOptions) -> list[str]:
     return list(dict.fromkeys(topic for topic in named if topic is not None))
 
 
-_log = logging.getLogger(__name__)
-
-
 @with_concise_errors
 class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
     """Appends a DataFrame's rows to Kafka. Built without any I/O: Spark pickles it.

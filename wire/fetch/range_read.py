@@ -724,7 +724,7 @@ def _add_log_bounds(error: OffsetOutOfRangeError, cluster: Cluster, deadline: De
     try:
         error.log_start_offset = list_offsets(cluster, {tp: EARLIEST}, deadline=deadline)[tp].offset
         error.log_end_offset = list_offsets(cluster, {tp: LATEST}, deadline=deadline)[tp].offset
-    except WireError as failure:  # the error at hand says more than this one
+    except WireError as failure:  # the first error says more than this one
         logger.debug("%s: the log's bounds are unknown: %s", tp, failure)
         return
     error.message += (

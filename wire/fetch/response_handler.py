@@ -90,7 +90,7 @@ class Waiting:
     """There is nothing to give yet.
 
     Attributes:
-        at_end: whether the log ends at the position; None where a follower says so, which may trail.
+        at_end: whether the log ends at the position; None in a follower's response, since a follower may lag behind.
     """
 
     at_end: bool | None
