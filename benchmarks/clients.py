@@ -61,7 +61,7 @@ class ClientRead:
                 total = sum(lengths())
                 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
                 n = self.dataset.n_records
-                return Run(value=n / cpu, answer=total, beside={"records_per_s": n / wall})
+                return Run(value=n / cpu, result=total, beside={"records_per_s": n / wall})
 
             return Contender(name=name, run=run)
 

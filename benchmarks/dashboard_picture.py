@@ -3,7 +3,7 @@
     make dashboard    (prometheus and promtool on the PATH, as from Debian's package prometheus)
 
 Two queries read a local Kafka for some minutes, while a producer writes faster and slower. promtool checks the metrics' text,
-Prometheus evaluates the panels' expressions as Grafana would have it do, and matplotlib draws what it answers: the picture has the
+Prometheus evaluates the panels' expressions as Grafana would have it do, and matplotlib draws the results: the picture has the
 figures of Grafana's, not its looks.
 """
 
@@ -73,8 +73,8 @@ def run_queries(spark: Any, servers: str, folder: Path) -> list[Any]:
 
 def ask(url: str, path: str, **parameters: Any) -> Any:
     query = urllib.parse.urlencode(parameters)
-    with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=30) as answer:
-        return json.load(answer)["data"]
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=30) as response:
+        return json.load(response)["data"]
 
 
 def free_port() -> int:
@@ -84,8 +84,8 @@ def free_port() -> int:
 
 def check_text(port: int) -> None:
     """Let promtool check what Prometheus scrapes."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        text = answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+        text = response.read()
     subprocess.run(["promtool", "check", "metrics"], input=text, check=True)
     print(f"promtool accepts {len(text.splitlines())} lines")
 

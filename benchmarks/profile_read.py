@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/profile_read.py --codec lz4 --records 1000000
     .venv/bin/python benchmarks/profile_read.py --typed avro
 
-Phases are wall and CPU time: *waiting and receiving* (in the fetcher, until an answer's frame is complete), *decoding*,
+Phases are wall and CPU time: *waiting and receiving* (in the fetcher, until a response's frame is complete), *decoding*,
 *typed columns* (values of a format into columns), *building batches* (the columns that Spark asks for), *Arrow IPC* (what
 Spark's worker does with them, here into memory).
 The functions listed below them are cProfile's, of a pass of its own, because a profiled pass is slower.

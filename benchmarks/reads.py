@@ -90,7 +90,7 @@ class BatchRead:
 
         def run() -> Run:
             frame = _READY_MADE.reader(rig.spark.read, ready_made).load()
-            return replace(self._timed(rig, lambda: self.query(frame)), answer=None)
+            return replace(self._timed(rig, lambda: self.query(frame)), result=None)
 
         return Contender(name=CEILING, run=run)
 
@@ -98,10 +98,10 @@ class BatchRead:
         """CPU time stands beside the rate: it hardly changes when something else keeps the machine busy."""
         with CpuTime(rig.jvm_pid) as cpu:
             started = time.perf_counter()
-            answer = read()
+            result = read()
             took_s = time.perf_counter() - started
         n_records = rig.n_records(self.dataset)
-        return Run(value=n_records / took_s, answer=answer, beside=cpu_per_record(cpu, n_records))
+        return Run(value=n_records / took_s, result=result, beside=cpu_per_record(cpu, n_records))
 
 
 def cpu_per_record(cpu: CpuTime, n_records: int) -> dict[str, float]:

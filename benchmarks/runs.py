@@ -41,7 +41,7 @@ class Run:
     """One run: its figure in the item's unit (unscaled), the data it saw, and figures to record beside it."""
 
     value: float
-    answer: object = None
+    result: object = None
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ def alternate(
     `told` hears of every run before it starts (None) and after it; turns below 0 are warm-ups.
 
     Raises:
-        DisagreementError: answers or checks differ.
+        DisagreementError: results or checks differ.
     """
     checks = {contender.name: contender.check() for contender in contenders if contender.check is not None}
     _agree(checks)
@@ -117,7 +117,7 @@ def alternate(
             told(contender.name, turn, run)
             if turn >= 0:
                 measured[contender.name].append(run)
-    _agree({f"{name} #{i}": run.answer for name, done in measured.items() for i, run in enumerate(done)})
+    _agree({f"{name} #{i}": run.result for name, done in measured.items() for i, run in enumerate(done)})
     return compare(measured)
 
 
@@ -139,8 +139,8 @@ def compare(measured: Mapping[str, Sequence[Run]]) -> list[Compared]:
     return compared
 
 
-def _agree(answers: Mapping[str, object]) -> None:
-    given = {name: answer for name, answer in answers.items() if answer is not None}
+def _agree(results: Mapping[str, object]) -> None:
+    given = {name: result for name, result in results.items() if result is not None}
     if len(set(map(repr, given.values()))) > 1:
-        told = "; ".join(f"{name}: {answer}" for name, answer in given.items())
+        told = "; ".join(f"{name}: {result}" for name, result in given.items())
         raise DisagreementError(f"contenders saw different data: {told}")

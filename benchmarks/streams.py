@@ -51,12 +51,12 @@ class AvailableNow:
                     query.awaitTermination()
                     took_s = time.perf_counter() - started
                     n_rows = sum(progress.numInputRows for progress in query.recentProgress)
-                    answer: object = n_rows
+                    result: object = n_rows
                     if self.sink == "delta":
                         sums = ("count(1)", "sum(length(value))", "sum(offset)", "count(distinct partition)")
                         read = rig.spark.read.format("delta").load(str(table))
-                        answer = tuple(read.selectExpr(*sums).collect()[0])
-                    return Run(value=self.dataset.n_records / took_s, answer=answer)
+                        result = tuple(read.selectExpr(*sums).collect()[0])
+                    return Run(value=self.dataset.n_records / took_s, result=result)
                 finally:
                     shutil.rmtree(checkpoint, ignore_errors=True)
                     shutil.rmtree(table, ignore_errors=True)

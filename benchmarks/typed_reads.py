@@ -148,8 +148,8 @@ class TypedRead:
             (row,) = way.frame(rig, self.dataset).selectExpr(*sums).collect()
             took_s = time.perf_counter() - started
         n_records = rig.n_records(self.dataset)
-        answer = tuple(row[sums.index(each)] for each in self.common or sums)
-        return Run(value=n_records / took_s, answer=answer, beside=cpu_per_record(cpu, n_records))
+        result = tuple(row[sums.index(each)] for each in self.common or sums)
+        return Run(value=n_records / took_s, result=result, beside=cpu_per_record(cpu, n_records))
 
 
 def read_typed(dataset: TypedDataset, rig: Rig, options: dict[str, str]) -> None:

@@ -75,7 +75,7 @@ class AvroWrite:
                 write(topic)
                 took_s = time.perf_counter() - started
             n_records, written = self.dataset.n_records, self._written(rig, topic)
-            return Run(value=n_records / took_s, answer=written, beside=cpu_per_record(cpu, n_records))
+            return Run(value=n_records / took_s, result=written, beside=cpu_per_record(cpu, n_records))
         finally:
             rig.drop_topic(topic)
 

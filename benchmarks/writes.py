@@ -31,7 +31,7 @@ def _timed(rig: Rig, dataset: Dataset, write: Callable[[str], None]) -> Run:
         started = time.perf_counter()
         write(topic)
         took_s = time.perf_counter() - started
-        return Run(value=dataset.n_records / took_s, answer=rig.count(topic))
+        return Run(value=dataset.n_records / took_s, result=rig.count(topic))
     finally:
         rig.drop_topic(topic)
 

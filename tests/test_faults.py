@@ -164,12 +164,12 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_produce_faults.py::test_batches_out_of_order_only_because_one_before_them_failed_are_sent_again",
         "wire/test_produce_faults.py::test_acknowledged_records_that_the_broker_lost_are_an_error_and_nothing_follows_the_gap",
     ),
-    "the answer to a write is lost: one copy is in the log": (
+    "the response to a write is lost: one copy is in the log": (
         "wire/test_producer.py::test_a_lost_acknowledgement_leaves_one_copy",
         "wire/test_produce_faults.py::test_a_batch_whose_response_is_lost_is_in_the_log_once",
         "wire/test_transaction_faults.py::test_an_end_whose_response_is_lost_is_asked_for_again_as_it_was",
     ),
-    "the answer to a write makes no sense: one error": (
+    "the response to a write makes no sense: one error": (
         "wire/test_produce_faults.py::test_a_response_that_never_makes_sense_ends_in_one_error",
     ),
     "a transactional id is taken over: the older producer writes nothing more, and its error has the reason": (

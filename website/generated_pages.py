@@ -112,7 +112,7 @@ def errors_page() -> str:
     lines += [
         "## Kafka's error codes",
         "",
-        "What brokers answer, and what the client does: it retries within its time limit, or fails with this text.",
+        "What brokers respond, and what the client does: it retries within its time limit, or fails with this text.",
         "",
         "| code | name | meaning and remedy | the client |",
         "|---|---|---|---|",

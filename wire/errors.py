@@ -112,7 +112,7 @@ class DeadlineExceededError(TransportError):
 
 
 class MisroutedConnectionError(TransportError):
-    """Another broker than the one that is meant has answered, of this cluster or of another one: the client's metadata is out of
+    """Another broker than the one that is meant has responded, of this cluster or of another one: the client's metadata is out of
     date, or a load balancer or DNS leads elsewhere (KIP-1242)."""
 
 

@@ -110,8 +110,8 @@ def counted(n: int, noun: str) -> str:
 def sparkline(values: Iterable[int]) -> str:
     """A bar for each value, from the lowest block for 0 to the highest for the largest."""
     found = list(values)
-    most = max(found, default=0)
-    return "".join(_BARS[value * (len(_BARS) - 1) // most if most else 0] for value in found)
+    largest = max(found, default=0)
+    return "".join(_BARS[value * (len(_BARS) - 1) // largest if largest else 0] for value in found)
 
 
 def printable(text: str) -> str:

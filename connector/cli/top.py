@@ -33,7 +33,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 _OTHER_LINES: Final = 5
 _MARKER: Final = "marker"
 #: Of a group's or a topic's name, at least so many characters are shown.
-_LEAST_NAME: Final = 12
+_MIN_NAME_WIDTH: Final = 12
 #: Columns of the terminal from which on there is room for all columns of the table.
 _WIDE: Final = 120
 _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
@@ -216,7 +216,7 @@ def _screen(
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ("group",) if is_narrow else ("group", "topics")
     for name in ("group", "kind") if is_narrow else ("group", "kind", "state", "topics"):
-        table.add_column(name, no_wrap=name not in names, min_width=_LEAST_NAME if name in names else None)
+        table.add_column(name, no_wrap=name not in names, min_width=_MIN_NAME_WIDTH if name in names else None)
     for name in ("lag", "read/s", "written/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)

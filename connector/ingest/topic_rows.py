@@ -98,7 +98,7 @@ class TopicReader:
 
         Raises:
             IngestError: the format is to be the registry's, and the registry has no schema for the topic.
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not respond.
         """
         subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
         if table.format not in ("registry", "avro", "protobuf") or table.schema is not None or not self._registry:

@@ -46,7 +46,7 @@ def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
     """What writes the typed columns of ``schema``; asks the schema registry, if there is one.
 
     A process that has looked it up before, for the same column, asks again after five minutes, and keeps what it has if the
-    registry does not answer.
+    registry does not respond.
 
     Raises:
         OptionError: a schema is not valid, of another format, or cannot be named.

@@ -179,5 +179,5 @@ def _at(found: DataType | None, names: list[str]) -> DataType | None:
     return found
 
 
-def _short(text: str, most: int = 300) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, max_length: int = 300) -> str:
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"

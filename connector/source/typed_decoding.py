@@ -188,8 +188,8 @@ def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
     start = 0
     while start < records.n_records:
         before = int(ends[start - 1]) if start else 0
-        most = min(before + _SLICE_BYTES, int(ends[-1]))
-        end = int(np.searchsorted(ends, ends.dtype.type(most), side="right"))
+        limit = min(before + _SLICE_BYTES, int(ends[-1]))
+        end = int(np.searchsorted(ends, ends.dtype.type(limit), side="right"))
         end = min(max(end, start + 1), start + _SLICE_RECORDS, records.n_records)
         yield records if end - start == records.n_records else _sliced(records, start, end)
         start = end

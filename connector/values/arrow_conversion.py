@@ -199,13 +199,13 @@ def _map(key: Conversion, item: Conversion) -> Conversion:
 
 
 def _integer(bits: int) -> Conversion:
-    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    lowest, highest = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def convert(value: Any) -> Any:
         number = _whole_number(value)
         if number is None:
             raise _unexpected(value, "an integer")
-        if not least <= number <= most:
+        if not lowest <= number <= highest:
             raise DecodeError(f"an integer that {bits} bits cannot hold")
         return number
 

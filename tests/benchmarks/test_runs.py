@@ -26,12 +26,12 @@ def runs() -> Iterator[ModuleType]:
     del sys.modules["bench_runs"]
 
 
-def contender(runs: ModuleType, name: str, values: list[float], log: list[str], answer: object = None) -> object:
+def contender(runs: ModuleType, name: str, values: list[float], log: list[str], result: object = None) -> object:
     left = iter(values)
 
     def run() -> object:
         log.append(name)
-        return runs.Run(value=next(left), answer=answer, beside={"twice": 2.0})
+        return runs.Run(value=next(left), result=result, beside={"twice": 2.0})
 
     return runs.Contender(name=name, run=run)
 
@@ -58,7 +58,7 @@ def test_ratios_are_taken_within_pairs(runs: ModuleType) -> None:
 
 def test_contenders_that_saw_different_data_are_refused(runs: ModuleType) -> None:
     log: list[str] = []
-    pair = [contender(runs, "ours", [1, 1], log, answer=7), contender(runs, "theirs", [1, 1], log, answer=8)]
+    pair = [contender(runs, "ours", [1, 1], log, result=7), contender(runs, "theirs", [1, 1], log, result=8)]
     with pytest.raises(runs.DisagreementError, match=r"ours #0: 7.*theirs #0: 8"):
         runs.alternate(pair, runs=1, warmups=0)
 
@@ -67,8 +67,8 @@ def test_checks_are_compared_before_anything_is_measured(runs: ModuleType) -> No
     def never() -> object:
         raise AssertionError("measured although the checks differ")
 
-    def checks(answer: int) -> Callable[[], object]:
-        return lambda: answer
+    def checks(result: int) -> Callable[[], object]:
+        return lambda: result
 
     pair = [runs.Contender(name=str(n), run=never, check=checks(n)) for n in (1, 2)]
     with pytest.raises(runs.DisagreementError):

@@ -1,7 +1,7 @@
 """franz-go's kfake: a cluster in a process of its own, built once with Go, and faults that real brokers hardly make.
 
 Owns building and running tests/brokers/kfake_server, and its control. Faults are kfake's own: whichever part of a request
-matches is answered with an error code, as a broker would, and not acted on.
+matches gets an error code in response, as a broker would, and not acted on.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class GoNotFoundError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Requests to answer with an error code; an empty selector matches everything.
+    """Requests that get an error code in response; an empty selector matches everything.
 
     Attributes:
         code: 0 to count requests only.
         top_level: set the request's own error code, not those of its partitions.
-        skip: matching requests that are answered as usual first.
-        count: matching requests that are answered with the code; -1 for all.
+        skip: matching requests that get their usual response first.
+        count: matching requests that get the code; -1 for all.
     """
 
     api: int
@@ -63,12 +63,12 @@ class KfakeCluster(NamedCluster):
         self._control = control
 
     def inject(self, fault: Fault) -> int:
-        """Answer requests with an error code from now on; returns the fault's number."""
+        """Respond to requests with an error code from now on; returns the fault's number."""
         number: int = self._call("POST", "/faults", asdict(fault))["id"]
         return number
 
     def end(self, fault: int) -> int:
-        """End a fault; returns how many requests it has answered."""
+        """End a fault; returns how many requests it has met."""
         number: int = self._call("DELETE", f"/faults/{fault}")["hits"]
         return number
 
@@ -83,8 +83,8 @@ class KfakeCluster(NamedCluster):
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:  # Any: JSON
         request = urllib.request.Request(f"http://{self._control}{path}", json.dumps(body).encode(), method=method)
         with urllib.request.urlopen(request, timeout=_CONTROL_TIMEOUT_S) as response:
-            answer: dict[str, Any] = json.load(response)
-        return answer
+            found: dict[str, Any] = json.load(response)
+        return found
 
 
 def executable() -> Path:

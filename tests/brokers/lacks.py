@@ -78,7 +78,7 @@ LACKS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "topics that do not exist: it creates them": (
             "wire/test_producer.py::test_an_unknown_topic_fails_within_seconds",
         ),
-        "all offsets of a group: OffsetFetch without topics is answered with null": (
+        "all offsets of a group: OffsetFetch without topics gets null": (
             "wire/test_committed_offsets.py::test_what_is_committed_is_fetched_and_seen_by_others",
             "wire/test_committed_offsets.py::test_a_group_that_never_was_has_committed_nothing",
         ),
@@ -88,7 +88,7 @@ LACKS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "offsets that wait for a transaction's end": (
             "wire/test_committed_offsets.py::test_stable_offsets_are_waited_for_until_the_deadline",
         ),
-        "reading all requests without an answer (acks=0): the last ones may wait for the next request": (
+        "reading all requests without a response (acks=0): the last ones may wait for the next request": (
             "wire/test_producer.py::test_every_kind_of_acknowledgement_delivers[default-0]",
             "wire/test_producer.py::test_every_kind_of_acknowledgement_delivers[not idempotent-0]",
         ),

@@ -32,7 +32,7 @@ class MockCluster(NamedCluster):
         assert error == _OK, f"librdkafka's error {error} for topic {topic}"
 
     def push_errors(self, api: int, codes: Sequence[int]) -> None:
-        """Answer the next requests of an API with these error codes, one each; 0 lets one pass."""
+        """Respond to the next requests of an API with these error codes, one each; 0 lets one pass."""
         errors = (ctypes.c_int * len(codes))(*codes)
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, ctypes.c_int16(api), ctypes.c_size_t(len(codes)), errors

@@ -58,7 +58,7 @@ class Session:
     """What a client does, and the APIs that it needs for that."""
 
     run: Callable[[ClientSettings, Cluster, str], None]
-    apis: tuple[type[Request[Any]], ...]  # Any: whatever they are answered with
+    apis: tuple[type[Request[Any]], ...]  # Any: whatever their responses are
 
 
 def _values(round_: int) -> Values:

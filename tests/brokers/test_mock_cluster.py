@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster, which needs nothing but confluent-kafka: what it answers otherwise than Apache Kafka, and faults."""
+"""librdkafka's mock cluster, which needs nothing but confluent-kafka: where it differs from Apache Kafka, and faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
 from tests.brokers.sessions import PARTITIONS, SHORT, commit, fill, read_back, write
 
-#: The code that the first requests are answered with; two that ask for another look at the metadata, two that do not.
+#: The code that the first requests get; two that ask for new metadata, two that do not.
 FAULTS: Final = {
     MetadataRequest: [5, 0, 5],  # LEADER_NOT_AVAILABLE
     InitProducerIdRequest: [15, 14],  # COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS

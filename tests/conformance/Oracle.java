@@ -7,7 +7,7 @@ import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.protocol.*;
 import org.apache.kafka.common.protocol.Readable;
 
-/** What Kafka's own classes make of a line "json|bytes class version payload": "hex json" in answer, or "! why not". */
+/** What Kafka's own classes make of a line "json|bytes class version payload": "hex json" in response, or "! why not". */
 public class Oracle {
     public static void main(String[] args) throws Exception {
         ObjectMapper mapper = new ObjectMapper();

@@ -16,7 +16,7 @@ import org.apache.avro.io.DecoderFactory;
 
 /**
  * Reads values with Apache Avro's Java library. A line on stdin is a case: the writer's schema, the reader's (or nothing), and
- * the payloads in hexadecimal, separated by tabs. The answer is a line of JSON: a text for a pair of schemas that is rejected,
+ * the payloads in hexadecimal, separated by tabs. The response is a line of JSON: a text for a pair of schemas that is rejected,
  * else a list with [value], or a text for a value that is rejected, for each payload. Values: floats and doubles as the text of
  * their bits, bytes in hexadecimal, a union's as {"branch": number, "value": value}.
  */
@@ -25,7 +25,7 @@ public class ReadAvro {
     var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     var out = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
     for (String line = in.readLine(); line != null; line = in.readLine()) {
-      out.write(answer(line.split("\t", -1)));
+      out.write(response(line.split("\t", -1)));
       out.write('\n');
       if (!in.ready()) {
         out.flush();
@@ -34,7 +34,7 @@ public class ReadAvro {
     out.flush();
   }
 
-  private static String answer(String[] parts) {
+  private static String response(String[] parts) {
     var text = new StringBuilder();
     GenericDatumReader<Object> reader;
     Schema read;

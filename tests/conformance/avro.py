@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 @contextmanager
 def java_library() -> Iterator[Any]:
-    """A function from cases to the answers to them: a text for a pair of schemas that is rejected, else for each value a list
+    """A function from cases to the responses to them: a text for a pair of schemas that is rejected, else for each value a list
     of it, or a text."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.submodule_search_locations is not None

@@ -153,7 +153,7 @@ class Oracle:
         self._process.wait(timeout=30)
 
     def ask(self, lines: Sequence[str]) -> list[str]:
-        """The answer to each line, in order."""
+        """The response to each line, in order."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
 
@@ -164,8 +164,8 @@ class Oracle:
         # A thread, since each side would wait for the other once both pipes are full.
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        answers = [stdout.readline() for _ in lines]
+        responses = [stdout.readline() for _ in lines]
         sender.join()
-        if not all(answers):
+        if not all(responses):
             raise RuntimeError(f"the Java oracle ended with {self._process.wait()}")
-        return [answer.rstrip("\n") for answer in answers]
+        return [response.rstrip("\n") for response in responses]

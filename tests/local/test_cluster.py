@@ -149,7 +149,7 @@ def test_a_stopped_broker_leaves_in_good_order(pair: LocalCluster) -> None:
         node.start()
 
 
-def test_a_paused_broker_keeps_its_connections_and_answers_when_resumed(pair: LocalCluster) -> None:
+def test_a_paused_broker_keeps_its_connections_and_responds_when_resumed(pair: LocalCluster) -> None:
     node = pair.nodes[0]
     host, port = node.address("INTERNAL").split(":")
     # ApiVersions v0 (the protocol guide's first request): length, key 18, version 0, correlation id 7, no client id.
@@ -168,7 +168,7 @@ def test_a_paused_broker_keeps_its_connections_and_answers_when_resumed(pair: Lo
 
 
 def read_frame(connection: socket.socket) -> bytes:
-    """A whole answer: what is left of one would pass for the next."""
+    """A whole response: what is left of one would pass for the next."""
     with connection.makefile("rb", buffering=0) as stream:
         size = int.from_bytes(stream.read(4), "big")
         frame = b""

@@ -35,10 +35,10 @@ class MemoryTransport:
         self._idle = self._idle or socket.socketpair()
         return self._idle[0].fileno()
 
-    def write(self, pieces: list[bytes | memoryview], deadline: Deadline) -> None:
+    def write(self, segments: list[bytes | memoryview], deadline: Deadline) -> None:
         if self._closed_by_peer:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        self._written += b"".join(pieces)
+        self._written += b"".join(segments)
         while len(self._written) >= 4:
             (size,) = struct.unpack_from(">i", self._written)
             if len(self._written) < 4 + size:

@@ -279,15 +279,15 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
 
 
 def refuse_others(broker: FakeBroker, cluster_id: str) -> list[ApiVersionsRequest]:
-    """Have it answer as Kafka 4.4 a client that means another broker, or another cluster; what it is asked."""
+    """Have it respond as Kafka 4.4 does to a client that means another broker, or another cluster; what it is asked."""
     asked: list[ApiVersionsRequest] = []
 
-    def answer(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+    def response(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         asked.append(request)
         meant = request.node_id in (-1, broker.node_id) and request.cluster_id in (None, cluster_id)
         return versions_response({**VERSIONS, 18: (0, 5)}, error_code=0 if meant else 129)
 
-    broker.on[ApiVersionsRequest] = answer
+    broker.on[ApiVersionsRequest] = response
     broker.cluster_id = cluster_id
     return asked
 

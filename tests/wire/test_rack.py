@@ -37,13 +37,13 @@ class MetadataServices(BaseHTTPRequestHandler):
 
     def respond(self) -> None:
         self.asked.append(f"{self.command} {self.path}")
-        status, answer = self.answer()
+        status, response = self.response()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.end_headers()
-        self.wfile.write(answer.encode())
+        self.wfile.write(response.encode())
 
-    def answer(self) -> tuple[int, str]:
+    def response(self) -> tuple[int, str]:
         if self.command == "PUT":
             lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
             return (200, "imds-v2") if lives and self.path == "/latest/api/token" else (400, "")
@@ -96,7 +96,7 @@ def test_a_clouds_metadata_service_is_asked_for_the_zone_once(
 def test_a_metadata_service_that_is_not_there_or_silent_means_no_rack_and_one_warning(
     services: object, cloud: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never responds
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setattr(rack, "_TIMEOUT_S", 0.05)
         monkeypatch.setenv(POINT_HERE[cloud], address if cloud == "google" else f"http://{address}")

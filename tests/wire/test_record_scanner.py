@@ -111,7 +111,7 @@ def test_guesses_are_used_where_they_can_be(monkeypatch):
 def test_records_of_one_size_are_found_without_a_scan(
     monkeypatch: pytest.MonkeyPatch, size: int, every_ms: int, gap: bytes
 ) -> None:
-    monkeypatch.setattr(record_scanner, "_scan_lanes", None)
+    monkeypatch.setattr(record_scanner, "_scan_in_parallel", None)
     counts = [70, 1, 64, 65, 150, 200, 63, 500, 30, 2, 900]
     batches = [
         b"".join(encode_record(Record(i, i * every_ms, b"%08d" % i, b"v" * size, []), 0, 0) for i in range(count))
@@ -205,12 +205,12 @@ def test_values_with_many_zeros_are_scanned_from_guesses_that_are_right(monkeypa
     monkeypatch.setattr(record_scanner, "_scan_missed", count)
     n_batches, n = 40, 500
     batches = [batch_of([framed(batch * n + i) for i in range(n)]) for batch in range(n_batches)]
-    lanes, _ = record_scanner._lanes(
+    scans, _ = record_scanner._scans(
         np.frombuffer(b"".join(batches), dtype=np.uint8),
         np.cumsum([0, *map(len, batches[:-1])]),
         np.cumsum([len(batch) for batch in batches]),
         np.full(n_batches, n),
     )
-    assert len(lanes) > 10 * n_batches
+    assert len(scans) > 10 * n_batches
     assert bounds_of(batches, [n] * n_batches) == plain_bounds(batches)
-    assert missed < len(lanes) / 10  # and lanes that the last steps left to the plain loop
+    assert missed < len(scans) / 10  # and scans that the last steps left to the plain loop

@@ -20,7 +20,7 @@ from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.metadata_cache import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.state_machine import Identity
+from pykafka_wire.wire.connection.state_machine import BrokerIdentity
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
@@ -116,7 +116,7 @@ class ConnectionPool:
         self._reconnects = Reconnects(settings)
         #: The cluster that brokers are to be of, None where it is not known. It is set by who asks for metadata.
         self.cluster_id: str | None = None
-        #: Is called with the error when another broker has answered than the one that is meant.
+        #: Is called with the error when another broker has responded than the one that is meant.
         self.on_misrouted: Callable[[MisroutedConnectionError], None] = lambda error: None
 
     def get(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
@@ -125,7 +125,7 @@ class ConnectionPool:
         Raises:
             TransportError: the broker cannot be reached, or could not be within ``reconnect.backoff.ms``.
             AuthenticationError: it refused us.
-            MisroutedConnectionError: another broker answers at its address.
+            MisroutedConnectionError: another broker responds at its address.
             SettingsError: ``allowed.hosts`` does not cover the host that it is advertised as.
         """
         with self._lock:
@@ -183,11 +183,11 @@ class ConnectionPool:
         finally:
             slot.lock.release()
 
-    def _identity(self, node: Broker) -> Identity | None:
+    def _identity(self, node: Broker) -> BrokerIdentity | None:
         """What a broker is to compare itself with (KIP-1242)."""
         settings = self._settings
         is_checked = settings.metadata_cluster_check_enable and settings.metadata_recovery_strategy != "none"
-        return Identity(self.cluster_id, node.node_id) if is_checked and self.cluster_id is not None else None
+        return BrokerIdentity(self.cluster_id, node.node_id) if is_checked and self.cluster_id is not None else None
 
     def _require_allowed(self, node: Broker) -> None:
         """Credentials go wherever metadata points: a user may say where that may be."""
@@ -202,7 +202,7 @@ class ConnectionPool:
                 remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have responded.",
             )
 
-    def seed(self, host: str, port: int, label: str | None = None, meant: Identity | None = None) -> Connection:
+    def seed(self, host: str, port: int, label: str | None = None, meant: BrokerIdentity | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
         return Connection(
             host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network, meant

@@ -91,7 +91,7 @@ def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
 
 
 def _word(rack: str) -> str:
-    """The rack, if it can be one: whatever answers may be no metadata service."""
+    """The rack, if it can be one: whatever responds may be no metadata service."""
     if not rack or len(rack) > 100 or not rack.isprintable() or " " in rack or "<" in rack:
         raise ValueError("the response is no zone")
     return rack

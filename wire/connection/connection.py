@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.state_machine import Identity, Received, Sent, State, StateMachine
+from pykafka_wire.wire.connection.state_machine import BrokerIdentity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
 from pykafka_wire.wire.deadline import Deadline
@@ -59,7 +59,7 @@ class Connection:
     Args:
         label: how the broker is called in errors, logs and the trace.
         network: opens the byte stream, by default a socket.
-        meant: the broker that is to answer, None for any.
+        meant: the broker that is to respond, None for any.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Connection:
         label: str,
         counters: ClientCounters | None = None,
         network: Network | None = None,
-        meant: Identity | None = None,
+        meant: BrokerIdentity | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.label = label
@@ -104,7 +104,7 @@ class Connection:
 
         Raises:
             TransportError: no address could be reached, or the handshake failed; names each address and why.
-            MisroutedConnectionError: another broker answers.
+            MisroutedConnectionError: another broker responds.
             AuthenticationError: the broker refused us, or its certificate does not hold.
         """
         failures = []
@@ -257,10 +257,10 @@ class Connection:
         started = time.monotonic()
         try:
             while True:
-                pieces = self.state_machine.outgoing()
+                segments = self.state_machine.outgoing()
                 self._trace.handshake(self.label, self.state_machine)
-                if pieces:
-                    self._open_transport().write(pieces, deadline)
+                if segments:
+                    self._open_transport().write(segments, deadline)
                 if self.state_machine.state is State.READY:
                     break
                 self._fill(deadline)

@@ -45,8 +45,8 @@ from pykafka_wire.wire.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from pykafka_wire.wire.protocol.primitives import MAX_INT32, Piece, Pieces, encode_length32, n_bytes
-from pykafka_wire.wire.protocol.writing import segments
+from pykafka_wire.wire.protocol.primitives import MAX_INT32, Segment, encode_length32, n_bytes
+from pykafka_wire.wire.protocol.writing import coalesced
 from pykafka_wire.wire.security.token import SaslMechanism
 
 #: What a broker may send before it has authenticated us: its handshake responses take a few KiB.
@@ -68,7 +68,7 @@ _API_VERSIONS_KEY: Final = 18
 _NO_TAGS: Final = 0
 
 
-class Identity(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """The broker that a connection is meant for."""
 
     cluster_id: str
@@ -111,7 +111,7 @@ class StateMachine:
         *,
         client_id: str,
         software_version: str,
-        meant: Identity | None = None,
+        meant: BrokerIdentity | None = None,
         mechanism: SaslMechanism | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
@@ -133,7 +133,7 @@ class StateMachine:
         self._max_frame_bytes = max_frame_bytes
         self._next_correlation_id = 0
         self._in_flight: deque[Sent] = deque()
-        self._outgoing: list[Piece] = []
+        self._outgoing: list[Segment] = []
         self._handshake_log: list[Sent | Received] = []
         self._head = bytearray(_LENGTH.size)
         self._frame: memoryview | None = None
@@ -191,10 +191,10 @@ class StateMachine:
             raise TransportError(f"the connection is {self.state.value}", api=type(request).name)
         return self._send(request, self.version_of(type(request), cap), expects_response=expects_response)
 
-    def outgoing(self) -> list[Piece]:
+    def outgoing(self) -> list[Segment]:
         """The bytes to send, in segments, handed out once."""
-        pieces, self._outgoing = self._outgoing, []
-        return pieces
+        segments, self._outgoing = self._outgoing, []
+        return segments
 
     def handshake_log(self) -> list[Sent | Received]:
         """What the handshake sent and got since the last call, in order."""
@@ -202,14 +202,16 @@ class StateMachine:
         return log
 
     def _send(self, request: Request[Any], version: int, *, expects_response: bool = True) -> Sent:
-        pieces = encode_request(request, version, self._next_correlation_id, self._client_id)
-        sent = Sent(self._next_correlation_id, request, version, sum(memoryview(piece).nbytes for piece in pieces))
+        segments = encode_request(request, version, self._next_correlation_id, self._client_id)
+        sent = Sent(
+            self._next_correlation_id, request, version, sum(memoryview(segment).nbytes for segment in segments)
+        )
         if self.state is not State.READY:
             self._handshake_log.append(sent)
         self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
         if expects_response:
             self._in_flight.append(sent)
-        self._outgoing += pieces
+        self._outgoing += segments
         return sent
 
     # --- what comes in ------------------------------------------------------------------------------------------------
@@ -436,7 +438,7 @@ def response_header_version(request: type[Request[ResponseT]], version: int) -> 
 
 def encode_request(
     request: Request[ResponseT], version: int, correlation_id: int, client_id: str | None
-) -> list[Piece]:
+) -> list[Segment]:
     """The whole frame of a request, length first, in segments: record batches are uncopied views.
 
     Raises ProtocolError and UnsupportedVersionError as :meth:`Message.encode` does.
@@ -445,14 +447,14 @@ def encode_request(
     header = RequestHeader(
         request_api_key=cls.api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
-    pieces: Pieces = [b""]
-    header.write(pieces, request_header_version(cls, version))
-    request.write(pieces, version)
-    size = sum(map(n_bytes, pieces))
+    segments: list[Segment] = [b""]
+    header.write(segments, request_header_version(cls, version))
+    request.write(segments, version)
+    size = sum(map(n_bytes, segments))
     if size > MAX_INT32:
         raise ProtocolError(f"a request of {size} bytes does not fit in a frame", api=cls.name, version=version)
-    pieces[0] = encode_length32(size)
-    return segments(pieces)
+    segments[0] = encode_length32(size)
+    return coalesced(segments)
 
 
 def decode_response(

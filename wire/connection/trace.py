@@ -140,11 +140,11 @@ def _items(message: Struct, version: int) -> str:
     return " ".join(shown)
 
 
-def _size(records: Any) -> str:  # Any: one piece of bytes or several
+def _size(records: Any) -> str:  # Any: one segment of bytes or several
     if records is None:
         return "null"
-    pieces = records if isinstance(records, list | tuple) else [records]
-    return f"{sum(memoryview(piece).nbytes for piece in pieces)}B"
+    segments = records if isinstance(records, list | tuple) else [records]
+    return f"{sum(memoryview(segment).nbytes for segment in segments)}B"
 
 
 def _value(value: Any, version: int) -> str:  # Any: whatever a field may hold

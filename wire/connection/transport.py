@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, TransportError
-from pykafka_wire.wire.protocol.primitives import Piece
+from pykafka_wire.wire.protocol.primitives import Segment
 from pykafka_wire.wire.settings import ClientSettings
 
 #: Segments of one sendmsg: IOV_MAX is 1024 on Linux and macOS.
@@ -38,7 +38,7 @@ class Transport(Protocol):
     def readable_at(self) -> int | None:
         """The descriptor that becomes readable with the next bytes; None if there are bytes already."""
 
-    def write(self, pieces: list[Piece], deadline: Deadline) -> None:
+    def write(self, segments: list[Segment], deadline: Deadline) -> None:
         """Send all bytes. Raises DeadlineExceededError and OSError; then it is unknown how many have left."""
 
     def read_into(self, buffer: memoryview, deadline: Deadline) -> int:
@@ -150,15 +150,15 @@ class SocketTransport:
         sock = self._socket
         return None if isinstance(sock, ssl.SSLSocket) and sock.pending() else sock.fileno()
 
-    def write(self, pieces: list[Piece], deadline: Deadline) -> None:
+    def write(self, segments: list[Segment], deadline: Deadline) -> None:
         sock = self._socket
         try:
             if isinstance(sock, ssl.SSLSocket):
-                for piece in pieces:
+                for segment in segments:
                     sock.settimeout(timeout_s(deadline))
-                    sock.sendall(piece)
+                    sock.sendall(segment)
                 return
-            views = [memoryview(piece) for piece in pieces if len(piece)]
+            views = [memoryview(segment) for segment in segments if len(segment)]
             while views:
                 # A peer that takes a byte now and then must not put the deadline off with each.
                 sock.settimeout(timeout_s(deadline))

@@ -150,34 +150,34 @@ def _share_out(
     counts: dict[str, int],
 ) -> None:
     """Each partition to the subscriber that has the least."""
-    least = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
-    heapq.heapify(least)
+    ascending = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
+    heapq.heapify(ascending)
     for tp in partitions:
-        n_owned, index = least[0]
+        n_owned, index = ascending[0]
         held[subscribers[index]].append(tp)
         counts[subscribers[index]] += 1
-        heapq.heapreplace(least, (n_owned + 1, index))
+        heapq.heapreplace(ascending, (n_owned + 1, index))
 
 
 def _balance(subscribers: Sequence[str], held: Mapping[str, list[TopicPartition]], counts: dict[str, int]) -> bool:
     """Whether partitions had to move from a subscriber to one that has at least two less; the last ones that it got go first."""
     #: By count, up and down; an entry whose count is no longer its subscriber's is left out when it comes first.
-    least = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
-    most = [(-n_owned, index) for n_owned, index in least]
-    heapq.heapify(least)
-    heapq.heapify(most)
+    ascending = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
+    descending = [(-n_owned, index) for n_owned, index in ascending]
+    heapq.heapify(ascending)
+    heapq.heapify(descending)
     moved = False
     while True:
-        while least[0][0] != counts[subscribers[least[0][1]]]:
-            heapq.heappop(least)
-        while most and not (held[subscribers[most[0][1]]] and -most[0][0] == counts[subscribers[most[0][1]]]):
-            heapq.heappop(most)
-        if not most or -most[0][0] - least[0][0] < 2:
+        while ascending[0][0] != counts[subscribers[ascending[0][1]]]:
+            heapq.heappop(ascending)
+        while descending and not (held[name := subscribers[descending[0][1]]] and -descending[0][0] == counts[name]):
+            heapq.heappop(descending)
+        if not descending or -descending[0][0] - ascending[0][0] < 2:
             return moved
-        giver, taker = most[0][1], least[0][1]
+        giver, taker = descending[0][1], ascending[0][1]
         held[subscribers[taker]].append(held[subscribers[giver]].pop())
         for index, change in ((giver, -1), (taker, 1)):
             n_owned = counts[subscribers[index]] = counts[subscribers[index]] + change
-            heapq.heappush(least, (n_owned, index))
-            heapq.heappush(most, (-n_owned, index))
+            heapq.heappush(ascending, (n_owned, index))
+            heapq.heappush(descending, (-n_owned, index))
         moved = True

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from pykafka_wire.wire.protocol.primitives import Piece, n_bytes
+from pykafka_wire.wire.protocol.primitives import Segment, n_bytes
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Field:
             return "<hidden>"
         if value is not None and self.kind == "records":
             parts = value if isinstance(value, list) else [value]
-            return f"<{sum(n_bytes(cast('Piece', part)) for part in parts)} bytes>"
+            return f"<{sum(n_bytes(cast('Segment', part)) for part in parts)} bytes>"
         return repr(value)
 
 
@@ -193,7 +193,7 @@ def struct_of(field: Field) -> type[Struct]:
 
 
 #: A request's record batches: one buffer, or several consecutive ones.
-Records: TypeAlias = Piece | list[Piece] | None
+Records: TypeAlias = Segment | list[Segment] | None
 
 #: The value of authorized operations (a bit set, KIP-430) that were not requested: Java's Integer.MIN_VALUE.
 NO_OPERATIONS: Final = -0x80000000

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import reading, writing
 from pykafka_wire.wire.protocol.fields import Struct
-from pykafka_wire.wire.protocol.primitives import SHORT_READ, Piece, Pieces
+from pykafka_wire.wire.protocol.primitives import SHORT_READ, Segment
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,24 +56,24 @@ class Message(Struct):
                 f"{cls.__name__} exists in versions {low} to {high}", api=cls.name, version=version
             )
 
-    def write(self, pieces: Pieces, version: int) -> None:
-        """Append the encoded message to `pieces`; record batches as views, all else as bytes."""
+    def write(self, segments: list[Segment], version: int) -> None:
+        """Append the encoded message to `segments`; record batches as views, all else as bytes."""
         self.check_version(version)
         try:
-            writing.writer(type(self), version, self.is_flexible(version))(self, pieces)
+            writing.writer(type(self), version, self.is_flexible(version))(self, segments)
         except (ProtocolError, UnsupportedVersionError) as error:
             error.api, error.version = self.name, version
             raise
 
-    def encode(self, version: int) -> list[Piece]:
+    def encode(self, version: int) -> list[Segment]:
         """The segments of the encoded message. Each buffer of record batches is a segment of its own, not copied.
 
         Raises ProtocolError for a value that does not fit its field, UnsupportedVersionError for an unknown version, or
         if the version lacks a field that is set and not ignorable.
         """
-        pieces: Pieces = []
-        self.write(pieces, version)
-        return writing.segments(pieces)
+        segments: list[Segment] = []
+        self.write(segments, version)
+        return writing.coalesced(segments)
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:

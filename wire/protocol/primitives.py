@@ -19,8 +19,7 @@ from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 Buffer: TypeAlias = bytes | memoryview
-Piece: TypeAlias = bytes | bytearray | memoryview
-Pieces: TypeAlias = list[Piece]
+Segment: TypeAlias = bytes | bytearray | memoryview
 
 _ZERO_UUID_BYTES: Final = bytes(16)
 
@@ -167,6 +166,6 @@ def decode_uuid(buffer: Buffer, position: int) -> tuple[uuid.UUID, int]:
     return uuid.UUID(bytes=data), end
 
 
-def n_bytes(piece: Piece) -> int:
+def n_bytes(segment: Segment) -> int:
     """Size in bytes, also of a view with wider items."""
-    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
+    return segment.nbytes if isinstance(segment, memoryview) else len(segment)

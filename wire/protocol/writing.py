@@ -20,10 +20,10 @@ from typing import Any, Final, TypeAlias
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import primitives
 from pykafka_wire.wire.protocol.fields import FORMATS, Field, Struct, struct_of
-from pykafka_wire.wire.protocol.primitives import Piece, Pieces
+from pykafka_wire.wire.protocol.primitives import Segment
 
 # Any: the tables contain writers of every type; types are checked in the class declarations.
-Writer: TypeAlias = Callable[[Any, Pieces], None]
+Writer: TypeAlias = Callable[[Any, list[Segment]], None]
 
 #: The errors for a value outside its field's type or range.
 _BAD_VALUE: Final = (struct.error, TypeError, AttributeError, OverflowError)
@@ -41,18 +41,18 @@ def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     return write
 
 
-def segments(pieces: Pieces) -> list[Piece]:
-    """The pieces with each run of bytes joined; views stay as they are."""
-    joined: list[Piece] = []
-    run: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, memoryview):
+def coalesced(segments: list[Segment]) -> list[Segment]:
+    """The segments with each run of bytes joined; views stay as they are."""
+    joined: list[Segment] = []
+    run: list[Segment] = []
+    for segment in segments:
+        if isinstance(segment, memoryview):
             if run:
                 joined.append(b"".join(run))
                 run = []
-            joined.append(piece)
+            joined.append(segment)
         else:
-            run.append(piece)
+            run.append(segment)
     if run or not joined:
         joined.append(b"".join(run))
     return joined
@@ -75,7 +75,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     steps += _fused_writer(run)
     steps.append(("unknown_tags", _tags_writer(cls, version) if flexible else _no_tags_writer(cls)))
 
-    def write(value: Struct, pieces: Pieces) -> None:
+    def write(value: Struct, segments: list[Segment]) -> None:
         for field, get, default in absent:
             if get(value) != default:
                 raise UnsupportedVersionError(
@@ -84,7 +84,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
         name = ""
         try:
             for name, step in steps:  # noqa: B007 (used if a step fails)
-                step(value, pieces)
+                step(value, segments)
         except _BAD_VALUE as error:
             raise ProtocolError(f"{cls.__name__}.{name} cannot be encoded: {error}") from error
 
@@ -99,18 +99,18 @@ def _fused_writer(run: list[Field]) -> list[tuple[str, Writer]]:
     names = [field.name for field in run]
     get = attrgetter(*names)
     if len(run) == 1:
-        return [(names[0], lambda value, pieces: pieces.append(pack(get(value))))]
-    return [("/".join(names), lambda value, pieces: pieces.append(pack(*get(value))))]
+        return [(names[0], lambda value, segments: segments.append(pack(get(value))))]
+    return [("/".join(names), lambda value, segments: segments.append(pack(*get(value))))]
 
 
 def _attribute_writer(field: Field, version: int, flexible: bool, where: str) -> Writer:
     get = attrgetter(field.name)
     write_value = _value_writer(field, version, flexible, where)
-    return lambda value, pieces: write_value(get(value), pieces)
+    return lambda value, segments: write_value(get(value), segments)
 
 
 def _no_tags_writer(cls: type[Struct]) -> Writer:
-    def write_none(value: Struct, pieces: Pieces) -> None:
+    def write_none(value: Struct, segments: list[Segment]) -> None:
         if value.unknown_tags:
             raise UnsupportedVersionError(f"{cls.__name__} has tagged fields, but this version does not allow them")
 
@@ -124,19 +124,19 @@ def _tags_writer(cls: type[Struct], version: int) -> Writer:
             write_value = _value_writer(field, version, True, f"{cls.__name__}.{field.name}")
             known.append((field.tag, attrgetter(field.name), field.new_default(), write_value))
 
-    def write_tags(value: Struct, pieces: Pieces) -> None:
+    def write_tags(value: Struct, segments: list[Segment]) -> None:
         tagged = dict(value.unknown_tags)
         for tag, get, default, write_value in known:
             if tag in tagged:
                 raise ProtocolError(f"unknown_tags of {cls.__name__} contains tag {tag}, which is a known field")
             field_value = get(value)
             if field_value != default:
-                encoded: Pieces = []
+                encoded: list[Segment] = []
                 write_value(field_value, encoded)
                 tagged[tag] = b"".join(encoded)
-        pieces.append(primitives.encode_uvarint(len(tagged)))
+        segments.append(primitives.encode_uvarint(len(tagged)))
         for tag in sorted(tagged):
-            pieces += (primitives.encode_uvarint(tag), primitives.encode_uvarint(len(tagged[tag])), tagged[tag])
+            segments += (primitives.encode_uvarint(tag), primitives.encode_uvarint(len(tagged[tag])), tagged[tag])
 
     return write_tags
 
@@ -145,9 +145,9 @@ def _value_writer(field: Field, version: int, flexible: bool, where: str) -> Wri
     kind = field.kind
     if kind in FORMATS:
         pack = struct.Struct(">" + FORMATS[kind]).pack
-        return lambda value, pieces: pieces.append(pack(value))
+        return lambda value, segments: segments.append(pack(value))
     if kind == "uuid":
-        return lambda value, pieces: pieces.append(value.bytes)
+        return lambda value, segments: segments.append(value.bytes)
     if kind == "struct":
         return _struct_value_writer(field, version, flexible, where)
     encode_length: Callable[[int], bytes]
@@ -155,7 +155,7 @@ def _value_writer(field: Field, version: int, flexible: bool, where: str) -> Wri
         encode_length = primitives.encode_compact_length
     else:
         encode_length = primitives.encode_length16 if kind == "string" else primitives.encode_length32
-    write_items: Callable[[Any, Pieces, Callable[[int], bytes]], None]
+    write_items: Callable[[Any, list[Segment], Callable[[int], bytes]], None]
     if kind == "array":
         write_items = _items_writer(field, version, flexible, where)
     elif kind == "string":
@@ -164,31 +164,33 @@ def _value_writer(field: Field, version: int, flexible: bool, where: str) -> Wri
         write_items = _write_records if kind == "records" else _write_bytes
     nullable = field.nullable_in(version)
 
-    def write(value: Any, pieces: Pieces) -> None:
+    def write(value: Any, segments: list[Segment]) -> None:
         if value is not None:
-            write_items(value, pieces, encode_length)
+            write_items(value, segments, encode_length)
         elif nullable:
-            pieces.append(encode_length(-1))
+            segments.append(encode_length(-1))
         else:
             raise ProtocolError(f"{where} is null, which version {version} does not allow")
 
     return write
 
 
-def _write_text(value: str, pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:
+def _write_text(value: str, segments: list[Segment], encode_length: Callable[[int], bytes]) -> None:
     data = primitives.encode_text(value)
-    pieces += (encode_length(len(data)), data)
+    segments += (encode_length(len(data)), data)
 
 
-def _write_bytes(value: Piece, pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:
+def _write_bytes(value: Segment, segments: list[Segment], encode_length: Callable[[int], bytes]) -> None:
     data = b"".join((value,))
-    pieces += (encode_length(len(data)), data)
+    segments += (encode_length(len(data)), data)
 
 
-def _write_records(value: Piece | list[Piece], pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:
+def _write_records(
+    value: Segment | list[Segment], segments: list[Segment], encode_length: Callable[[int], bytes]
+) -> None:
     views = [memoryview(part) for part in (value if isinstance(value, list) else [value])]
-    pieces.append(encode_length(sum(view.nbytes for view in views)))
-    pieces += views
+    segments.append(encode_length(sum(view.nbytes for view in views)))
+    segments += views
 
 
 def _struct_value_writer(field: Field, version: int, flexible: bool, where: str) -> Writer:
@@ -196,30 +198,30 @@ def _struct_value_writer(field: Field, version: int, flexible: bool, where: str)
     write_struct = writer(cls, version, flexible)
     nullable = field.nullable_in(version)
 
-    def write(value: Struct | None, pieces: Pieces) -> None:
+    def write(value: Struct | None, segments: list[Segment]) -> None:
         if value is None:
             if not nullable:
                 raise ProtocolError(f"{where} is null, which version {version} does not allow")
-            pieces.append(b"\xff")
+            segments.append(b"\xff")
             return
         _check_type(value, cls, where)
         if nullable:
-            pieces.append(b"\x01")
-        write_struct(value, pieces)
+            segments.append(b"\x01")
+        write_struct(value, segments)
 
     return write
 
 
 def _items_writer(
     field: Field, version: int, flexible: bool, where: str
-) -> Callable[[list[Any], Pieces, Callable[[int], bytes]], None]:
+) -> Callable[[list[Any], list[Segment], Callable[[int], bytes]], None]:
     item = field.item
     if isinstance(item, Field):
         code = FORMATS.get(item.kind)
         if code is not None:
 
-            def write_fixed(values: list[Any], pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:
-                pieces += (encode_length(len(values)), struct.pack(f">{len(values)}{code}", *values))
+            def write_fixed(values: list[Any], segments: list[Segment], encode_length: Callable[[int], bytes]) -> None:
+                segments += (encode_length(len(values)), struct.pack(f">{len(values)}{code}", *values))
 
             return write_fixed
         write_item = _value_writer(item, version, flexible, f"an element of {where}")
@@ -228,12 +230,12 @@ def _items_writer(
         cls = struct_of(field)
         write_item = writer(cls, version, flexible)
 
-    def write(values: list[Any], pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:
-        pieces.append(encode_length(len(values)))
+    def write(values: list[Any], segments: list[Segment], encode_length: Callable[[int], bytes]) -> None:
+        segments.append(encode_length(len(values)))
         for value in values:
             if cls is not None:
                 _check_type(value, cls, where)
-            write_item(value, pieces)
+            write_item(value, segments)
 
     return write
 

@@ -5,9 +5,9 @@ not read the fields of a record. https://kafka.apache.org/documentation/#record
 
 How: where all records of a batch have the same size but for their deltas, their places follow from the batch's size
 (:func:`_regular_ends`), and are only checked. Else it guesses, every 16 to 64 records, a position
-that looks like the beginning of a record (an *anchor*). From all anchors at once, NumPy scans in parallel *lanes*, one record of
-each lane per step. If a lane ends exactly at the next anchor, that anchor is a record's beginning: the first lane begins at the
-batch's first record, which is certain, so by induction all joined lanes are correct. If a lane misses the next anchor, a plain
+that looks like the beginning of a record (an *anchor*). From all anchors at once, NumPy runs parallel *scans*, one record of
+each scan per step. If a scan ends exactly at the next anchor, that anchor is a record's beginning: the first scan begins at the
+batch's first record, which is certain, so by induction all joined scans are correct. If a scan misses the next anchor, a plain
 loop scans from there until it reaches an anchor. The result is checked as a whole (:func:`record_bounds`), so a wrong guess
 costs only time.
 """
@@ -30,17 +30,17 @@ MIN_RECORD_BYTES: Final = 6
 
 #: With fewer records than this, or more bytes a record, the plain loop (about 0.1 us a record) is faster than a few hundred
 #: NumPy calls, or the difference is negligible.
-_MIN_RECORDS_FOR_LANES: Final = 1500
-_MAX_RECORD_BYTES_FOR_LANES: Final = 4096
+_MIN_RECORDS_FOR_PARALLEL: Final = 1500
+_MAX_RECORD_BYTES_FOR_PARALLEL: Final = 4096
 #: So many batches show whether records are of one size.
 _SAMPLED_BATCHES: Final = 8
-#: Records per lane: shorter lanes mean fewer steps, but more guesses.
-_MIN_RECORDS_PER_LANE: Final = 16
-_MAX_RECORDS_PER_LANE: Final = 64
-#: If batches hold no more records than this on average, each is a lane: no guess is needed.
+#: Records per scan: shorter scans mean fewer steps, but more guesses.
+_MIN_RECORDS_PER_SCAN: Final = 16
+_MAX_RECORDS_PER_SCAN: Final = 64
+#: If batches hold no more records than this on average, each is a scan: no guess is needed.
 _RECORDS_PER_SHORT_BATCH: Final = 32
-#: A step over fewer lanes than this costs more than the plain loop.
-_MIN_LANES: Final = 48
+#: A step over fewer scans than this costs more than the plain loop.
+_MIN_SCANS: Final = 48
 _MAX_LENGTH_BYTES: Final = 5
 #: A guess searches windows of at least this size, and this many of them.
 _WINDOW_BYTES: Final = 64
@@ -87,11 +87,11 @@ def record_bounds(
     # Records that are larger than a producer's batches have a batch each.
     ends = batch_ends if n_records == len(counts) else None
     n_bytes = int((batch_ends - batch_starts).sum())
-    if ends is None and n_records >= _MIN_RECORDS_FOR_LANES and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_LANES:
+    if ends is None and n_records >= _MIN_RECORDS_FOR_PARALLEL and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_PARALLEL:
         regular = _regular_bounds(buffer, batch_starts, batch_ends, counts)
         if regular is not None:
             return regular
-        ends = _scan_lanes(buffer, batch_starts, batch_ends, counts)
+        ends = _scan_in_parallel(buffer, batch_starts, batch_ends, counts)
     if ends is None:
         ends = _scan_one_by_one(buffer, batch_starts, batch_ends, counts, base_offsets)
     fields, starts, other = _fields(buffer, batch_starts, counts, ends)
@@ -197,34 +197,34 @@ def _skip_long(data: memoryview, position: int) -> int:
     raise IndexError
 
 
-# --- in lanes --------------------------------------------------------------------------------------------------------
+# --- in parallel --------------------------------------------------------------------------------------------------------
 
 
-def _scan_lanes(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
-    """As :func:`_scan_one_by_one`; None if the batches do not add up, or lanes would not be faster."""
+def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
+    """As :func:`_scan_one_by_one`; None if the batches do not add up, or scans would not be faster."""
     n_records = int(counts.sum())
-    start, first_lanes = _lanes(buffer, batch_starts, batch_ends, counts)
+    start, first_scans = _scans(buffer, batch_starts, batch_ends, counts)
     stop = np.append(start[1:], 0)
-    stop[np.append(first_lanes[1:], len(start)) - 1] = batch_ends
-    n_lanes = len(start)
-    if n_lanes < _MIN_LANES:
+    stop[np.append(first_scans[1:], len(start)) - 1] = batch_ends
+    n_scans = len(start)
+    if n_scans < _MIN_SCANS:
         return None
-    taken = np.zeros(n_lanes, dtype=np.int64)  # number of steps of each lane
-    final = np.zeros(n_lanes, dtype=np.int64)  # the position of each lane at its end, or when the loop ends
-    steps: list[tuple[Any, Ints]] = []  # the lanes of each step (an index, or all), and the ends they found
-    lanes: Any = slice(None)
+    taken = np.zeros(n_scans, dtype=np.int64)  # number of steps of each scan
+    final = np.zeros(n_scans, dtype=np.int64)  # the position of each scan at its end, or when the loop ends
+    steps: list[tuple[Any, Ints]] = []  # the scans of each step (an index, or all), and the ends they found
+    scans: Any = slice(None)
     position, limit = start, stop
     while True:
         position = _next(buffer, position, limit)
-        steps.append((lanes, position))
+        steps.append((scans, position))
         going = position < limit
         if going.all():
             continue
-        final[lanes] = position
-        taken[lanes] = len(steps)
+        final[scans] = position
+        taken[scans] = len(steps)
         left = np.flatnonzero(going)
-        lanes = left if isinstance(lanes, slice) else lanes[left]
-        if len(left) < _MIN_LANES:
+        scans = left if isinstance(scans, slice) else scans[left]
+        if len(left) < _MIN_SCANS:
             break
         position, limit = position[left], limit[left]
 
@@ -233,20 +233,20 @@ def _scan_lanes(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts
     if extra is None:
         return None
     slots = taken.copy()
-    for lane, more in extra.items():
-        slots[lane] += len(more)
+    for scan, more in extra.items():
+        slots[scan] += len(more)
     at = np.cumsum(slots) - slots
-    if not (np.diff(np.append(at[first_lanes], slots.sum())) == counts).all():
+    if not (np.diff(np.append(at[first_scans], slots.sum())) == counts).all():
         return None
     ends = np.empty(n_records, dtype=np.int64)
-    for step, (lanes, position) in enumerate(steps):
-        if len(missed):  # some lanes did not begin at a record, or were scanned again
-            valid = np.flatnonzero(taken[lanes] > step)
+    for step, (scans, position) in enumerate(steps):
+        if len(missed):  # some scans did not begin at a record, or were scanned again
+            valid = np.flatnonzero(taken[scans] > step)
             position = position[valid]
-            lanes = valid if isinstance(lanes, slice) else lanes[valid]
-        ends[at[lanes] + step] = position
-    for lane, more in extra.items():
-        first = int(at[lane] + taken[lane])
+            scans = valid if isinstance(scans, slice) else scans[valid]
+        ends[at[scans] + step] = position
+    for scan, more in extra.items():
+        first = int(at[scan] + taken[scan])
         ends[first : first + len(more)] = more
     return ends
 
@@ -279,23 +279,23 @@ def _lengths(buffer: ByteBuffer, position: Ints) -> tuple[Ints, Ints]:
 def _scan_missed(
     buffer: ByteBuffer, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
 ) -> dict[int, list[int]] | None:
-    """The ends that the plain loop finds for the lanes that missed the next anchor; None if the data is invalid.
+    """The ends that the plain loop finds for the scans that missed the next anchor; None if the data is invalid.
 
-    Sets ``taken`` to zero for lanes that do not begin at a record, and for those that are scanned again.
+    Sets ``taken`` to zero for scans that do not begin at a record, and for those that are scanned again.
     """
     data = buffer.data
     starts, stops = start.tolist(), stop.tolist()
     extra: dict[int, list[int]] = {}
-    reached = -1  # the last lane that is complete
-    for lane in missed.tolist():
-        if lane <= reached:
+    reached = -1  # the last scan that is complete
+    for scan in missed.tolist():
+        if scan <= reached:
             continue  # it begins inside a record
-        position = int(final[lane])
-        if position > stops[lane]:  # one of the two lanes is wrong
-            position = starts[lane]
-            taken[lane] = 0
+        position = int(final[scan])
+        if position > stops[scan]:  # one of the two scans is wrong
+            position = starts[scan]
+            taken[scan] = 0
         found: list[int] = []
-        reached = lane
+        reached = scan
         try:
             while position != stops[reached]:
                 octet = data[position]
@@ -311,22 +311,22 @@ def _scan_missed(
                     reached += 1
         except IndexError:
             return None
-        taken[lane + 1 : reached + 1] = 0
-        extra[lane] = found
+        taken[scan + 1 : reached + 1] = 0
+        extra[scan] = found
     return extra
 
 
-def _lanes(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
+def _scans(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Where scans begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
-    per_lane = min(max(math.isqrt(n_records) // 4, _MIN_RECORDS_PER_LANE), _MAX_RECORDS_PER_LANE)
+    per_scan = min(max(math.isqrt(n_records) // 4, _MIN_RECORDS_PER_SCAN), _MAX_RECORDS_PER_SCAN)
     if n_records <= _RECORDS_PER_SHORT_BATCH * len(counts):
-        per_lane = max(per_lane, _RECORDS_PER_SHORT_BATCH)
-    n_lanes = -(-counts // per_lane)
+        per_scan = max(per_scan, _RECORDS_PER_SHORT_BATCH)
+    n_scans = -(-counts // per_scan)
     sizes = batch_ends - batch_starts
-    batch = np.repeat(np.arange(len(counts)), n_lanes)
-    nth = np.arange(len(batch)) - np.repeat(np.cumsum(n_lanes) - n_lanes, n_lanes)
-    start = batch_starts[batch] + nth * (sizes // n_lanes)[batch]
+    batch = np.repeat(np.arange(len(counts)), n_scans)
+    nth = np.arange(len(batch)) - np.repeat(np.cumsum(n_scans) - n_scans, n_scans)
+    start = batch_starts[batch] + nth * (sizes // n_scans)[batch]
     guessed = np.flatnonzero(nth)
     if len(guessed):
         window = max(_WINDOW_BYTES, int(sizes.sum()) // n_records * 3 // 2)

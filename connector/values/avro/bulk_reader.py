@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices
 from pykafka_wire.values.bulk.reading import MemoryBudget, Payloads
-from pykafka_wire.wire.records.varints import numbers_at, read_unsigned, signed
-
-Buffer = npt.NDArray[np.uint8]
+from pykafka_wire.wire.records.varints import ByteBuffer, numbers_at, read_unsigned, signed
 
 #: What a value may take in memory for items that take no bytes of it, or few, in both ways of reading: a null is one byte, and has
 #: a place in each column of the record that it stands for. A quarter of a million nulls for records of 30 numbers, or an array of
@@ -41,7 +39,7 @@ class BulkReader:
 
     __slots__ = ("buffer", "end", "failed", "memory", "position")
 
-    def __init__(self, buffer: Buffer, position: Ints, end: Ints, memory: MemoryBudget) -> None:
+    def __init__(self, buffer: ByteBuffer, position: Ints, end: Ints, memory: MemoryBudget) -> None:
         self.buffer = buffer
         self.memory = memory
         self.position = position
@@ -94,7 +92,7 @@ class BulkReader:
         self.position = ends
         self.fail(wrong)
 
-    def octets(self) -> Buffer:
+    def single_bytes(self) -> ByteBuffer:
         """uint8[n]: the next byte of each value; 0 if it fails."""
         return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
 

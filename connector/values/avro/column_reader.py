@@ -1,9 +1,9 @@
-"""Avro values to columns, many values together: which step reads a schema's place as an Arrow type, and the steps.
+"""Avro values to columns, many values together: what reads a schema's place as an Arrow type.
 
-A step (:class:`Step`) reads one type of value out of a reader of many (:mod:`~pykafka_wire.values.avro.bulk_reader`) into an Arrow
-array, or skips it. It never raises on bytes: it marks values that it cannot read as failed, and returns meaningless elements for
-them. :class:`Plan` makes the steps of a resolved schema. What is not read in columns becomes a step in which all values fail,
-:class:`Unreadable`: its values are left to be read one by one (:mod:`~pykafka_wire.values.avro.row_reader`).
+A :class:`TypeReader` reads one type of value out of the bytes of many (:mod:`~pykafka_wire.values.avro.bulk_reader`) into an
+Arrow array, or skips it. It never raises on bytes: it marks values that it cannot read as failed, and returns meaningless
+elements for them. :class:`Plan` makes the readers of a resolved schema. What is not read in columns gets one by which all values
+fail, :class:`Unreadable`: its values are left to be read one by one (:mod:`~pykafka_wire.values.avro.row_reader`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_LONG: Final = (1 << 63) - 1
 _DAY_NANOS: Final = 86_400_000_000_000
 
 
-class Step(ABC):
+class TypeReader(ABC):
     """Reads or skips one type of value."""
 
     @abstractmethod
@@ -66,19 +66,19 @@ class Step(ABC):
         return 0
 
 
-def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[Any, Flags]:
+def decode(payloads: Payloads, type_reader: TypeReader, column_type: pa.DataType) -> tuple[Any, Flags]:
     """``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
 
     def read(group: Payloads) -> tuple[Any, Flags]:
         reader = BulkReader.of(group)
-        column = step.read(reader)
+        column = type_reader.read(reader)
         return column, reader.failed | (reader.position != reader.end)
 
     return read_in_groups(payloads, column_type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable(Step):
+class Unreadable(TypeReader):
     """A value that is not supported in columns: every value fails."""
 
     type: pa.DataType
@@ -92,7 +92,7 @@ class Unreadable(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Null(Step):
+class Null(TypeReader):
     type: pa.DataType
 
     @property
@@ -107,7 +107,7 @@ class Null(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(Step):
+class Constant(TypeReader):
     """A reader's default for a field that the writer does not have. It has no bytes."""
 
     value: Any  # pa.Array of one element
@@ -128,11 +128,11 @@ class Constant(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean(Step):
+class Boolean(TypeReader):
     def read(self, reader: BulkReader) -> Any:
-        octets = reader.octets()
-        reader.fail(octets > 1)
-        return pa.Array.from_buffers(pa.bool_(), len(octets), [None, bitmap(octets == 1)])
+        found = reader.single_bytes()
+        reader.fail(found > 1)
+        return pa.Array.from_buffers(pa.bool_(), len(found), [None, bitmap(found == 1)])
 
     @property
     def width(self) -> int | None:
@@ -143,7 +143,7 @@ class Boolean(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Integer(Step):
+class Integer(TypeReader):
     """``int`` or ``long`` as an integer, floating point, date or timestamp column; a value that does not fit fails."""
 
     type: pa.DataType
@@ -183,7 +183,7 @@ def moment(arrow_type: pa.DataType, factor: int, divisor: int) -> Integer:
 
 
 @dataclass(frozen=True, slots=True)
-class Floating(Step):
+class Floating(TypeReader):
     """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; a value that is too large for it fails."""
 
     dtype: str
@@ -207,7 +207,7 @@ class Floating(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Step):
+class StringReader(TypeReader):
     """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8."""
 
     type: pa.DataType
@@ -225,7 +225,7 @@ class Text(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(Step):
+class Fixed(TypeReader):
     size: int
 
     @property
@@ -250,7 +250,7 @@ class Fixed(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalNumber(Step):
+class DecimalNumber(TypeReader):
     """Unscaled big-endian two's complement in ``bytes`` or ``fixed``, as ``decimal128`` of the same scale.
 
     Attributes:
@@ -290,14 +290,14 @@ class DecimalNumber(Step):
         low = high.copy()
         for at in range(int(sizes.max(initial=0))):
             going = np.flatnonzero(sizes > at)
-            octets = reader.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+            following = reader.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
             high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
-            low[going] = (low[going] << np.uint64(8)) | octets
+            low[going] = (low[going] << np.uint64(8)) | following
         return high.view(np.int64), low
 
 
 @dataclass(frozen=True, slots=True)
-class Enum(Step):
+class Enum(TypeReader):
     """An ``enum``: one of its symbols, by number.
 
     Attributes:
@@ -352,10 +352,10 @@ _Block = tuple[Ints, Ints, Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Union(Step):
+class Union(TypeReader):
     """One of several branches, by number; all branches have the same Arrow type."""
 
-    branches: Sequence[Step]
+    branches: Sequence[TypeReader]
     type: pa.DataType
 
     @property
@@ -407,58 +407,58 @@ class Union(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Record(Step):
+class Record(TypeReader):
     """Fields in the writer's order.
 
     Attributes:
-        steps: for each written field, and the index of its column; -1 for a field that is skipped.
+        type_readers: for each written field, and the index of its column; -1 for a field that is skipped.
         absent: for each column that was not written, its value, and the index of the column.
         type: the columns, a struct.
     """
 
-    steps: Sequence[tuple[Step, int]]
-    absent: Sequence[tuple[Step, int]]
+    type_readers: Sequence[tuple[TypeReader, int]]
+    absent: Sequence[tuple[TypeReader, int]]
     type: pa.DataType
 
     @property
     def may_be_empty(self) -> bool:
-        return all(step.may_be_empty for step, _ in self.steps)
+        return all(type_reader.may_be_empty for type_reader, _ in self.type_readers)
 
     @property
     def width(self) -> int | None:
-        widths = [step.width for step, _ in self.steps]
+        widths = [type_reader.width for type_reader, _ in self.type_readers]
         return None if None in widths else sum(width or 0 for width in widths)
 
     @property
     def free_bytes(self) -> int:
-        return sum(step.free_bytes for step, place in (*self.steps, *self.absent) if place >= 0)
+        return sum(type_reader.free_bytes for type_reader, place in (*self.type_readers, *self.absent) if place >= 0)
 
     def read(self, reader: BulkReader) -> Any:
         columns: list[Any] = [None] * self.type.num_fields
-        for step, place in (*self.steps, *self.absent):
+        for type_reader, place in (*self.type_readers, *self.absent):
             if place < 0:
-                step.skip(reader)
+                type_reader.skip(reader)
             else:
-                columns[place] = _checked(step.read(reader), self.type.field(place), reader)
+                columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
         return pa.Array.from_buffers(self.type, len(reader), [None], children=columns)
 
     def skip(self, reader: BulkReader) -> None:
         n_bytes = 0  # of the fields before that have the same width in all values
-        for step, _ in self.steps:
-            width = step.width
+        for type_reader, _ in self.type_readers:
+            width = type_reader.width
             if width is not None:
                 n_bytes += width
                 continue
             if n_bytes:
                 reader.advance(n_bytes)
                 n_bytes = 0
-            step.skip(reader)
+            type_reader.skip(reader)
         if n_bytes:
             reader.advance(n_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Step):
+class Items(TypeReader):
     """An ``array``, or a ``map`` with ``key``: blocks of items; each begins with its count (if negative, also with its size).
 
     Each item takes a byte at least, so that no count is above the number of bytes left.
@@ -467,9 +467,9 @@ class Items(Step):
         item_bytes: what an item, with its key, takes in memory at least.
     """
 
-    item: Step
+    item: TypeReader
     type: pa.DataType
-    key: Step | None = None
+    key: TypeReader | None = None
     item_bytes: int = 0
 
     @property
@@ -583,8 +583,8 @@ class Items(Step):
             inner.lengths()
             part.put_back(sized, inner)
             counts[sized] = -counts[sized]
-        most = (part.end - part.position) // (self._width or 1)
-        wrong = (counts < 0) | part.failed | (counts > most)
+        max_count = (part.end - part.position) // (self._width or 1)
+        wrong = (counts < 0) | part.failed | (counts > max_count)
         if wrong.any():
             part.fail(wrong)
             counts[wrong] = 0
@@ -609,16 +609,16 @@ def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:
     return values.take(to_arrow_with_nulls(places, ~is_null))
 
 
-#: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.
-_MAX_STEPS: Final = 10_000
+#: Each use of a type in a schema is a type reader. More than this is an attack, not a topic's schema.
+_MAX_TYPE_READERS: Final = 10_000
 _MAX_DECIMAL_BITS: Final = 128
-#: Of records in records, and of arrays. A step takes up to three frames of Python's stack, which has a thousand.
+#: Of records in records, and of arrays. A type reader takes up to three frames of Python's stack, which has a thousand.
 _MAX_DEPTH: Final = 100
 Inside = frozenset[resolution.Record]
 
 
 class Plan:
-    """Makes the steps of one pair of schemas.
+    """Makes the type readers of one pair of schemas.
 
     Args:
         read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
@@ -629,31 +629,37 @@ class Plan:
 
     def __init__(self, read: ParsedSchema) -> None:
         self._defaults = Defaults(read)
-        self._n_steps = 0
+        self._n_type_readers = 0
         self.left: list[str] = []
 
-    def step(
+    def type_reader(
         self, node: resolution.Node, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
-    ) -> Step:
-        """The step that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
-        made = self._step(node, wanted, path, inside)
+    ) -> TypeReader:
+        """The type reader that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
+        made = self._type_reader(node, wanted, path, inside)
         if made is not None:
             return made
         if not isinstance(node, resolution.Mismatch):  # a mismatch cannot be read row by row, either
             self.left.append(path or "the value")
         return Unreadable(pa.null() if wanted is None else wanted)
 
-    def _step(self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
-        self._n_steps += 1
-        if self._n_steps > _MAX_STEPS or _depth(path) > _MAX_DEPTH or isinstance(node, resolution.Mismatch):
+    def _type_reader(
+        self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside
+    ) -> TypeReader | None:
+        self._n_type_readers += 1
+        if (
+            self._n_type_readers > _MAX_TYPE_READERS
+            or _depth(path) > _MAX_DEPTH
+            or isinstance(node, resolution.Mismatch)
+        ):
             return None
         if isinstance(node, resolution.WrittenUnion):
-            branches = [self.step(each, wanted, path, inside) for each in node.branches]
+            branches = [self.type_reader(each, wanted, path, inside) for each in node.branches]
             return Union(branches, pa.null() if wanted is None else wanted)
         if isinstance(node, resolution.Branch):
             if wanted is not None and node.member is not None and is_member_struct(wanted):
                 return self._member(node, wanted, path, inside)
-            return self._step(node.value, wanted, path, inside)
+            return self._type_reader(node.value, wanted, path, inside)
         if isinstance(node, resolution.Record):
             if node in inside or not (wanted is None or pa.types.is_struct(wanted)):
                 return None
@@ -666,34 +672,36 @@ class Plan:
             return _enum(node) if pa.types.is_string(wanted) else None
         return _scalar(node, wanted)
 
-    def _member(self, node: resolution.Branch, wanted: pa.DataType, path: str, inside: Inside) -> Step:
+    def _member(self, node: resolution.Branch, wanted: pa.DataType, path: str, inside: Inside) -> TypeReader:
         assert node.member is not None
         name = member_name(node.member)
         place = wanted.get_field_index(name)
-        inner = self.step(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
+        inner = self.type_reader(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
         others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
         return Record(((inner, place),), tuple(others), wanted)
 
-    def _record(self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+    def _record(
+        self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside
+    ) -> TypeReader | None:
         if wanted is None:
-            fields = [(self.step(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
+            fields = [(self.type_reader(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
             return Record(tuple(fields), (), pa.struct([]))
         places = {field.name: place for place, field in enumerate(wanted)}
         if len(places) != wanted.num_fields:
             return None
-        found: list[tuple[Step, int]] = []
+        found: list[tuple[TypeReader, int]] = []
         for value, name in node.fields:
             place = -1 if name is None else places.pop(name, -1)
             inner = None if place < 0 else wanted.field(place).type
-            found.append((self.step(value, inner, f"{path}.{name}" if path else str(name), inside), place))
+            found.append((self.type_reader(value, inner, f"{path}.{name}" if path else str(name), inside), place))
         defaults = {each.name: each for each in node.defaults}
-        absent: list[tuple[Step, int]] = []
+        absent: list[tuple[TypeReader, int]] = []
         for name, place in places.items():
             column = wanted.field(place).type
             absent.append((self._default(defaults.get(name), column), place))
         return Record(_with_gaps(found), tuple(absent), wanted)
 
-    def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> Step:
+    def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> TypeReader:
         if default is None:
             return Null(wanted)
         try:
@@ -701,12 +709,14 @@ class Plan:
         except DecodeError:  # reading one by one reports why
             return Unreadable(wanted)
         reader = BulkReader.of(Payloads.of(binary_array([payload])))
-        column = self.step(node, wanted, default.name).read(reader)
+        column = self.type_reader(node, wanted, default.name).read(reader)
         if reader.failed.any():
             return Unreadable(wanted)
         return Constant(column)
 
-    def _blocks(self, node: resolution.Blocks, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+    def _blocks(
+        self, node: resolution.Blocks, wanted: pa.DataType | None, path: str, inside: Inside
+    ) -> TypeReader | None:
         column: pa.DataType | None = None
         if wanted is not None:
             if node.is_map and not (pa.types.is_map(wanted) and pa.types.is_string(wanted.key_type)):
@@ -714,11 +724,11 @@ class Plan:
             if not node.is_map and not pa.types.is_list(wanted):
                 return None
             column = wanted.item_type if node.is_map else wanted.value_type
-        item = self.step(node.item, column, f"{path}[]", inside)
+        item = self.type_reader(node.item, column, f"{path}[]", inside)
         if not node.is_map and item.may_be_empty:
             # Few schemas have any, and a few bytes of each value could claim thousands of items.
             return None
-        key = Text(pa.string(), True) if node.is_map else None
+        key = StringReader(pa.string(), True) if node.is_map else None
         size = (0 if column is None else item_bytes(column) + item.free_bytes) + (
             0 if key is None else item_bytes(pa.string())
         )
@@ -729,32 +739,32 @@ def _depth(path: str) -> int:
     return path.count(".") + path.count("[")
 
 
-def _with_gaps(fields: list[tuple[Step, int]]) -> tuple[tuple[Step, int], ...]:
-    """The steps of a record with neighbours that are skipped as one, which goes past several at once."""
-    found: list[tuple[Step, int]] = []
+def _with_gaps(fields: list[tuple[TypeReader, int]]) -> tuple[tuple[TypeReader, int], ...]:
+    """The type readers of a record with neighbours that are skipped as one, which goes past several at once."""
+    found: list[tuple[TypeReader, int]] = []
     for is_skipped, group in groupby(fields, key=lambda field: field[1] < 0):
-        steps = list(group)
-        found += [(Record(tuple(steps), (), pa.struct([])), -1)] if is_skipped else steps
+        type_readers = list(group)
+        found += [(Record(tuple(type_readers), (), pa.struct([])), -1)] if is_skipped else type_readers
     return tuple(found)
 
 
-def _skip(node: resolution.Scalar | resolution.Symbols) -> Step:
+def _skip(node: resolution.Scalar | resolution.Symbols) -> TypeReader:
     kind = "int" if isinstance(node, resolution.Symbols) else kind_of(node.written)
     if kind == "fixed" and isinstance(node, resolution.Scalar):
         return Fixed(node.written["size"])
-    made: dict[str, Step] = {
+    made: dict[str, TypeReader] = {
         "null": Null(pa.null()),
         "boolean": Boolean(),
         "float": Floating("<f4", pa.float32()),
         "double": Floating("<f8", pa.float64()),
-        "bytes": Text(pa.binary(), False),
-        "string": Text(pa.binary(), False),
+        "bytes": StringReader(pa.binary(), False),
+        "string": StringReader(pa.binary(), False),
     }
     return made.get(kind) or integer(pa.int64(), 64)
 
 
-def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> Step | None:
-    """The step for a primitive or ``fixed`` value; None if it is not supported in columns."""
+def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
+    """The type reader for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
     kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
     if kind == "null":
@@ -775,12 +785,12 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> Step | None:
     if size is not None:
         return Fixed(size) if is_a.is_binary(wanted) else None
     if is_a.is_binary(wanted):
-        return Text(wanted, target == "string")
+        return StringReader(wanted, target == "string")
     is_text = "string" in (kind, target) and logical != "decimal"
-    return Text(wanted, True) if is_a.is_string(wanted) and is_text else None
+    return StringReader(wanted, True) if is_a.is_string(wanted) and is_text else None
 
 
-def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> Step | None:
+def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> TypeReader | None:
     is_a = pa.types
     bits = 32 if kind == "int" else 64
     if target in ("float", "double"):
@@ -794,6 +804,6 @@ def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataTyp
     return None if scale is None else moment(wanted, *scale)
 
 
-def _enum(node: resolution.Symbols) -> Step:
+def _enum(node: resolution.Symbols) -> TypeReader:
     symbols = binary_array([(each or "").encode() for each in node.names]).view(pa.string())
     return Enum(symbols, np.array([each is not None for each in node.names]))

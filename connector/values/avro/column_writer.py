@@ -152,9 +152,9 @@ class Integer:
         numbers = fixed_width(column, self.dtype).astype(np.int64)
         if self.divide != 1:
             numbers = numbers // self.divide
-        most = (1 << self.bits - 1) // self.multiply
-        if most <= np.iinfo(numbers.dtype).max and np.dtype(self.dtype).itemsize * 8 > 32:
-            wrong = (numbers < -most) | (numbers > most - 1)
+        limit = (1 << self.bits - 1) // self.multiply
+        if limit <= np.iinfo(numbers.dtype).max and np.dtype(self.dtype).itemsize * 8 > 32:
+            wrong = (numbers < -limit) | (numbers > limit - 1)
             if wrong.any():
                 errors.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
                 numbers = np.where(wrong, 0, numbers)
@@ -177,7 +177,7 @@ class Floating:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class StringWriter:
     """string and bytes: a length, unless it is to be left out, and the bytes."""
 
     path: str
@@ -403,7 +403,7 @@ def column_writer(schema: ParsedSchema, column_type: pa.DataType, prefix: bytes 
     refuse(plan.problems, column_type, "Avro")
     if prefix and kind_of(schema.definition(schema.root)) == "bytes":
         # Behind a frame, Confluent's serializers write the type bytes without its length.
-        assert isinstance(step, Required) and isinstance(step.step, (Text, DecimalNumber))
+        assert isinstance(step, Required) and isinstance(step.step, (StringWriter, DecimalNumber))
         step = replace(step, step=replace(step.step, has_length=False))
     return SegmentWriter(step, prefix)
 
@@ -488,7 +488,7 @@ class WritePlan:
             return Items(item=item)
         if kind == "map" and is_a.is_map(column) and _is_text(column.key_type):
             item = self.step(schema["values"], column.item_type, f"{path}{{}}")
-            return Items(item=item, key=Text(path=within(path, "key")))
+            return Items(item=item, key=StringWriter(path=within(path, "key")))
         found: SchemaWriter | None = None
         if kind == "boolean" and is_a.is_boolean(column):
             found = Boolean()
@@ -511,7 +511,7 @@ class WritePlan:
         elif (kind == "string" and _is_text(column)) or (
             kind == "bytes" and (is_a.is_binary(column) or is_a.is_large_binary(column))
         ):
-            found = Text(path=path)
+            found = StringWriter(path=path)
         return found or self._refuse(path, column, schema, "cast the column, or change the schema")
 
     def _record(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, OptionError
-from pykafka_wire.values.avro.column_reader import Plan, Step, decode
+from pykafka_wire.values.avro.column_reader import Plan, TypeReader, decode
 from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
@@ -147,14 +147,14 @@ def _schema(schema: Schema | str) -> Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """Reads what was written with one schema: in columns by ``step``, one by one by ``read_whole``.
+    """Reads what was written with one schema: in columns by ``type_reader``, one by one by ``read_whole``.
 
     Attributes:
         lacks_length: whether values are bytes alone, without their length: behind a frame, Confluent's serializers write the type
             bytes so, whatever its logical type (``AbstractKafkaAvroSerializer``).
     """
 
-    step: Step
+    type_reader: TypeReader
     column_type: pa.DataType
     read_whole: Callable[[bytes], Any]
     lacks_length: bool
@@ -163,7 +163,7 @@ class _Reader:
         return self.read_whole(encode_long(len(payload)) + payload if self.lacks_length else payload)
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        return decode(_with_lengths(payloads) if self.lacks_length else payloads, self.step, self.column_type)
+        return decode(_with_lengths(payloads) if self.lacks_length else payloads, self.type_reader, self.column_type)
 
 
 def _with_lengths(payloads: Payloads) -> Payloads:
@@ -186,7 +186,7 @@ def _reader(
     try:
         node = resolved(written, reader)
         plan = Plan(reader or written)
-        step = plan.step(node, column_type)
+        type_reader = plan.type_reader(node, column_type)
         read_one = reader_of(node, column_type, reader or written)
     except RecursionError as error:
         raise DecodeError("its schema is nested too deep") from error
@@ -194,7 +194,7 @@ def _reader(
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Avro values that hold %s are read one by one, not in columns, as %s", places, column_type)
     lacks_length = registry is not None and kind_of(written.definition(written.root)) == "bytes"
-    return _Reader(step=step, column_type=column_type, read_whole=read_one, lacks_length=lacks_length)
+    return _Reader(type_reader=type_reader, column_type=column_type, read_whole=read_one, lacks_length=lacks_length)
 
 
 @cached

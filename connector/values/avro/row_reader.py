@@ -32,8 +32,8 @@ _MAX_FREE: Final = 1_000
 #: Python's own stack has a thousand frames, of which each level takes up to four.
 _MAX_DEPTH: Final = 150
 _MASK: Final = (1 << 64) - 1
-#: Reads the value at a cursor. Any, since it is what Python has for any type.
-Read = Callable[["Cursor"], Any]
+#: Reads a reader's next value. Any, since it is what Python has for any type.
+Read = Callable[["ByteReader"], Any]
 
 #: The units of Spark's TIMESTAMP and of its TIME.
 _MICROS: Final = pa.timestamp("us")
@@ -49,7 +49,7 @@ _DECIMALS: Final = Context(prec=1_000)
 _NATURAL_BYTES: Final = 64
 
 
-class Cursor:
+class ByteReader:
     """Reads from ``data`` at ``at``, which it advances."""
 
     __slots__ = ("_depth", "_n_free", "_room", "at", "data")
@@ -137,10 +137,10 @@ def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) ->
     read_value = RowReader(read).of(node, wanted)
 
     def read_one(payload: bytes) -> Any:
-        cursor = Cursor(payload)
-        found = read_value(cursor)
-        if cursor.at != len(payload):
-            raise DecodeError(f"{len(payload) - cursor.at} bytes are left over after what its schema describes")
+        reader = ByteReader(payload)
+        found = read_value(reader)
+        if reader.at != len(payload):
+            raise DecodeError(f"{len(payload) - reader.at} bytes are left over after what its schema describes")
         return found
 
     return read_one
@@ -176,7 +176,7 @@ class RowReader:
             if found is not None:
                 return found
         natural, convert = self.natural(node), conversion_to(wanted, "utf-8")
-        return lambda cursor: convert(natural(cursor))
+        return lambda reader: convert(natural(reader))
 
     def natural(self, node: resolution.Node) -> Read:
         """Reads a value as Python's own type for it; a union's is that of the branch."""
@@ -212,7 +212,7 @@ class RowReader:
         if isinstance(node, resolution.Blocks):
             item = self.skip(node.item)
             return _array(_entry(item) if node.is_map else item)
-        return Cursor.long if isinstance(node, resolution.Symbols) else _skip_scalar(node)
+        return ByteReader.long if isinstance(node, resolution.Symbols) else _skip_scalar(node)
 
     def _field(self, node: resolution.Node, field: Any) -> Read:  # a pa.Field
         read = self.of(node, field.type)
@@ -224,11 +224,11 @@ class RowReader:
         place = wanted.get_field_index(name)
         if place >= 0:
             read = self._field(node.value, wanted.field(place))
-            return lambda cursor: {name: read(cursor)}
+            return lambda reader: {name: read(reader)}
         skip = self.skip(node.value)
 
-        def read_other(cursor: Cursor) -> Any:
-            skip(cursor)
+        def read_other(reader: ByteReader) -> Any:
+            skip(reader)
             return {}
 
         return read_other
@@ -265,7 +265,7 @@ class RowReader:
         try:
             payload, node = self._defaults.of(default)
             read = self.natural(node) if field is None else self._field(node, field)
-            first = read(Cursor(payload))
+            first = read(ByteReader(payload))
         except DecodeError as error:
             return _fail(f"{default.name}: {error}")
         column_type = pa.string() if field is None else field.type
@@ -278,9 +278,9 @@ class RowReader:
         if self._default_bytes > _MAX_DEFAULT_BYTES:
             raise DecodeError(f"the reader's defaults take more than {_MAX_DEFAULT_BYTES} bytes in each value")
 
-        def read_default(cursor: Cursor) -> Any:
-            cursor.spend(size)
-            return read(Cursor(payload))
+        def read_default(reader: ByteReader) -> Any:
+            reader.spend(size)
+            return read(ByteReader(payload))
 
         return read_default
 
@@ -291,15 +291,15 @@ _NOT_NULL: Final = "null where a value is expected (NOT NULL)"
 
 
 def _fail(reason: str) -> Read:
-    def read(_: Cursor) -> Any:
+    def read(_: ByteReader) -> Any:
         raise DecodeError(reason)
 
     return read
 
 
 def _not_null(read_value: Read) -> Read:
-    def read(cursor: Cursor) -> Any:
-        found = read_value(cursor)
+    def read(reader: ByteReader) -> Any:
+        found = read_value(reader)
         if found is None:  # Spark's tasks end where a column that is NOT NULL holds one
             raise DecodeError(_NOT_NULL)
         return found
@@ -308,11 +308,11 @@ def _not_null(read_value: Read) -> Read:
 
 
 def _union(branches: list[Read]) -> Read:
-    def read(cursor: Cursor) -> Any:
-        number = cursor.long()
+    def read(reader: ByteReader) -> Any:
+        number = reader.long()
         if not 0 <= number < len(branches):
             raise DecodeError("a union's branch that its schema does not have")
-        return branches[number](cursor)
+        return branches[number](reader)
 
     return read
 
@@ -320,23 +320,23 @@ def _union(branches: list[Read]) -> Read:
 def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read], size: int = 0) -> Read:
     """Reads a struct; ``size`` is what it takes without bytes of its own."""
 
-    def read(cursor: Cursor) -> Any:
-        cursor.descend()
-        cursor.spend(size)
+    def read(reader: ByteReader) -> Any:
+        reader.descend()
+        reader.spend(size)
         found = {}
         for name, step in steps:
             try:
-                value = step(cursor)
+                value = step(reader)
             except DecodeError as error:
                 raise (DecodeError(f"{name}: {error}") if name else error) from None
             if name is not None:
                 found[name] = value
         for name, step in constants.items():
             try:
-                found[name] = step(cursor)
+                found[name] = step(reader)
             except DecodeError as error:
                 raise DecodeError(f"{name}: {error}") from None
-        cursor.ascend()
+        reader.ascend()
         return found
 
     return read
@@ -345,13 +345,13 @@ def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read],
 def _array(item: Read, size: int = 0) -> Read:
     """Reads a list; ``size`` is what an item takes in a column."""
 
-    def read(cursor: Cursor) -> Any:
+    def read(reader: ByteReader) -> Any:
         found = []
-        while count := cursor.block():
+        while count := reader.block():
             for _ in range(count):  # each takes a byte at least, is counted, or the data ends
-                at = cursor.at
-                found.append(item(cursor))
-                cursor.check_item(at, size)
+                at = reader.at
+                found.append(item(reader))
+                reader.check_item(at, size)
         return found
 
     return read
@@ -360,9 +360,9 @@ def _array(item: Read, size: int = 0) -> Read:
 def _entry(item: Read) -> Read:
     """Advances past a map's key and ``item``."""
 
-    def skip(cursor: Cursor) -> Any:
-        cursor.take(cursor.long())
-        item(cursor)
+    def skip(reader: ByteReader) -> Any:
+        reader.take(reader.long())
+        item(reader)
 
     return skip
 
@@ -370,43 +370,43 @@ def _entry(item: Read) -> Read:
 def _map(item: Read, convert_key: Callable[[str], Any], size: int = 0) -> Read:
     """Reads a map; ``size`` is what a key and its value take in a column."""
 
-    def read(cursor: Cursor) -> Any:
+    def read(reader: ByteReader) -> Any:
         found = {}
-        while count := cursor.block():
+        while count := reader.block():
             for _ in range(count):
-                at = cursor.at
-                key = convert_key(_text(cursor))
-                found[key] = item(cursor)  # the last of several, as in the Java library
-                cursor.check_item(at, size)
+                at = reader.at
+                key = convert_key(_text(reader))
+                found[key] = item(reader)  # the last of several, as in the Java library
+                reader.check_item(at, size)
         return list(found.items()) if convert_key is not str else found
 
     return read
 
 
 def _symbol(names: tuple[str | None, ...]) -> Read:
-    def read(cursor: Cursor) -> Any:
-        number = cursor.long()
+    def read(reader: ByteReader) -> Any:
+        number = reader.long()
         if not 0 <= number < len(names):
             raise DecodeError("an enum's symbol that its schema does not have")
         name = names[number]
         if name is None:
             raise DecodeError("an enum's symbol that the reader's schema does not have")
-        cursor.spend(len(name))
+        reader.spend(len(name))
         return name
 
     return read
 
 
-def _text(cursor: Cursor) -> str:
+def _text(reader: ByteReader) -> str:
     try:
-        return cursor.take(cursor.long()).decode()
+        return reader.take(reader.long()).decode()
     except UnicodeDecodeError:
         raise DecodeError("a string that is not UTF-8") from None
 
 
 def _integer(bits: int) -> Read:
-    def read(cursor: Cursor) -> Any:
-        number = cursor.long()
+    def read(reader: ByteReader) -> Any:
+        number = reader.long()
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
             raise DecodeError(f"an integer that {bits} bits cannot hold")
         return number
@@ -414,21 +414,21 @@ def _integer(bits: int) -> Read:
     return read
 
 
-def _boolean(cursor: Cursor) -> Any:
-    (octet,) = cursor.take(1)
+def _boolean(reader: ByteReader) -> Any:
+    (octet,) = reader.take(1)
     if octet > 1:
         raise DecodeError("a boolean that is neither 0 nor 1")
     return octet == 1
 
 
 _WRITTEN: Final[dict[str, Read]] = {
-    "null": lambda cursor: None,
+    "null": lambda reader: None,
     "boolean": _boolean,
     "int": _integer(32),
-    "long": Cursor.long,
-    "float": lambda cursor: struct.unpack("<f", cursor.take(4))[0],
-    "double": lambda cursor: struct.unpack("<d", cursor.take(8))[0],
-    "bytes": lambda cursor: cursor.take(cursor.long()),
+    "long": ByteReader.long,
+    "float": lambda reader: struct.unpack("<f", reader.take(4))[0],
+    "double": lambda reader: struct.unpack("<d", reader.take(8))[0],
+    "bytes": lambda reader: reader.take(reader.long()),
     "string": _text,
 }
 
@@ -438,22 +438,22 @@ def _plain(node: resolution.Scalar) -> Read:
     kind, target = kind_of(node.written), kind_of(node.read)
     if kind == "fixed":
         size = node.written["size"]
-        return lambda cursor: cursor.take(size)
+        return lambda reader: reader.take(size)
     read = _WRITTEN["bytes" if target == "bytes" else "string" if target == "string" else kind]
     if kind in ("int", "long") and target == "float":
         # Rounded once, from all digits: by way of a double it could differ.
-        return lambda cursor: float(_nearest_float(read(cursor)))
-    return (lambda cursor: float(read(cursor))) if kind in ("int", "long") and target == "double" else read
+        return lambda reader: float(_nearest_float(read(reader)))
+    return (lambda reader: float(read(reader))) if kind in ("int", "long") and target == "double" else read
 
 
 def _skip_scalar(node: resolution.Scalar) -> Read:
     kind = kind_of(node.written)
     if kind in ("bytes", "string"):
-        return lambda cursor: cursor.take(cursor.long())
+        return lambda reader: reader.take(reader.long())
     if kind in ("int", "long"):
-        return Cursor.long
+        return ByteReader.long
     size = node.written["size"] if kind == "fixed" else _SIZES[kind]
-    return lambda cursor: cursor.take(size)
+    return lambda reader: reader.take(size)
 
 
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -470,8 +470,8 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     if is_a.is_integer(wanted) and kind in ("int", "long"):
         bits = wanted.bit_width
 
-        def integer(cursor: Cursor) -> Any:
-            number = plain(cursor)
+        def integer(reader: ByteReader) -> Any:
+            number = plain(reader)
             if not -(1 << bits - 1) <= number < 1 << bits - 1:
                 raise DecodeError(f"an integer that {bits} bits cannot hold")
             return number
@@ -486,11 +486,11 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
         return None
     factor, divisor = unit
     limit = _DAY_NANOS if is_a.is_time64(wanted) else 1 << _LONG_BITS - 1
-    least = 0 if is_a.is_time64(wanted) else -limit
+    lowest = 0 if is_a.is_time64(wanted) else -limit
 
-    def moment(cursor: Cursor) -> Any:
-        number = plain(cursor) * factor // divisor
-        if not least <= number < limit:
+    def moment(reader: ByteReader) -> Any:
+        number = plain(reader) * factor // divisor
+        if not lowest <= number < limit:
             raise DecodeError(f"a time that {wanted} cannot hold")
         return number
 
@@ -502,16 +502,16 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
     if logical == "decimal":
         definition = node.written if logical_of(node.written) == "decimal" else node.read
         scale = definition.get("scale", 0)
-        return lambda cursor: _decimal(plain(cursor), scale)
+        return lambda reader: _decimal(plain(reader), scale)
     if logical == "uuid" and kind_of(node.read) == "fixed":
-        return lambda cursor: uuid.UUID(bytes=plain(cursor))
+        return lambda reader: uuid.UUID(bytes=plain(reader))
     if logical == "date":
-        return lambda cursor: _moment(_LOCAL_EPOCH, days=plain(cursor)).date()
+        return lambda reader: _moment(_LOCAL_EPOCH, days=plain(reader)).date()
     if logical.startswith("time-"):
         factor, _ = scale_of(node, _NANOS) or (1, 1)
 
-        def time(cursor: Cursor) -> Any:
-            nanos = plain(cursor) * factor
+        def time(reader: ByteReader) -> Any:
+            nanos = plain(reader) * factor
             if not 0 <= nanos < _DAY_NANOS:
                 raise DecodeError("a time that is not in a day")
             return (_LOCAL_EPOCH + datetime.timedelta(microseconds=nanos // 1_000)).time()
@@ -521,7 +521,7 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
         factor, divisor = scale_of(node, _MICROS) or (1, 1)
         epoch = _LOCAL_EPOCH if logical.startswith("local") else _EPOCH
 
-        return lambda cursor: _moment(epoch, microseconds=plain(cursor) * factor // divisor)
+        return lambda reader: _moment(epoch, microseconds=plain(reader) * factor // divisor)
     return plain
 
 

@@ -63,8 +63,8 @@ def not_utf8(texts: Any) -> Flags | None:
     """bool[n]: which elements of a pa.StringArray are not UTF-8; None where all are. Spark's strings, for one, may hold
     anything."""
     edges = bounds(texts)
-    octets = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
-    if int(octets.max(initial=0)) < 0x80:
+    buffer = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
+    if int(buffer.max(initial=0)) < 0x80:
         return None
     try:
         texts.validate(full=True)

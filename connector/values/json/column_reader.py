@@ -162,13 +162,13 @@ class JsonReader:
     def _column(self, block: Block, first: int, last: int) -> Any:
         plan = self.plan
         if self.item_fields > 1:
-            text = block.octets[block.edges[first] : block.edges[last]].tobytes()
+            text = block.buffer[block.edges[first] : block.edges[last]].tobytes()
             # At most so many items are structs, or nulls with the places of one; single rows are counted exactly.
             if (text.count(b"{") + text.count(b"null")) * self.item_fields > MAX_FIELDS:
                 raise BlockError("too many items")
         column = block.parse(first, last, pa.schema(list(plan.read_as))).to_struct_array()
         try:
-            if plan.has_decimals or (block.octets == _BACKSLASH).any():
+            if plan.has_decimals or (block.buffer == _BACKSLASH).any():
                 column.validate(full=True)  # decimals that are too long, and texts that an escape makes invalid
             return column if plan.finish is None else plan.finish(column, block.whole[first:last])
         except (pa.ArrowException, InDoubtError) as error:

@@ -163,17 +163,17 @@ def _from_base64(column: Any, matters: Flags) -> Any:
         letters = letters.copy()
         letters[paddings] = _FIRST_LETTER
     try:
-        octets = binascii.a2b_base64(letters.data)
+        buffer = binascii.a2b_base64(letters.data)
     except binascii.Error as error:
         raise InDoubtError("not base64") from error
-    if 4 * len(octets) != 3 * len(letters):  # other letters were left out
+    if 4 * len(buffer) != 3 * len(letters):  # other letters were left out
         raise InDoubtError("not base64")
     bounds = np.zeros(2 * len(column), dtype=np.int32)
     bounds[1::2] = np.cumsum(sizes // 4 * 3)
     bounds[2::2] = bounds[1:-1:2]
     bounds[1::2] -= padding.astype(np.int32)
     everything = pa.Array.from_buffers(
-        pa.binary(), max(len(bounds) - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(octets)]
+        pa.binary(), max(len(bounds) - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     )
     found = everything.take(to_arrow(np.arange(0, len(bounds), 2, dtype=np.int32)))
     if not column.null_count:

@@ -213,13 +213,13 @@ def _escaped(column: Any) -> Any:
     if data is None:
         return column
     edges = bounds(column)
-    octets = np.frombuffer(data, dtype=np.uint8)[edges[0] : edges[-1]]
-    if (octets == _BACKSLASH).any():
+    buffer = np.frombuffer(data, dtype=np.uint8)[edges[0] : edges[-1]]
+    if (buffer == _BACKSLASH).any():
         column = pc.replace_substring(column, "\\", "\\\\")
-    if (octets == _QUOTE).any():
+    if (buffer == _QUOTE).any():
         column = pc.replace_substring(column, '"', '\\"')
-    if len(octets) and octets.min() < _FIRST_PRINTABLE:
-        for letter in map(chr, np.unique(octets[octets < _FIRST_PRINTABLE]).tolist()):
+    if len(buffer) and buffer.min() < _FIRST_PRINTABLE:
+        for letter in map(chr, np.unique(buffer[buffer < _FIRST_PRINTABLE]).tolist()):
             column = pc.replace_substring(column, letter, _SHORT_ESCAPES.get(letter, f"\\u{ord(letter):04X}"))
     return column
 
@@ -296,11 +296,11 @@ def _base64(column: Any) -> Any:
     sizes = byte_lengths(column)
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum((sizes + 2) // 3 * 3, out=edges[1:])
-    octets = np.zeros(int(edges[-1]), dtype=np.uint8)
+    buffer = np.zeros(int(edges[-1]), dtype=np.uint8)
     within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     source = np.frombuffer(column.buffers()[2] or b"", dtype=np.uint8)
-    octets[np.repeat(edges[:-1], sizes) + within] = source[np.repeat(bounds(column)[:-1], sizes) + within]
-    letters = np.array(np.frombuffer(binascii.b2a_base64(octets.data, newline=False), dtype=np.uint8))
+    buffer[np.repeat(edges[:-1], sizes) + within] = source[np.repeat(bounds(column)[:-1], sizes) + within]
+    letters = np.array(np.frombuffer(binascii.b2a_base64(buffer.data, newline=False), dtype=np.uint8))
     ends = edges[1:] // 3 * 4
     letters[ends[sizes % 3 > 0] - 1] = _PADDING
     letters[ends[sizes % 3 == 1] - 2] = _PADDING

@@ -24,8 +24,8 @@ import pyarrow.json as pj
 from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
+from pykafka_wire.wire.records.varints import ByteBuffer
 
-_Octets = npt.NDArray[np.uint8]
 _OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
 _I, _N, _n, _a, _f = b"INnaf"
 _ZERO, _POINT, _PLUS, _e = b"0.+e"
@@ -96,8 +96,8 @@ def _braced(payloads: Payloads) -> Flags:
 def _is_deep(document: bytes) -> bool:
     if document.count(b"{") + document.count(b"[") <= _MAX_DEPTH:
         return False
-    octets = np.frombuffer(document, dtype=np.uint8)
-    steps = np.isin(octets, list(b"{[")).astype(np.int32) - np.isin(octets, list(b"}]"))
+    buffer = np.frombuffer(document, dtype=np.uint8)
+    steps = np.isin(buffer, list(b"{[")).astype(np.int32) - np.isin(buffer, list(b"}]"))
     return bool(np.cumsum(steps, out=steps).max() > _MAX_DEPTH)
 
 
@@ -105,12 +105,12 @@ class Block:
     """Documents joined to one text, which the parser reads at once.
 
     Attributes:
-        octets: uint8[…], the documents with a line break between them; an empty object stands for those not ``whole``.
+        buffer: uint8[…], the documents with a line break between them; an empty object stands for those not ``whole``.
         whole: bool[n]; documents that the parser must not see are found, and no longer are.
         edges: int64[n + 1], where each document begins.
     """
 
-    __slots__ = ("edges", "octets", "whole")
+    __slots__ = ("buffer", "edges", "whole")
 
     def __init__(self, documents: Any, sizes: Ints, whole: Flags, decimal_scale: int | None = None) -> None:
         """
@@ -121,10 +121,10 @@ class Block:
             decimal_scale: the largest of a decimal that is read from the documents, if there is one.
         """
         self.whole = whole
-        self.octets, self.edges = _joined(documents, sizes, whole)
-        while len(traps := _traps(self.octets, decimal_scale)):
+        self.buffer, self.edges = _joined(documents, sizes, whole)
+        while len(traps := _traps(self.buffer, decimal_scale)):
             whole[np.searchsorted(self.edges, traps, side="right") - 1] = False
-            self.octets, self.edges = _joined(documents, sizes, whole)
+            self.buffer, self.edges = _joined(documents, sizes, whole)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -136,7 +136,7 @@ class Block:
             BlockError: a document is not valid, or a field is not what the schema says.
         """
         begin = int(self.edges[first])
-        text = pa.py_buffer(self.octets[begin : int(self.edges[last]) - 1])
+        text = pa.py_buffer(self.buffer[begin : int(self.edges[last]) - 1])
         try:
             batches = _read(
                 pa.BufferReader(text),
@@ -159,7 +159,7 @@ def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
     return pj.read_json(text, read_options, parse_options).to_batches()  # type: ignore[no-any-return]  # before pyarrow 20
 
 
-def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[_Octets, Ints]:
+def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     if not whole.all():
         flags = pa.Array.from_buffers(
@@ -172,102 +172,102 @@ def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[_Octets, Ints]:
     return np.frombuffer(text, dtype=np.uint8, count=int(edges[-1]) - 1), edges
 
 
-def _traps(octets: _Octets, decimal_scale: int | None) -> Ints:
+def _traps(buffer: ByteBuffer, decimal_scale: int | None) -> Ints:
     """int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
-    found = [_nulls_between(octets), _infinities(octets), _negative_nans(octets)]
+    found = [_nulls_between(buffer), _infinities(buffer), _negative_nans(buffer)]
     if decimal_scale is not None:
-        found.append(_overflows(octets, decimal_scale))
-    if octets.min() == 0:
-        found.append(np.flatnonzero(octets == 0))
-    if octets.max() > _LAST_ASCII:
-        found.append(_invalid_utf8(octets))
+        found.append(_overflows(buffer, decimal_scale))
+    if buffer.min() == 0:
+        found.append(np.flatnonzero(buffer == 0))
+    if buffer.max() > _LAST_ASCII:
+        found.append(_invalid_utf8(buffer))
     return np.concatenate(found)
 
 
-def _invalid_utf8(octets: _Octets) -> Ints:
-    edges = np.array([0, len(octets)], dtype=np.int32)
-    if is_utf8(octets, edges):
+def _invalid_utf8(buffer: ByteBuffer) -> Ints:
+    edges = np.array([0, len(buffer)], dtype=np.int32)
+    if is_utf8(buffer, edges):
         return _NOWHERE
     # Line breaks within documents divide them further, which does not matter here.
-    edges = np.concatenate([[0], np.flatnonzero(octets == _NEWLINE) + 1, [len(octets)]]).astype(np.int32)
-    lines = np.unique(np.searchsorted(edges, np.flatnonzero(octets > _LAST_ASCII), side="right") - 1)
-    invalid = [edges[line] for line in lines.tolist() if not is_utf8(octets, edges[line : line + 2])]
+    edges = np.concatenate([[0], np.flatnonzero(buffer == _NEWLINE) + 1, [len(buffer)]]).astype(np.int32)
+    lines = np.unique(np.searchsorted(edges, np.flatnonzero(buffer > _LAST_ASCII), side="right") - 1)
+    invalid = [edges[line] for line in lines.tolist() if not is_utf8(buffer, edges[line : line + 2])]
     return np.array(invalid, dtype=np.int64)
 
 
-def is_utf8(octets: _Octets, edges: npt.NDArray[np.int32]) -> bool:
+def is_utf8(buffer: ByteBuffer, edges: npt.NDArray[np.int32]) -> bool:
     """Whether the bytes between two edges are UTF-8; Arrow finds out in a fraction of the time that Python takes."""
     try:
-        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(edges), pa.py_buffer(octets)]).validate(full=True)
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(edges), pa.py_buffer(buffer)]).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
 
 
-def _nulls_between(octets: _Octets) -> Ints:
+def _nulls_between(buffer: ByteBuffer) -> Ints:
     """Where ``null`` stands behind a closing brace."""
-    closing = np.flatnonzero(octets[:-1] == _CLOSE)
-    following = octets[closing + 1]
+    closing = np.flatnonzero(buffer[:-1] == _CLOSE)
+    following = buffer[closing + 1]
     expected = (following == _CLOSE) | (following == _COMMA)
     # The documents' own line breaks; braces within documents that are written over several lines look otherwise.
-    expected |= (following == _NEWLINE) & (octets.take(closing + 2, mode="clip") == _OPEN)
+    expected |= (following == _NEWLINE) & (buffer.take(closing + 2, mode="clip") == _OPEN)
     if expected.all():
         return _NOWHERE
-    return np.array([found.start() for found in _NULL_BETWEEN.finditer(octets.data)], dtype=np.int64)
+    return np.array([found.start() for found in _NULL_BETWEEN.finditer(buffer.data)], dtype=np.int64)
 
 
-def _overflows(octets: _Octets, scale: int) -> Ints:
+def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
     """Where a number with an exponent or many digits may be, of which Arrow (26.0) makes another one as 128 bits overflow."""
-    is_digit = octets - _ZERO < 10
-    found = _long_numbers(octets, is_digit, _MAX_DECIMAL_DIGITS - scale)
-    exponents = is_digit[:-2] & (octets[1:-1] | _TO_LOWER == _e)
+    is_digit = buffer - _ZERO < 10
+    found = _long_numbers(buffer, is_digit, _MAX_DECIMAL_DIGITS - scale)
+    exponents = is_digit[:-2] & (buffer[1:-1] | _TO_LOWER == _e)
     if not exponents.any():
         return found
     places = np.flatnonzero(exponents) + 1
     behind = places + 1
-    behind += (octets[behind] == _PLUS) | (octets[behind] == _MINUS)
+    behind += (buffer[behind] == _PLUS) | (buffer[behind] == _MINUS)
     places, behind = places[is_digit[behind]], behind[is_digit[behind]]
     before = places - 1
     for _ in range(_MAX_DECIMAL_DIGITS):  # steps over the number: the letters of an identifier do not end as one does
-        back, ahead = is_digit[before] | (octets[before] == _POINT), is_digit[behind]
+        back, ahead = is_digit[before] | (buffer[before] == _POINT), is_digit[behind]
         if not (back.any() or ahead.any()):
             break
         before -= back
         behind += ahead
     is_long = is_digit[before] | is_digit[behind]
-    before -= octets[before] == _MINUS
-    is_number = _DECIMAL_BEGINS[octets[before]] & _DECIMAL_ENDS[octets[behind]]
+    before -= buffer[before] == _MINUS
+    is_number = _DECIMAL_BEGINS[buffer[before]] & _DECIMAL_ENDS[buffer[behind]]
     return np.concatenate([found, places[is_number | is_long]])
 
 
-def _long_numbers(octets: _Octets, is_digit: Flags, most: int) -> Ints:
-    """Where more digits than ``most`` follow each other, or more than a decimal has behind a point."""
+def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:
+    """Where more digits than ``max_digits`` follow each other, or more than a decimal has behind a point."""
     runs, size = is_digit, 1
-    while 2 * size <= most + 1:  # digits that at least ``size`` - 1 others follow
+    while 2 * size <= max_digits + 1:  # digits that at least ``size`` - 1 others follow
         runs, size = runs[:-size] & runs[size:], 2 * size
     if not runs.any():
         return _NOWHERE
     begins = np.flatnonzero(is_digit[1:] & ~is_digit[:-1]) + 1
     ends = np.flatnonzero(is_digit[:-1] & ~is_digit[1:]) + 1
-    found: Ints = begins[ends - begins > np.where(octets[begins - 1] == _POINT, _MAX_DECIMAL_DIGITS, most)]
+    found: Ints = begins[ends - begins > np.where(buffer[begins - 1] == _POINT, _MAX_DECIMAL_DIGITS, max_digits)]
     return found
 
 
-def _infinities(octets: _Octets) -> Ints:
+def _infinities(buffer: ByteBuffer) -> Ints:
     """Where ``Inf`` may stand for a number."""
-    begins = (octets[:-3] == _I) & (octets[1:-2] == _n)
+    begins = (buffer[:-3] == _I) & (buffer[1:-2] == _n)
     if not begins.any():
         return _NOWHERE
     places: Ints = np.flatnonzero(begins)
-    found: Ints = places[(octets[places + 2] == _f) & _NUMBER_ENDS[octets[places + 3]]]
+    found: Ints = places[(buffer[places + 2] == _f) & _NUMBER_ENDS[buffer[places + 3]]]
     return found
 
 
-def _negative_nans(octets: _Octets) -> Ints:
+def _negative_nans(buffer: ByteBuffer) -> Ints:
     """Where ``-NaN`` may stand for a number."""
-    begins = (octets[:-3] == _MINUS) & (octets[1:-2] == _N)
+    begins = (buffer[:-3] == _MINUS) & (buffer[1:-2] == _N)
     if not begins.any():
         return _NOWHERE
     places: Ints = np.flatnonzero(begins)
-    found: Ints = places[octets[places + 2] == _a]
+    found: Ints = places[buffer[places + 2] == _a]
     return found

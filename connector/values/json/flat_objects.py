@@ -19,7 +19,6 @@ from enum import Enum
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, scatter
@@ -28,8 +27,7 @@ from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
 from pykafka_wire.values.json.document_blocks import is_utf8
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.row_segments import bounds
-
-_Octets = npt.NDArray[np.uint8]
+from pykafka_wire.wire.records.varints import ByteBuffer
 
 _QUOTE, _BACKSLASH, _CLOSE, _MINUS, _ZERO, _POINT, _e, _E = b'"\\}-0.eE'
 _NULL: Final = b"null"
@@ -59,7 +57,7 @@ _MAX_LAYOUTS: Final = 3
 #: A layout of fewer rows than one of so many is not worth the pass over the others.
 _MIN_SHARE: Final = 8
 #: So many groups of rows that cannot be read, or layouts of few rows, and the others of their column are not tried.
-_MAX_IN_VAIN: Final = 2
+_MAX_FAILED_ATTEMPTS: Final = 2
 
 
 class _Kind(Enum):
@@ -197,22 +195,22 @@ class _Objects:
     A document that does not continue as the layout does stays where it is, since no member begins as another one does.
     """
 
-    __slots__ = ("_ends", "_nth_quote", "_octets", "_position", "_quotes", "_separator", "_words")
+    __slots__ = ("_buffer", "_ends", "_nth_quote", "_position", "_quotes", "_separator", "_words")
 
     def __init__(self, payloads: Payloads, layout: Layout) -> None:
         first, last = int(payloads.starts[0]), int(payloads.ends[-1])
         # More than the documents, so that a member can be looked for at each of their positions.
         n_more = max(len(each.prefix) for each in layout.members) + 3 * _WORD_BYTES
-        self._octets: _Octets = np.zeros(last - first + n_more, dtype=np.uint8)
-        text = self._octets[: last - first]
+        self._buffer: ByteBuffer = np.zeros(last - first + n_more, dtype=np.uint8)
+        text = self._buffer[: last - first]
         text[:] = payloads.data[first:last]
         if int(text.max()) > _LAST_ASCII and not is_utf8(text, np.array([0, len(text)], dtype=np.int32)):
             raise UnreadableError("text that is not UTF-8")
-        self._words = np.ndarray((len(self._octets) - 7,), dtype="<u8", buffer=self._octets.data, strides=(1,))
+        self._words = np.ndarray((len(self._buffer) - 7,), dtype="<u8", buffer=self._buffer.data, strides=(1,))
         self._separator = len(layout.separator)
         self._position, self._ends = payloads.starts - first, payloads.ends - first
         #: Where quotes are, and behind them the end of all documents.
-        is_quote = self._octets[: len(text) + 1] == _QUOTE
+        is_quote = self._buffer[: len(text) + 1] == _QUOTE
         is_quote[-1] = True
         self._quotes: Ints = np.flatnonzero(is_quote)
         #: How many quotes there are before each document's position.
@@ -220,7 +218,7 @@ class _Objects:
 
     def unread(self) -> Flags:
         """bool[n]: the documents that do not end where they have been read to."""
-        unread: Flags = (self._position != self._ends - 1) | (self._octets[self._position] != _CLOSE)
+        unread: Flags = (self._position != self._ends - 1) | (self._buffer[self._position] != _CLOSE)
         return unread
 
     def read(self, member: _Member) -> Any:
@@ -253,14 +251,14 @@ class _Objects:
         right: Flags = next_quotes < limits
         if member.type is None:
             return None, next_quotes + 1, right
-        found = _slices(self._octets, starts, np.minimum(next_quotes, limits))
+        found = _slices(self._buffer, starts, np.minimum(next_quotes, limits))
         values, right = _parsed(found, right, member.type)
         return values, next_quotes + 1, right
 
     def _numbers(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
-        found = _slices(self._octets, starts, ends)
+        found = _slices(self._buffer, starts, ends)
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
         right = _are_numbers(found, wanted)
         values, right = _parsed(found, right, wanted)
@@ -276,7 +274,7 @@ class _Objects:
         """The documents that continue with a member which is not null; those with its null are advanced behind it."""
         is_text = member.kind is _Kind.TEXT
         follows = self._are(member.prefix + b'"' * is_text, self._position)
-        others = ~follows if is_text else self._octets[self._position + len(member.prefix)] == _NULL[0]
+        others = ~follows if is_text else self._buffer[self._position + len(member.prefix)] == _NULL[0]
         if others.any():
             rows = np.flatnonzero(others)
             null = member.prefix + _NULL
@@ -300,14 +298,14 @@ class _Objects:
         return found
 
 
-def _slices(octets: _Octets, starts: Ints, ends: Ints) -> Any:
+def _slices(buffer: ByteBuffer, starts: Ints, ends: Ints) -> Any:
     """pa.StringArray of what is between ``starts`` and ``ends``, which ascend; a copy."""
     if not len(starts):
         return pa.nulls(0, pa.string())
     edges = np.empty(2 * len(starts), dtype=np.int32)
     edges[0::2], edges[1::2] = starts, ends
     # Elements alternate between a value and the gap before the next one.
-    everything = pa.Array.from_buffers(pa.string(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(octets)])
+    everything = pa.Array.from_buffers(pa.string(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(buffer)])
     return everything.take(to_arrow(np.arange(0, len(edges) - 1, 2, dtype=np.int32)))
 
 
@@ -370,12 +368,12 @@ def _are_numbers(texts: Any, wanted: pa.DataType) -> Flags:
     """
     edges = bounds(texts)
     starts, ends = edges[:-1], edges[1:]
-    octets = np.append(np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]], np.uint8(0))
-    is_digit = octets - _ZERO < 10
-    negative = octets[starts] == _MINUS
+    buffer = np.append(np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]], np.uint8(0))
+    is_digit = buffer - _ZERO < 10
+    negative = buffer[starts] == _MINUS
     first = starts + negative
     right: Flags = (first < ends) & is_digit[first]
-    zero = np.flatnonzero((octets[first] == _ZERO) & (first + 1 < ends))
+    zero = np.flatnonzero((buffer[first] == _ZERO) & (first + 1 < ends))
     right[zero] &= ~is_digit[first[zero] + 1]
     others = np.flatnonzero(~is_digit[:-1])
     if pa.types.is_integer(wanted):
@@ -385,15 +383,15 @@ def _are_numbers(texts: Any, wanted: pa.DataType) -> Flags:
         right[rows[others != starts[rows]]] = False
         return right
     right &= is_digit[ends - 1]
-    points = others[octets[others] == _POINT]
+    points = others[buffer[others] == _POINT]
     wrong = points[~is_digit[points + 1]]
     right[edges.searchsorted(wrong, side="right") - 1] = False
     if pa.types.is_decimal(wanted):
-        exponents = others[(octets[others] == _e) | (octets[others] == _E)]
+        exponents = others[(buffer[others] == _e) | (buffer[others] == _E)]
         right[edges.searchsorted(exponents, side="right") - 1] = False
         whole_ends = ends.copy()
         whole_ends[edges.searchsorted(points, side="right") - 1] = points
-        n_whole = np.where(octets[first] == _ZERO, 0, whole_ends - first)
+        n_whole = np.where(buffer[first] == _ZERO, 0, whole_ends - first)
         n_digits = ends - first - (whole_ends < ends)
         right &= (n_whole <= wanted.precision - wanted.scale) & (n_digits <= _MAX_DECIMAL_DIGITS)
     return right
@@ -406,7 +404,7 @@ class FlatReader:
         self._plan = plan
         self._types = _flat_types(plan.read_as)
         self._layouts: list[Layout] = []
-        self._n_in_vain = 0
+        self._n_failed_attempts = 0
 
     def read(self, payloads: Payloads, rows: Ints) -> tuple[list[tuple[Ints, Any]], Ints]:
         """Parts of the column, and the rows that are in no part.
@@ -417,15 +415,15 @@ class FlatReader:
             rows: ascending; their documents begin with ``{`` and end with ``}``.
         """
         parts: list[tuple[Ints, Any]] = []
-        if self._types is None or self._n_in_vain >= _MAX_IN_VAIN or len(rows) < _MIN_ROWS:
+        if self._types is None or self._n_failed_attempts >= _MAX_FAILED_ATTEMPTS or len(rows) < _MIN_ROWS:
             return parts, rows
         documents = Payloads.of(payloads.take(rows).array())  # without the frames between them
         # The others are left out from the beginning, so that all that are read begin alike.
         plain = are_plain(documents)
-        left, n_least = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)
+        left, min_rows = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)
         nth = 0
         for _ in range(_MAX_LAYOUTS):
-            if len(left) < n_least:
+            if len(left) < min_rows:
                 break
             if nth == len(self._layouts):
                 layout = layout_of(documents, left, self._types)
@@ -439,12 +437,12 @@ class FlatReader:
                 break
             if np.count_nonzero(~unread) < len(left) // _MIN_SHARE:
                 del self._layouts[nth]
-                self._n_in_vain += 1
+                self._n_failed_attempts += 1
             else:
                 nth += 1
             parts.append((rows[left], column))
             left = left[unread]
-        self._n_in_vain += not parts
+        self._n_failed_attempts += not parts
         is_left = ~plain
         is_left[left] = True
         return parts, rows[is_left]

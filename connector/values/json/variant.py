@@ -125,8 +125,8 @@ class _Encoder:
             n = len(text)
             return bytes((n << 2 | 1,)) + text if n < _SHORT_TEXT else _LONG_TEXT + n.to_bytes(4, "little") + text
         if kind is int:
-            for most, header, size in _INTS:
-                if -most <= value < most:
+            for bound, header, size in _INTS:
+                if -bound <= value < bound:
                     number: bytes = value.to_bytes(size, "little", signed=True)
                     return header + number
             return _decimal(Decimal(value))
@@ -189,8 +189,8 @@ def _decimal(value: Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()
     if isinstance(exponent, int) and -_MAX_DIGITS <= exponent <= 0 and len(digits) <= _MAX_DIGITS:
         unscaled = int(Decimal((sign, digits, 0)))
-        for most, header, size in _DECIMALS:
-            if len(digits) <= most and -exponent <= most:
+        for max_digits, header, size in _DECIMALS:
+            if len(digits) <= max_digits and -exponent <= max_digits:
                 return header + bytes((-exponent,)) + unscaled.to_bytes(size, "little", signed=True)
     number = float(value)
     if number in (float("inf"), float("-inf")):

@@ -29,7 +29,7 @@ from pykafka_wire.values.protobuf.message_group import (
     GROUP,
     LENGTH,
     VARINT,
-    Buffer,
+    GroupBuffer,
     MessageGroup,
     Occurrences,
     scan,
@@ -59,7 +59,7 @@ class Scalar(ABC):
     item_bytes: int = 8
 
     @abstractmethod
-    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         """``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
 
         Args:
@@ -67,7 +67,7 @@ class Scalar(ABC):
             words: varints and fixed-width values; the sizes of length-delimited values.
         """
 
-    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+    def words(self, data: GroupBuffer, starts: Ints, words: Words) -> Words:
         """Those that :meth:`read` takes, of values that start at ``starts``; ``words`` is what the scan has of them."""
         return words
 
@@ -90,25 +90,25 @@ class Number(Scalar):
         self._is_decimal = pa.types.is_decimal(wanted)
         self._limits: tuple[int, int] | None = None
         if pa.types.is_integer(wanted):
-            least, most = -(1 << wanted.bit_width - 1), (1 << wanted.bit_width - 1) - 1
+            lowest, highest = -(1 << wanted.bit_width - 1), (1 << wanted.bit_width - 1) - 1
             limits: Any = np.iinfo(_FROM_WORDS.get(kind, kind))
-            if int(limits.min) < least or int(limits.max) > most:
-                self._limits = (least if int(limits.min) < least else int(limits.min), most)
+            if int(limits.min) < lowest or int(limits.max) > highest:
+                self._limits = (lowest if int(limits.min) < lowest else int(limits.min), highest)
         self._dtype = None if self._is_decimal else np.dtype(wanted.to_pandas_dtype())
         self.item_bytes = 16
 
-    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+    def words(self, data: GroupBuffer, starts: Ints, words: Words) -> Words:
         return words if self.wire_type == VARINT else data.numbers(starts, self._kind)
 
     def absent(self, n: int) -> Words:
         return super().absent(n) if self.wire_type == VARINT else np.zeros(n, dtype=self._kind)
 
-    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         found = _integers(self._kind, words) if self.wire_type == VARINT else words
         wrong = None
         if self._limits is not None:
-            least, most = self._limits
-            wrong = (found < least) | (found > most)
+            lowest, highest = self._limits
+            wrong = (found < lowest) | (found > highest)
             wrong = wrong if wrong.any() else None
         if self._is_decimal:
             wide = np.zeros((len(found), 2), dtype=np.uint64)
@@ -149,7 +149,7 @@ class Boolean(Scalar):
     wire_type = VARINT
     item_bytes = 1
 
-    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         flags = words != 0
         return pa.Array.from_buffers(self.type, len(flags), [bitmap(valid), bitmap(flags)]), None
 
@@ -173,7 +173,7 @@ class EnumName(Scalar):
             if 0 <= number < len(self._table):
                 self._table[number] = place
 
-    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         numbers = words.astype(np.uint32).view(np.int32)
         in_table = (numbers >= 0) & (numbers < len(self._table))
         places = self._table.take(numbers, mode="clip")
@@ -196,7 +196,7 @@ class EnumName(Scalar):
         return with_validity(found_names, valid), wrong
 
 
-class Text(Scalar):
+class StringScalar(Scalar):
     """``bytes``, or ``string``, which is UTF-8."""
 
     wire_type = LENGTH
@@ -205,7 +205,7 @@ class Text(Scalar):
     def __init__(self, wanted: pa.DataType) -> None:
         self.type = wanted
 
-    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         found = data.slices(starts, words, self.type)
         wrong = None
         if pa.types.is_string(self.type):
@@ -321,7 +321,7 @@ class Time(Messages):
 
     Args:
         inner: reads ``seconds`` as int64 and ``nanos`` as int32.
-        limits: the least and the greatest number of seconds.
+        limits: the lowest and the greatest number of seconds.
         is_signed: whether ``nanos`` has the sign of the seconds.
     """
 
@@ -336,8 +336,8 @@ class Time(Messages):
         parts = self._inner.read(group, None)
         seconds = to_numpy(parts.field(0), null=0)
         nanos = to_numpy(parts.field(1), null=0).astype(np.int64)
-        least, most = self._limits
-        wrong = (seconds < least) | (seconds > most) | (nanos > 999_999_999)
+        lowest, highest = self._limits
+        wrong = (seconds < lowest) | (seconds > highest) | (nanos > 999_999_999)
         if self._is_signed:
             wrong |= (nanos < -999_999_999) | ((seconds > 0) & (nanos < 0)) | ((seconds < 0) & (nanos > 0))
             micros = np.sign(nanos) * (np.abs(nanos) // 1000)
@@ -489,7 +489,7 @@ class Repeated(Field):
         group.check_later(items, owner, starts, starts + sizes)
 
     def _scalars(self, group: MessageGroup, found: Found, items: Scalar) -> tuple[Ints, Any]:
-        data: Buffer = group.data
+        data: GroupBuffer = group.data
         owner, starts, words = _in_order(found[self.tags[0]], len(group))
         if len(self.tags) == 1:
             owner, starts, words = self._kept(group, owner, starts, words, items.item_bytes)
@@ -521,7 +521,7 @@ def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
     """``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
 
     def read(payloads: Payloads) -> tuple[Any, Flags]:
-        group = MessageGroup(Buffer(payloads.data), payloads.starts, payloads.ends)
+        group = MessageGroup(GroupBuffer(payloads.data), payloads.starts, payloads.ends)
         column = messages.read(group, None)
         _check_unwanted(group)
         return column, group.failed
@@ -587,10 +587,10 @@ def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
 
 def _unpacked(
     group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: Scalar
-) -> tuple[Buffer, Ints, Ints, Words]:
+) -> tuple[GroupBuffer, Ints, Ints, Words]:
     """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block fail."""
     if items.wire_type == VARINT:
-        last = group.data.octets.take(starts + sizes - 1, mode="clip")
+        last = group.data.buffer.take(starts + sizes - 1, mode="clip")
         wrong = (last > 0x7F) & (sizes > 0)
     else:
         width = 8 if items.wire_type == FIXED64 else 4
@@ -600,29 +600,29 @@ def _unpacked(
         sizes = np.where(wrong, 0, sizes)
     blocks = group.data.slices(starts, sizes, pa.binary())
     edges = bounds(blocks)
-    octets = np.frombuffer(blocks.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]]
+    buffer = np.frombuffer(blocks.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]]
     if items.wire_type == VARINT:
-        stops = np.flatnonzero(octets < 0x80)
+        stops = np.flatnonzero(buffer < 0x80)
         counts = np.diff(np.searchsorted(stops, edges))
         item_starts = np.zeros(len(stops), dtype=np.int64)
         item_starts[1:] = stops[:-1] + 1
     else:
         counts = sizes // width
-        item_starts = np.arange(0, len(octets), width)
+        item_starts = np.arange(0, len(buffer), width)
     owner = np.repeat(owner, counts)
     too_many = group.spend(owner, items.item_bytes)
     if too_many is not None:
         group.failed |= too_many
         kept = ~too_many[owner]
         owner, item_starts = owner[kept], item_starts[kept]
-    data = Buffer(octets)
+    data = GroupBuffer(buffer)
     words: Words = np.zeros(0, dtype=np.uint64)
     if items.wire_type == VARINT:
         words = np.zeros(len(item_starts), dtype=np.uint64)
         for first in range(0, len(item_starts), _VARINTS_AT_ONCE):
             some = slice(first, first + _VARINTS_AT_ONCE)
             words[some], ends = data.varints(item_starts[some])
-            beyond = ends > len(octets)
+            beyond = ends > len(buffer)
             if beyond.any():
                 group.failed[owner[some][beyond]] = True
     return data, owner, item_starts, words
@@ -811,7 +811,7 @@ class _Plan:
             default = int(field.default_value or 0)
             return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
         elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
-            return Text(wanted)
+            return StringScalar(wanted)
         raise _not_in_columns(field, wanted, path)
 
 

@@ -80,14 +80,14 @@ class Integer(Value):
 
     Attributes:
         dtype: NumPy's name of the column's numbers; empty for decimals without a fraction.
-        least, most: of the field's type.
+        lowest, highest: of the field's type.
     """
 
     path: str
     wire_type: int
     dtype: str
-    least: int
-    most: int
+    lowest: int
+    highest: int
     is_zigzag: bool = False
 
     def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
@@ -97,7 +97,9 @@ class Integer(Value):
             wrong &= valid
             words = np.where(valid, words, np.uint64(0))
         if wrong.any():
-            errors.add(np.flatnonzero(wrong), self.path, f"a number that is not between {self.least} and {self.most}")
+            errors.add(
+                np.flatnonzero(wrong), self.path, f"a number that is not between {self.lowest} and {self.highest}"
+            )
         is_set = words != 0
         if self.is_zigzag:
             words = zigzag(words.view(np.int64))
@@ -111,10 +113,10 @@ class Integer(Value):
         numbers = fixed_width(column, self.dtype).astype(np.int64)
         wrong = np.zeros(len(numbers), dtype=np.bool_)
         limits = np.iinfo(self.dtype)
-        if int(limits.min) < self.least:
-            wrong |= numbers < self.least
-        if int(limits.max) > self.most:
-            wrong |= numbers > self.most
+        if int(limits.min) < self.lowest:
+            wrong |= numbers < self.lowest
+        if int(limits.max) > self.highest:
+            wrong |= numbers > self.highest
         return numbers.view(np.uint64), wrong
 
     def _of_decimals(self, column: Any) -> tuple[Words, Flags]:
@@ -125,12 +127,12 @@ class Integer(Value):
             wrong[places] = True
         halves = fixed_width(column, "<i8", 2)
         low, high = halves[0::2].copy(), halves[1::2]
-        if self.least:
+        if self.lowest:
             wrong |= (low >> 63) != high
-            wrong |= (low < self.least) | (low > self.most)
+            wrong |= (low < self.lowest) | (low > self.highest)
         else:
             wrong |= high != 0
-            wrong |= low.view(np.uint64) > self.most
+            wrong |= low.view(np.uint64) > self.highest
         return low.view(np.uint64), wrong
 
 
@@ -159,7 +161,7 @@ class Boolean(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text(Value):
+class StringValue(Value):
     """``string`` and ``bytes``."""
 
     path: str
@@ -284,15 +286,15 @@ class Time(Content):
 
     Attributes:
         per_second: the column's unit.
-        least, most: seconds.
+        lowest, highest: seconds.
         is_signed: whether the part below a second has the sign of the whole.
     """
 
     path: str
     message: Message
     per_second: int
-    least: int
-    most: int
+    lowest: int
+    highest: int
     is_signed: bool
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
@@ -301,7 +303,7 @@ class Time(Content):
         if self.is_signed:
             back = (seconds < 0) & (rest > 0)
             seconds, rest = seconds + back, np.where(back, rest - self.per_second, rest)
-        wrong = (seconds < self.least) | (seconds > self.most)
+        wrong = (seconds < self.lowest) | (seconds > self.highest)
         if wrong.any():
             errors.add(np.flatnonzero(wrong), self.path, "a time outside the range that Protobuf has")
         nanos = rest * (10**9 // self.per_second)
@@ -643,21 +645,21 @@ class WritePlan:
         elif field.type == field.TYPE_ENUM:
             return self._enum(field.enum_type, column, path)
         elif any(each(column) for each in (is_text if field.type == field.TYPE_STRING else is_bytes)):
-            return Text(path=path, is_text=field.type == field.TYPE_STRING)
+            return StringValue(path=path, is_text=field.type == field.TYPE_STRING)
         return None
 
     def _integer(self, kind: str, column: pa.DataType, path: str) -> Integer | None:
         is_decimal = pa.types.is_decimal(column) and column.bit_width == 128
         if not is_decimal and not pa.types.is_signed_integer(column):
             return None
-        least, most = _LIMITS[_FIXED.get(kind, kind.replace("sint", "int"))]
+        lowest, highest = _LIMITS[_FIXED.get(kind, kind.replace("sint", "int"))]
         wire_type = VARINT if kind not in _FIXED else FIXED64 if kind.endswith("8") else FIXED32
         return Integer(
             path=path,
             wire_type=wire_type,
             dtype="" if is_decimal else f"int{column.bit_width}",
-            least=least,
-            most=most,
+            lowest=lowest,
+            highest=highest,
             is_zigzag=kind.startswith("sint"),
         )
 
@@ -681,8 +683,8 @@ class WritePlan:
             path=path,
             message=message,
             per_second=PER_SECOND[column.unit],
-            least=limits[0],
-            most=limits[1],
+            lowest=limits[0],
+            highest=limits[1],
             is_signed=is_signed,
         )
 

@@ -66,8 +66,10 @@ class Layout:
             DecodeError: it takes too much, or the data is not Protobuf.
         """
         # A message within takes two bytes at least.
-        most = len(data) // 2 * self.largest_inner
-        budget.spend(self.size + (most if most <= _UNCOUNTED_BYTES else _messages_size(data, self, budget.left)))
+        max_bytes = len(data) // 2 * self.largest_inner
+        budget.spend(
+            self.size + (max_bytes if max_bytes <= _UNCOUNTED_BYTES else _messages_size(data, self, budget.left))
+        )
 
 
 def layout_of(descriptor: Any) -> Layout:
@@ -103,15 +105,15 @@ def layout_of(descriptor: Any) -> Layout:
     return root
 
 
-def _messages_size(data: bytes, layout: Layout, most: int) -> int:
-    """What the messages within ``data`` take; at least ``most`` + 1 where it is more than that."""
+def _messages_size(data: bytes, layout: Layout, max_bytes: int) -> int:
+    """What the messages within ``data`` take; at least ``max_bytes`` + 1 where it is more than that."""
     try:
-        return _walk(data, layout, most)
+        return _walk(data, layout, max_bytes)
     except IndexError as error:
         raise DecodeError("it is shorter than its schema says") from error
 
 
-def _walk(data: bytes, layout: Layout, most: int) -> int:
+def _walk(data: bytes, layout: Layout, max_bytes: int) -> int:
     size = at = 0
     end, in_group = len(data), False
     inner = layout.inner
@@ -163,7 +165,7 @@ def _walk(data: bytes, layout: Layout, most: int) -> int:
             raise DecodeError("it is not Protobuf: a field of no known kind")
         if len(around) > _MAX_DEPTH:
             raise DecodeError(f"its messages are nested more than {_MAX_DEPTH} deep")
-        if size > most:
+        if size > max_bytes:
             return size
 
 

@@ -26,35 +26,35 @@ _FREE_ROUNDS: Final = 500
 _MAX_TENTH: Final = 1
 
 
-class Buffer:
+class GroupBuffer:
     """The bytes of all messages of a group, and what reading them may still take.
 
     Attributes:
-        octets: uint8[…]; it may hold other bytes, too.
+        buffer: uint8[…]; it may hold other bytes, too.
         memory: of the items of arrays.
         work: how many messages' fields may still be found in rounds of few messages; see :meth:`is_worth_a_round`.
         unchecked: by what checks them, the starts, ends and rows of messages that no one wants.
     """
 
-    __slots__ = ("memory", "octets", "unchecked", "work")
+    __slots__ = ("buffer", "memory", "unchecked", "work")
 
-    def __init__(self, octets: ByteBuffer) -> None:
-        self.octets = octets
+    def __init__(self, buffer: ByteBuffer) -> None:
+        self.buffer = buffer
         self.memory = MemoryBudget(FREE_BYTES, FREE_PER_BYTE)
         self.work = _FREE_ROUNDS * _MESSAGES_OF_A_ROUND
         self.unchecked: dict[Any, list[tuple[Ints, Ints, Ints]]] = {}
 
     def numbers(self, positions: Ints, dtype: str) -> npt.NDArray[Any]:
         """The fixed-width number at each position."""
-        return numbers_at(self.octets, positions, dtype)
+        return numbers_at(self.buffer, positions, dtype)
 
     def varints(self, positions: Ints) -> tuple[Words, Ints]:
         """The varint at each position, and int64[n]: where it ends."""
-        return read_unsigned(self.octets, positions, _MAX_TENTH)
+        return read_unsigned(self.buffer, positions, _MAX_TENTH)
 
     def slices(self, starts: Ints, sizes: Ints, arrow_type: pa.DataType) -> Any:
         """pa.Array of bytes as ``pa.binary()`` or ``pa.string()``; slices must ascend and not overlap; a copy."""
-        return slices(self.octets, starts, starts + sizes, arrow_type)
+        return slices(self.buffer, starts, starts + sizes, arrow_type)
 
     def is_worth_a_round(self, n_messages: int) -> bool:
         """Whether to find a field of so many messages; False where too many rounds found those of a few, and more would follow.
@@ -67,7 +67,7 @@ class Buffer:
 
 
 class MessageGroup:
-    """Messages within one :class:`Buffer`.
+    """Messages within one :class:`GroupBuffer`.
 
     Attributes:
         start: int64[n], where each message starts; ascending.
@@ -79,7 +79,7 @@ class MessageGroup:
 
     __slots__ = ("data", "depth", "end", "failed", "rows", "start")
 
-    def __init__(self, data: Buffer, start: Ints, end: Ints, depth: int = 0, rows: Ints | None = None) -> None:
+    def __init__(self, data: GroupBuffer, start: Ints, end: Ints, depth: int = 0, rows: Ints | None = None) -> None:
         self.data = data
         self.start = start
         self.end = end
@@ -215,15 +215,15 @@ def _check_ends(group: MessageGroup, index: Ints | None, starts: Ints, words: Wo
 
 def _next_tags(group: MessageGroup, position: Ints, going: Flags) -> tuple[Any, Ints]:
     """An int where all messages have the same tag, else uint32[n]; and int64[n], the positions after the tags."""
-    octets = group.data.octets
+    buffer = group.data.buffer
     has_ended = not going.all()
     if not has_ended:
-        first = octets.take(position, mode="clip")
+        first = buffer.take(position, mode="clip")
         tag = int(first[0])
         if (first == first[0]).all():
             if tag < 0x80:
                 return tag, position + 1
-            second = octets.take(position + 1, mode="clip")
+            second = buffer.take(position + 1, mode="clip")
             if int(second[0]) < 0x80 and (second == second[0]).all():
                 return tag & 0x7F | int(second[0]) << 7, position + 2
     words, after = group.data.varints(position)

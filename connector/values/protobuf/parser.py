@@ -160,20 +160,20 @@ class TokenReader:
             raise self.error("a string is expected")
         return b"".join(parts)
 
-    def integer(self, least: int, most: int) -> int:
+    def integer(self, lowest: int, highest: int) -> int:
         negative = self.accept("-")
         if self.token.kind != "integer":
             raise self.error("an integer is expected")
         text = self.token.text
         if len(text) > 25:  # longer than any that fits 64 bits, in each notation
-            raise self.error(f"an integer from {least} to {most} is expected")
+            raise self.error(f"an integer from {lowest} to {highest} is expected")
         try:
             number = int(text, 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10)
         except ValueError:
             raise self.error("an integer is expected") from None
         number = -number if negative else number
-        if not least <= number <= most:
-            raise self.error(f"an integer from {least} to {most} is expected")
+        if not lowest <= number <= highest:
+            raise self.error(f"an integer from {lowest} to {highest} is expected")
         self.next()
         return number
 
@@ -692,23 +692,23 @@ class _Parser:
                 each.options.CopyFrom(message.extension_range[first].options)
         self._tokens.expect(";")
 
-    def _range(self, least: int, most: int) -> tuple[int, int]:
+    def _range(self, lowest: int, highest: int) -> tuple[int, int]:
         """Both ends inclusive."""
-        start = self._tokens.integer(least, most)
+        start = self._tokens.integer(lowest, highest)
         if not self._tokens.accept("to"):
             return start, start
-        end = most if self._tokens.accept("max") else self._tokens.integer(least, most)
+        end = highest if self._tokens.accept("max") else self._tokens.integer(lowest, highest)
         if end < start:
             raise self._tokens.invalid("a range ends before it begins")
         return start, end
 
-    def _reserved(self, ranges: Any, names: Any, least: int, most: int, *, exclusive: int) -> None:
+    def _reserved(self, ranges: Any, names: Any, lowest: int, highest: int, *, exclusive: int) -> None:
         self._tokens.next()
         while True:
             if self._tokens.token.kind == "string":
                 names.append(self._tokens.string().decode())
             else:
-                start, end = self._range(least, most)
+                start, end = self._range(lowest, highest)
                 ranges.add(start=start, end=end + exclusive)
             if not self._tokens.accept(","):
                 break

@@ -23,7 +23,7 @@ _MAX_UNKNOWN: Final = 20_000
 #: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
 _NEW_IDS: Final = 10_000
 #: Requests for unknown ids within a minute, before further ids count as unknown without a request.
-_MAX_IN_VAIN: Final = 1_000
+_MAX_REQUESTS_FOR_UNKNOWN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
             rules=tuple(_rules(response.get("ruleSet") or {})),
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise NotARegistryError(f"{registry.url} answered something that is not a schema") from error
+        raise NotARegistryError(f"{registry.url} responded with something that is not a schema") from error
     texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
         raise DecodeError("its schema holds half of a surrogate pair, which is not text")
@@ -255,7 +255,7 @@ def _rules(rule_set: dict[str, Any]) -> Iterator[Rule]:
 
 def _integer_field(registry: Registry, response: dict[str, Any], name: str) -> int:
     if not isinstance(response.get(name), int):
-        raise NotARegistryError(f"{registry.url} answered without {name}")
+        raise NotARegistryError(f"{registry.url} responded without {name}")
     return int(response[name])
 
 
@@ -266,18 +266,18 @@ class _UnknownIds:
     one than the newest that was found.
     """
 
-    __slots__ = ("_in_vain", "_largest")
+    __slots__ = ("_largest", "_unknown")
 
     def __init__(self) -> None:
         self._largest = 0
-        self._in_vain = (0, 0)
+        self._unknown = (0, 0)
 
     def check(self, schema_id: int) -> None:
         """Raises DecodeError for an id that is not worth a request."""
-        minute, n_in_vain = self._in_vain
-        if n_in_vain >= _MAX_IN_VAIN and minute == this_minute() and not self._is_plausible(schema_id):
+        minute, n_unknown = self._unknown
+        if n_unknown >= _MAX_REQUESTS_FOR_UNKNOWN and minute == this_minute() and not self._is_plausible(schema_id):
             raise DecodeError(
-                f"its schema id was not looked up: this minute the registry was asked for {n_in_vain} other ids that it does not "
+                f"its schema id was not looked up: this minute the registry was asked for {n_unknown} other ids that it does not "
                 f"know, and the largest that it is known to have is {self._largest}"
             )
 
@@ -286,8 +286,8 @@ class _UnknownIds:
 
     def missing(self, schema_id: int) -> None:
         if not self._is_plausible(schema_id):
-            minute, n_in_vain = self._in_vain
-            self._in_vain = (this_minute(), n_in_vain + 1 if minute == this_minute() else 1)
+            minute, n_unknown = self._unknown
+            self._unknown = (this_minute(), n_unknown + 1 if minute == this_minute() else 1)
 
     def _is_plausible(self, schema_id: int) -> bool:
         return 0 <= schema_id <= self._largest + _NEW_IDS

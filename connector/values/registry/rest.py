@@ -38,7 +38,7 @@ _REMEDY: Final = "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
 
 
 class NotARegistryError(RegistryError):
-    """The server answered what no schema registry answers to such a request: a wrong URL, or an older API."""
+    """The server's response is not a schema registry's: a wrong URL, or an older API."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message if _REMEDY in message else f"{message}: {_REMEDY}")  # pickled with the remedy
@@ -47,7 +47,7 @@ class NotARegistryError(RegistryError):
 def request(
     registry: Registry, method: str, path: str, body: dict[str, Any] | None = None, *, is_list: bool = False
 ) -> Any:
-    """The JSON object, or the array, that the first address to answer has sent.
+    """The JSON object, or the array, that the first address to respond has sent.
 
     Raises:
         DecodeError: the registry has no such schema, subject or version.
@@ -86,8 +86,8 @@ def _first_response(registry: Registry, method: str, path: str, body: dict[str, 
             return url + path, response.status, content
         failed.append(f"{url}{through}: HTTP {response.status}")
     raise RegistryError(
-        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors. "
-        "Until it answers, the query fails, whatever onValueError is."
+        f"the schema registry does not respond ({'; '.join(failed)}). Check its address from the driver and from executors. "
+        "Until it responds, the query fails, whatever onValueError is."
     )
 
 
@@ -99,7 +99,7 @@ def _content(response: Any, deadline: float) -> bytes:
         parts.append(part)
         size += len(part)
         if time.monotonic() > deadline:
-            raise TimeoutError("its answer was not complete in time")
+            raise TimeoutError("its response was not complete in time")
     if size <= _MAX_RESPONSE_BYTES:
         response.read()  # nothing: the connection becomes fit for another request
     else:
@@ -171,7 +171,7 @@ def _without_user(proxy: str) -> tuple[str, str]:
 
 def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:
     if len(content) > _MAX_RESPONSE_BYTES:
-        raise RegistryError(f"{where} answered more than {_MAX_RESPONSE_BYTES} bytes, more than a schema has.")
+        raise RegistryError(f"{where} responded with more than {_MAX_RESPONSE_BYTES} bytes, more than a schema has.")
     try:
         response = json.loads(content)
     except (ValueError, RecursionError):
@@ -184,7 +184,7 @@ def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:
         return response
     if not isinstance(response, dict) or status < 300:
         raise NotARegistryError(
-            f"{where} answered HTTP {status} without a JSON {'object' if kind is dict else 'array'}"
+            f"{where} responded with HTTP {status} without a JSON {'object' if kind is dict else 'array'}"
         )
     message = f"{str(response.get('message', 'no reason given'))[:500]} (HTTP {status}, {response.get('error_code', 'no code')})"
     if str(response.get("error_code")) in _NOT_FOUND:

@@ -3,8 +3,8 @@
 // It prints one line of JSON, {"bootstrap": "HOST:PORT,…", "control": "HOST:PORT"}, and ends when its standard input ends,
 // so that it never outlives the tests. What the tests do to it (tests/brokers/kfake.py is the client):
 //
-//	POST   /faults         answer matching requests with an error code (0: only count them); the body is a fault, the response {"id": N}
-//	DELETE /faults/{id}    the fault ends; {"hits": how many requests it has answered}
+//	POST   /faults         respond to matching requests with an error code (0: only count them); the body is a fault, the response {"id": N}
+//	DELETE /faults/{id}    the fault ends; {"hits": how many requests it has met}
 //	POST   /leaders        move the leaders of all partitions
 //	POST   /coordinators   move the coordinators of all groups and transactional ids
 package main
@@ -28,7 +28,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// fault says which requests are answered with an error code. An empty selector matches everything.
+// fault says which requests get an error code in response. An empty selector matches everything.
 type fault struct {
 	API             int16   `json:"api"`
 	Code            int16   `json:"code"`
@@ -38,7 +38,7 @@ type fault struct {
 	TransactionalID string  `json:"transactional_id"`
 	TopLevel        bool    `json:"top_level"` // the request's own error code, not those of its partitions
 	Skip            int     `json:"skip"`      // matching requests that are left alone first
-	Count           int     `json:"count"`     // requests that are answered with the code; -1 for all
+	Count           int     `json:"count"`     // requests that get the code; -1 for all
 }
 
 // control keeps the faults that were injected.
@@ -75,7 +75,7 @@ func (c *control) inject(w http.ResponseWriter, r *http.Request) {
 	defer c.mutex.Unlock()
 	id := len(c.faults) + 1
 	c.faults[id] = handle
-	answer(w, map[string]int{"id": id})
+	respond(w, map[string]int{"id": id})
 }
 
 // after lets the first requests pass. It is asked once for each partition of a request.
@@ -99,10 +99,10 @@ func (c *control) end(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	handle.Remove()
-	answer(w, map[string]int{"hits": handle.Hits()})
+	respond(w, map[string]int{"hits": handle.Hits()})
 }
 
-func answer(w http.ResponseWriter, value any) {
+func respond(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(value); err != nil {
 		log.Print(err)
@@ -135,18 +135,18 @@ func main() {
 	http.HandleFunc("DELETE /faults/{id}", c.end)
 	http.HandleFunc("POST /leaders", func(w http.ResponseWriter, _ *http.Request) {
 		cluster.ShufflePartitionLeaders()
-		answer(w, map[string]int{})
+		respond(w, map[string]int{})
 	})
 	http.HandleFunc("POST /coordinators", func(w http.ResponseWriter, _ *http.Request) {
 		cluster.RehashCoordinators()
-		answer(w, map[string]int{})
+		respond(w, map[string]int{})
 	})
 	go func() { log.Fatal(http.Serve(listener, nil)) }()
-	answered := map[string]string{
+	shown := map[string]string{
 		"bootstrap": strings.Join(cluster.ListenAddrs(), ","),
 		"control":   listener.Addr().String(),
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(answered); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(shown); err != nil {
 		log.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)

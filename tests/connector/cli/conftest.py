@@ -127,7 +127,7 @@ def leaderless() -> Iterator[FakeBroker]:
 
 
 def _offsets_of(group: str, topics: Mapping[str, int]) -> OffsetFetchResponseGroup:
-    answers = [
+    responses = [
         OffsetFetchResponseTopics(
             name=topic,
             partitions=[
@@ -137,11 +137,11 @@ def _offsets_of(group: str, topics: Mapping[str, int]) -> OffsetFetchResponseGro
         )
         for topic, n_partitions in topics.items()
     ]
-    return OffsetFetchResponseGroup(group_id=group, topics=answers)
+    return OffsetFetchResponseGroup(group_id=group, topics=responses)
 
 
 def _ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    answers = [
+    responses = [
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=[
@@ -151,4 +151,4 @@ def _ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
         )
         for topic in request.topics
     ]
-    return ListOffsetsResponse(topics=answers)
+    return ListOffsetsResponse(topics=responses)

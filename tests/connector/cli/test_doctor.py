@@ -148,7 +148,9 @@ def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, A
     assert "SASL_PLAINTEXT" in failed["sasl"]["remedy"]
 
 
-def test_brokers_that_answer_a_sasl_handshake_on_a_listener_without_sasl(doctor: Callable[..., dict[str, Any]]) -> None:
+def test_brokers_that_respond_to_a_sasl_handshake_on_a_listener_without_sasl(
+    doctor: Callable[..., dict[str, Any]],
+) -> None:
     with FakeBroker() as broker:
         offers = SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
         broker.on[SaslHandshakeRequest] = lambda request, version: offers

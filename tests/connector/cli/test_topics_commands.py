@@ -96,7 +96,7 @@ def test_brokers_choose_what_is_left_out(command: Command, at: list[str], name: 
     )
 
 
-def test_a_typing_error_is_answered_at_once_with_the_nearest_names(
+def test_a_typing_error_gets_at_once_the_nearest_names(
     command: Command, at: list[str], name: str, outside: Any
 ) -> None:
     command("topics", "create", *at, name)

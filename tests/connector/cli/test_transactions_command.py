@@ -87,9 +87,9 @@ def test_a_coordinator_that_is_elected_meanwhile_is_asked(
     def elected(request: MetadataRequest, version: int) -> Any:
         if leaderless.count(ListTransactionsRequest):
             # The client that asks after the first list finds no leader once more.
-            answer = listed(request, version)
+            response = listed(request, version)
             leaderless.topics["__transaction_state"] = {0: (1, 1)}
-            return answer
+            return response
         return listed(request, version)
 
     def known(request: ListTransactionsRequest, version: int) -> ListTransactionsResponse:

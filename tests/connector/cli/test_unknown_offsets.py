@@ -1,4 +1,4 @@
-"""Commands that show offsets answer although a partition has no leader, and name it."""
+"""Commands that show offsets do so although a partition has no leader, and name it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_election_is_waited_for(command: Command, leaderless: FakeBroker) -> 
 
 
 def test_polling_goes_on_with_the_last_result_after_a_failure() -> None:
-    results = iter([1, TransportError("no answer"), 3])
+    results = iter([1, TransportError("no response"), 3])
 
     def sample() -> int:
         result = next(results)
@@ -104,7 +104,7 @@ def test_polling_goes_on_with_the_last_result_after_a_failure() -> None:
 
     taken = list(poll(sample, count=3))
     assert [result for result, _ in taken] == [1, 1, 3]
-    assert [failure.partition(": ")[2] for _, failure in taken] == ["", "[PYKAFKA_WIRE_TRANSPORT] no answer", ""]
-    results = iter([TransportError("no answer")])
+    assert [failure.partition(": ")[2] for _, failure in taken] == ["", "[PYKAFKA_WIRE_TRANSPORT] no response", ""]
+    results = iter([TransportError("no response")])
     with pytest.raises(TransportError):
         next(poll(sample))

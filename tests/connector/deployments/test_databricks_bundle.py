@@ -56,8 +56,8 @@ def schema() -> Any:
         text = Path(named).read_text(encoding="utf-8")
     else:
         try:
-            with urllib.request.urlopen(PUBLISHED, timeout=60) as answer:
-                text = answer.read().decode()
+            with urllib.request.urlopen(PUBLISHED, timeout=60) as response:
+                text = response.read().decode()
         except OSError as error:
             report = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
             report(f"{PUBLISHED} cannot be read: {error}. Set PYKAFKA_WIRE_BUNDLE_SCHEMA to a copy of it.")

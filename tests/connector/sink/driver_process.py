@@ -167,13 +167,13 @@ def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) ->
         strike_if_due(request, AFTER_SEND)
         return pending
 
-    def answer_and_strike(self: Any, *deadlines: Any) -> Any:
-        answer = result(self, *deadlines)
+    def response_and_strike(self: Any, *deadlines: Any) -> Any:
+        response = result(self, *deadlines)
         strike_if_due(self.sent.request, AFTER_RESPONSE)
-        return answer
+        return response
 
     Cluster.send = send_and_strike  # type: ignore[method-assign]
-    ResponseFuture.result = answer_and_strike  # type: ignore[method-assign]
+    ResponseFuture.result = response_and_strike  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -190,15 +190,15 @@ def count(
             due.append(pending)
         return pending
 
-    def answer_and_strike(self: Any, *deadlines: Any) -> Any:
-        answer = result(self, *deadlines)
+    def response_and_strike(self: Any, *deadlines: Any) -> Any:
+        response = result(self, *deadlines)
         if self in due:
             due.clear()
             act()
-        return answer
+        return response
 
     Cluster.send = send_and_strike  # type: ignore[method-assign]
-    ResponseFuture.result = answer_and_strike  # type: ignore[method-assign]
+    ResponseFuture.result = response_and_strike  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """An administrator aborts a transaction in a partition, with Kafka's own tool, and its coordinator does not get to know.
 
-EndTxn still answers that it is committed, while its records stay aborted: nothing may be lost for that.
+EndTxn still responds that it is committed, while its records stay aborted: nothing may be lost for that.
 """
 
 from __future__ import annotations

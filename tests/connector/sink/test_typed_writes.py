@@ -246,7 +246,7 @@ def test_a_struct_without_a_format_names_the_option(spark: Any, kafka: Any, topi
     assert "keyFormat is json, and the rows have no column 'key'" in text
 
 
-def test_a_registry_that_does_not_answer_fails_a_write_before_its_tasks(spark: Any, kafka: Any, topic: Any) -> None:
+def test_a_registry_that_does_not_respond_fails_a_write_before_its_tasks(spark: Any, kafka: Any, topic: Any) -> None:
     frame = spark.range(1).selectExpr(ORDERS)
     text = failure_without_a_job(spark, lambda: write(frame, kafka, **avro("http://127.0.0.1:1", topic())))
     assert "[PYKAFKA_WIRE_REGISTRY]" in text and "127.0.0.1:1" in text

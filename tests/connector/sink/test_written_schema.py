@@ -63,11 +63,11 @@ def test_an_outage_after_the_first_look_up_does_not_end_a_query(
     now = [1_000.0]
     monkeypatch.setattr(written_schema, "time", SimpleNamespace(monotonic=lambda: now[0]))
     path = "/subjects/outage-value/versions/latest"
-    answers: dict[str, Any] = {path: {"id": 1, "schema": record()}}
-    with scripted_registry(answers) as url:
+    responses: dict[str, Any] = {path: {"id": 1, "schema": record()}}
+    with scripted_registry(responses) as url:
         asked = options("outage", **{"schema.registry.url": url})
         assert written(asked) == [b"\0\0\0\0\x01\x02", None]
-        answers[path] = {"id": 2, "schema": record({"name": "note", "type": ["null", "string"]})}
+        responses[path] = {"id": 2, "schema": record({"name": "note", "type": ["null", "string"]})}
         assert written(asked)[0] == b"\0\0\0\0\x01\x02"  # asked a moment ago
         now[0] += 301
         assert written(asked)[0] == b"\0\0\0\0\x02\x02\x00"
@@ -88,7 +88,7 @@ def test_what_goes_to_the_tasks_holds_no_secret_and_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "text"),
+    ("response", "error", "text"),
     [
         ({"id": 1, "schema": "{}"}, OptionError, "the schema of the column value cannot be used"),
         ({"id": 1, "schema": "{}", "schemaType": "JSON"}, OptionError, "is JSON, and valueFormat is avro"),
@@ -100,9 +100,9 @@ def test_what_goes_to_the_tasks_holds_no_secret_and_no_address() -> None:
         (None, SchemaError, "set schema.registry.auto.register=true to register the one of the column: {"),
     ],
 )
-def test_a_subject_that_does_not_help_is_an_error(answer: Any, error: type[Exception], text: str) -> None:
-    answers = {} if answer is None else {"/subjects/bad-value/versions/latest": answer}
-    with scripted_registry(answers) as url, pytest.raises(error) as raised:
+def test_a_subject_that_does_not_help_is_an_error(response: Any, error: type[Exception], text: str) -> None:
+    responses = {} if response is None else {"/subjects/bad-value/versions/latest": response}
+    with scripted_registry(responses) as url, pytest.raises(error) as raised:
         look_up_encoding(options("bad", **{"schema.registry.url": url}), TYPES)
     assert text in str(raised.value)
 

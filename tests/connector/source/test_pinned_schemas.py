@@ -27,20 +27,20 @@ SUBJECT = "orders-value"
 class Subjects:
     """A registry of which each subject has one schema."""
 
-    def __init__(self, url: str, answers: dict[str, Any]) -> None:
+    def __init__(self, url: str, responses: dict[str, Any]) -> None:
         self.url = url
-        self._answers = answers
+        self._responses = responses
 
     def put(self, subject: str, number: int, schema: str) -> None:
-        self._answers[f"/subjects/{subject}/versions/latest"] = {"id": number, "schema": schema}
-        self._answers[f"/schemas/ids/{number}"] = {"schema": schema}
+        self._responses[f"/subjects/{subject}/versions/latest"] = {"id": number, "schema": schema}
+        self._responses[f"/schemas/ids/{number}"] = {"schema": schema}
 
 
 @pytest.fixture
 def registry() -> Iterator[Subjects]:
-    answers: dict[str, Any] = {}
-    with scripted_registry(answers) as url:
-        yield Subjects(url, answers)
+    responses: dict[str, Any] = {}
+    with scripted_registry(responses) as url:
+        yield Subjects(url, responses)
 
 
 def query(columns: dict[str, str], options: dict[str, str], registry: Subjects | None = None) -> PinnedSchemas:

@@ -33,7 +33,7 @@ print("rows", spark.read.format("pykafka-wire").options(**options).load().select
 
 
 def test_executors_read_from_the_brokers_in_their_own_racks(java: None, tmp_path: Path) -> None:
-    """Broker n is in rack rn. Nothing else has the variable, the driver neither. Leaders answer with the name of a nearer replica,
+    """Broker n is in rack rn. Nothing else has the variable, the driver neither. Leaders respond with the name of a nearer replica,
     which is all that may cross the racks."""
     (tmp_path / "program.py").write_text(PROGRAM)
     traces = {f"r{n}": tmp_path / f"trace-r{n}" for n in (1, 2, 3)}
@@ -50,10 +50,10 @@ def test_executors_read_from_the_brokers_in_their_own_racks(java: None, tmp_path
         assert f"rows ({N_RECORDS * 100}, {N_RECORDS})" in done.stdout, done.stderr[-5_000:]
     own, others = 0, 0
     for rack, trace in traces.items():
-        answers = re.findall(r"(?m)^\S+ (\d) \S+ <- Fetch v\d+ #\d+ (\d+) B", trace.read_text())
-        assert answers, f"the executor in {rack} has read nothing"
-        own += sum(int(size) for node, size in answers if f"r{node}" == rack)
-        others += sum(int(size) for node, size in answers if f"r{node}" != rack)
+        responses = re.findall(r"(?m)^\S+ (\d) \S+ <- Fetch v\d+ #\d+ (\d+) B", trace.read_text())
+        assert responses, f"the executor in {rack} has read nothing"
+        own += sum(int(size) for node, size in responses if f"r{node}" == rack)
+        others += sum(int(size) for node, size in responses if f"r{node}" != rack)
     print(f"\n{own:,} bytes from the own rack, {others:,} from others: {others / (own + others):.2%}")
     assert own > N_RECORDS * 50
     assert others <= 0.01 * (own + others)

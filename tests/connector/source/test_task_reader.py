@@ -157,7 +157,7 @@ def test_a_task_begins_with_an_empty_batch_where_spark_would_keep_a_large_one() 
     assert list(batches_for_spark(iter([]), NESTED)) == []
 
 
-def test_the_records_of_an_answer_are_freed_before_the_next_one_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_of_a_response_are_freed_before_the_next_one_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[bool] = []
 
     def fetched_ranges(*_: object, **__: object) -> Iterator[FetchedRecords]:

@@ -116,7 +116,7 @@ def test_the_first_value_that_fails_is_named_with_its_place() -> None:
 def test_a_schema_in_a_header_goes_before_what_looks_like_a_frame() -> None:
     guid = uuid.uuid4()
     written = record(*({"name": name, "type": "long"} for name in "abcdef"))
-    answers: dict[str, Any] = {
+    responses: dict[str, Any] = {
         "/subjects/orders-value/versions/latest": {"id": 1, "schema": written},
         "/schemas/ids/1": {"schema": written},
         f"/schemas/guids/{guid}": {"schema": written},
@@ -124,7 +124,7 @@ def test_a_schema_in_a_header_goes_before_what_looks_like_a_frame() -> None:
     payload = b"\0\0\0\0\2\4"  # six longs; also the frame of id 2 and one byte
     header = [{"key": "other", "value": b"x"}, {"key": "__value_schema_id", "value": b"\1" + guid.bytes}]
     framed = b"\0\0\0\0\1" + payload
-    with scripted_registry(answers) as url:
+    with scripted_registry(responses) as url:
         options = {"valueFormat": "avro", "schema.registry.url": url, "onValueError": "divert"}
         found = rows(decoded([payload, framed, payload], [header, None, [{"key": "other", "value": None}]]), **options)
     value = dict(zip("abcdef", (0, 0, 0, 0, 1, 2), strict=True))
@@ -143,11 +143,11 @@ def test_damaged_values_shift_no_row() -> None:
                 value[rng.integers(len(value))] = rng.integers(256)
             value = value[: rng.integers(len(value) + 1)]
         values.append(bytes(value))
-    answers = {
+    responses = {
         "/subjects/orders-value/versions/latest": {"id": 1, "schema": record(ID)},
         "/schemas/ids/1": {"schema": record(ID)},
     }
-    with scripted_registry(answers) as url:
+    with scripted_registry(responses) as url:
         found = rows(decoded(values), valueFormat="avro", onValueError="divert", **{"schema.registry.url": url})
     assert [row[1] for row in found] == list(range(100, 3_100))
     for n, (_, _, value, error) in enumerate(found):
@@ -184,14 +184,14 @@ PART = {"type": "record", "name": "Part", "fields": [{"name": "number", "type": 
 def test_fields_that_the_reader_s_schema_lacks_are_null(kind: str) -> None:
     """A restarted query: the checkpoint's schema is older than the DataFrame's type."""
     if kind == "avro":
-        answer = {"schema": record(ID, {"name": "parts", "type": {"type": "array", "items": PART}})}
+        response = {"schema": record(ID, {"name": "parts", "type": {"type": "array", "items": PART}})}
         value = b"\0\0\0\0\1\x0e\x02\x06\x00"
     else:
-        answer = {"schemaType": "PROTOBUF", "schema": PROTO}
+        response = {"schemaType": "PROTOBUF", "schema": PROTO}
         value = b"\0\0\0\0\1\0\x08\x07\x12\x02\x08\x03"
     parts = pa.list_(pa.struct([("note", pa.string()), ("number", pa.int32())]))
     wanted = pa.schema([("value", pa.struct([("note", pa.string()), ("id", pa.int64()), ("parts", parts)]))])
-    with scripted_registry({"/schemas/ids/1": answer}) as url:
+    with scripted_registry({"/schemas/ids/1": response}) as url:
         columns = batch(valueFormat=kind, **{"schema.registry.url": url}).typed_columns
         (decoder,) = column_decoders(columns, wanted, {"value": {"format": kind, "id": 1, "subject": "orders-value"}})
         found = decoder.columns(decoded([value]), RANGES)["value"]
@@ -200,9 +200,9 @@ def test_fields_that_the_reader_s_schema_lacks_are_null(kind: str) -> None:
 
 
 def test_a_view_for_inserts_alone_has_the_columns_of_its_topic() -> None:
-    answers: dict[str, Any] = {"/subjects/orders-value/versions/latest": {"id": 5, "schema": record(ID)}}
-    answers["/schemas/ids/5"] = {"schema": record(ID)}
-    with scripted_registry(answers) as url:
+    responses: dict[str, Any] = {"/subjects/orders-value/versions/latest": {"id": 5, "schema": record(ID)}}
+    responses["/schemas/ids/5"] = {"schema": record(ID)}
+    with scripted_registry(responses) as url:
         options = BROKERS | {"topic": "orders", "valueFormat": "avro", "schema.registry.url": url}
         schema: Any = PykafkaWireDataSource(options).schema()
     assert schema["value"].dataType.simpleString() == "struct<id:bigint>"

@@ -173,7 +173,7 @@ def test_values_that_cannot_be_decoded_fail_or_are_null_or_diverted(typed_topic:
 
 def test_a_registry_that_is_down_fails_the_task_and_diverts_nothing(typed_topic: TypedTopic, load: Load) -> None:
     typed_topic.write([typed_topic.encoded(record(ID), {"id": 1})])
-    with pytest.raises(Exception, match=r"PYKAFKA_WIRE_REGISTRY\] the schema registry does not answer"):
+    with pytest.raises(Exception, match=r"PYKAFKA_WIRE_REGISTRY\] the schema registry does not respond"):
         load(
             valueFormat="avro", valueSchema=record(ID), onValueError="divert",
             **{"schema.registry.url": "http://127.0.0.1:1"},

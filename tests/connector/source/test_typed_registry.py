@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.cli.app import application
-from tests.connector.values.registry_front import Answer, RegistryFront, registry_front
+from tests.connector.values.registry_front import RegistryFront, Response, registry_front
 from tests.connector.values.test_registry_requests import Certificates
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -231,12 +231,12 @@ def test_a_query_continues_after_an_outage_and_loses_nothing(
     newer = [order_schema(NOTE), order_schema(NOTE, PIECES)]
     needed = orders.write(orders.avro(order_schema(), *newer), documents(30, first=20))
     paths = [f"/schemas/ids/{number}" for number in needed]
-    refused = Answer(status=403, content=b'{"error_code": 403, "message": "User is denied"}')
-    for answers in (dict.fromkeys(paths, refused), {"": Answer(status=None)}):
-        front.answers = answers
+    refused = Response(status=403, content=b'{"error_code": 403, "message": "User is denied"}')
+    for responses in (dict.fromkeys(paths, refused), {"": Response(status=None)}):
+        front.responses = responses
         with pytest.raises(Exception, match="PYKAFKA_WIRE_REGISTRY"):
             run()
         assert written() == expected(20)
-    front.answers = {}
+    front.responses = {}
     run()
     assert written() == expected(50)

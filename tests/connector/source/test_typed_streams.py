@@ -245,14 +245,14 @@ def test_json_of_a_registry_keeps_its_type_over_restarts(
 
 def test_an_idle_query_and_a_running_one_do_not_ask_the_registry(kafka: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
-    answers: dict[str, Any] = {}
-    with scripted_registry(answers) as url:
-        answers[f"/subjects/{name}-value/versions/latest"] = {"id": 5, "schema": OLD}
-        answers["/schemas/ids/5"] = {"schema": OLD}
+    responses: dict[str, Any] = {}
+    with scripted_registry(responses) as url:
+        responses[f"/subjects/{name}-value/versions/latest"] = {"id": 5, "schema": OLD}
+        responses["/schemas/ids/5"] = {"schema": OLD}
         options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, "valueFormat": "avro"}
         one = TypedProcess(options | {"schema.registry.url": url, "startingOffsets": "earliest"})
         end = one.latest(one.initial())
-        answers.clear()
+        responses.clear()
         assert one.latest(end) == end
         outside.produce(name, [outside.Record(value=b"\0\0\0\0\x05\x02")])
         later = one.latest(end)
@@ -262,9 +262,9 @@ def test_an_idle_query_and_a_running_one_do_not_ask_the_registry(kafka: Any, top
 
 def test_a_checkpoint_s_schema_that_is_gone_is_named(kafka: Any, topic: Any) -> None:
     name = topic(1)
-    answers: dict[str, Any] = {f"/subjects/{name}-value/versions/latest": {"id": 5, "schema": OLD}}
-    answers["/schemas/ids/5"] = {"schema": OLD}
-    with scripted_registry(answers) as url:
+    responses: dict[str, Any] = {f"/subjects/{name}-value/versions/latest": {"id": 5, "schema": OLD}}
+    responses["/schemas/ids/5"] = {"schema": OLD}
+    with scripted_registry(responses) as url:
         options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, "valueFormat": "avro"}
         one = TypedProcess(options | {"schema.registry.url": url})
         end = json.loads(one.latest(one.initial()))

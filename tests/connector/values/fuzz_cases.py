@@ -183,7 +183,7 @@ def encoder(value_format: Format, column_type: pa.DataType, changed: Callable[[i
 @contextmanager
 def fuzz_cases() -> Iterator[list[Case]]:
     """A case for each format and way of reading it, with a registry that has their schemas."""
-    answers: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     texts = {
         1: ("AVRO", AVRO),
         2: ("AVRO", AVRO_NULLS),
@@ -193,8 +193,8 @@ def fuzz_cases() -> Iterator[list[Case]]:
         6: ("PROTOBUF", PROTO_DEEP),
     }
     for number, (kind, text) in texts.items():
-        answers[f"/schemas/ids/{number}"] = {"schemaType": kind, "schema": text}
-    with scripted_registry(answers) as url:
+        responses[f"/schemas/ids/{number}"] = {"schemaType": kind, "schema": text}
+    with scripted_registry(responses) as url:
         registry = Registry(url)
 
         def writer(number: int) -> WriterSchema:

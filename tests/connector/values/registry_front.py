@@ -18,36 +18,36 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What the server sends instead of the registry's answer. Without a status the connection is closed unanswered."""
+class Response:
+    """What the server sends instead of the registry's response. Without a status the connection is closed without one."""
 
     status: int | None = 200
     content: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Waits so long before the answer, and after each of its bytes where it ``drips``.
+    #: Waits so long before the response, and after each of its bytes where it ``drips``.
     delay_s: float = 0
     drips: bool = False
 
 
-def schema_answer(text: str, kind: str = "AVRO", **more: Any) -> Answer:
-    return Answer(content=json.dumps({"schema": text, "schemaType": kind, **more}).encode())
+def schema_response(text: str, kind: str = "AVRO", **more: Any) -> Response:
+    return Response(content=json.dumps({"schema": text, "schemaType": kind, **more}).encode())
 
 
 @dataclass
 class RegistryFront:
     """Attributes:
-    upstream: the registry's URL; without one, what ``answers`` lacks is "not found".
-    answers: by path; "" for every path that has none of its own.
+    upstream: the registry's URL; without one, what ``responses`` lacks is "not found".
+    responses: by path; "" for every path that has none of its own.
     asked: method and path of each request, in order; ``headers`` the headers of each.
     """
 
     url: str = ""
     upstream: str | None = None
-    answers: dict[str, Answer] = field(default_factory=dict)
+    responses: dict[str, Response] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     n_connections: int = 0
-    #: Ends the waits of slow answers when the test ends.
+    #: Ends the waits of slow responses when the test ends.
     over: threading.Event = field(default_factory=threading.Event)
 
     def n_asked(self, path: str) -> int:
@@ -60,7 +60,7 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # with connections that serve several requests
-        disable_nagle_algorithm = True  # or an answer waits 40 ms for the client's acknowledgement of its headers
+        disable_nagle_algorithm = True  # or a response waits 40 ms for the client's acknowledgement of its headers
 
         def setup(self) -> None:
             super().setup()
@@ -76,10 +76,12 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
             front.asked.append(f"{self.command} {self.path}")
             front.headers.append(dict(self.headers))
-            answer = front.answers.get(self.path) or front.answers.get("")
-            if answer is None and front.upstream is not None:
-                answer = _passed_on(front.upstream + self.path, self.command, content)
-            self._send(answer or Answer(status=404, content=b'{"error_code": 40403, "message": "Schema not found"}'))
+            response = front.responses.get(self.path) or front.responses.get("")
+            if response is None and front.upstream is not None:
+                response = _passed_on(front.upstream + self.path, self.command, content)
+            self._send(
+                response or Response(status=404, content=b'{"error_code": 40403, "message": "Schema not found"}')
+            )
 
         def do_POST(self) -> None:
             self.do_GET()
@@ -98,20 +100,20 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
                 back.join()
             self.close_connection = True
 
-        def _send(self, answer: Answer) -> None:
-            front.over.wait(answer.delay_s)
-            if answer.status is None:
+        def _send(self, response: Response) -> None:
+            front.over.wait(response.delay_s)
+            if response.status is None:
                 self.close_connection = True
                 return
-            self.send_response(answer.status)
-            for name, value in {"Content-Length": str(len(answer.content)), **answer.headers}.items():
+            self.send_response(response.status)
+            for name, value in {"Content-Length": str(len(response.content)), **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            step = 1 if answer.drips else max(1, len(answer.content))
-            for at in range(0, len(answer.content), step):
-                self.wfile.write(answer.content[at : at + step])
-                if answer.drips:
-                    front.over.wait(answer.delay_s)
+            step = 1 if response.drips else max(1, len(response.content))
+            for at in range(0, len(response.content), step):
+                self.wfile.write(response.content[at : at + step])
+                if response.drips:
+                    front.over.wait(response.delay_s)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -149,17 +151,17 @@ def _relay(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def _passed_on(url: str, method: str, content: bytes | None) -> Answer:
+def _passed_on(url: str, method: str, content: bytes | None) -> Response:
     headers = {"Content-Type": "application/json"} if content else {}
     deadline = time.monotonic() + 60
     while True:
         try:
             asked = urllib.request.Request(url, content, headers, method=method)
-            with urllib.request.urlopen(asked, timeout=30) as answer:
-                return Answer(status=answer.status, content=answer.read())
+            with urllib.request.urlopen(asked, timeout=30) as response:
+                return Response(status=response.status, content=response.read())
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(status=error.code, content=error.read())
+                return Response(status=error.code, content=error.read())
         except OSError:
             if time.monotonic() > deadline:
-                return Answer(status=None)
+                return Response(status=None)

@@ -1,4 +1,4 @@
-"""A schema registry that answers what a test says, for schemas that real registries do not let in."""
+"""A schema registry that responds as a test says, for schemas that real registries do not let in."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from urllib.parse import unquote
 
 
 @contextmanager
-def scripted_registry(answers: dict[str, Any]) -> Iterator[str]:
-    """The URL of a server that answers each path of ``answers``, quoted or not, with its JSON; 404 for others.
+def scripted_registry(responses: dict[str, Any]) -> Iterator[str]:
+    """The URL of a server that responds to each path of ``responses``, quoted or not, with its JSON; 404 for others.
 
-    An answer of bytes is sent as it is. Answers may be changed while the server runs.
+    A response of bytes is sent as it is. Responses may be changed while the server runs.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = answers.get(unquote(self.path))
+            response = responses.get(unquote(self.path))
             missing = {"error_code": 40403, "message": "not found"}
             content = (
-                answer if isinstance(answer, bytes) else json.dumps(missing if answer is None else answer).encode()
+                response
+                if isinstance(response, bytes)
+                else json.dumps(missing if response is None else response).encode()
             )
-            self.send_response(404 if answer is None else 200)
+            self.send_response(404 if response is None else 200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

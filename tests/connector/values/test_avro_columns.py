@@ -40,7 +40,7 @@ def encoded(schema: Any, value: Any) -> bytes:
 def in_columns(written: Any, read: Any, column_type: pa.DataType, values: list[bytes]) -> tuple[Any, Any]:
     writer = parsed(written)
     reader = None if read is None else parsed(read)
-    step = Plan(reader or writer).step(resolved(writer, reader), column_type)
+    step = Plan(reader or writer).type_reader(resolved(writer, reader), column_type)
     column, failed = decode(Payloads.of(pa.array(values, pa.binary())), step, column_type)
     assert column.type == column_type
     assert len(column) == len(values)

@@ -51,13 +51,13 @@ TEXT = b"\x04hi"
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
     references = [{"name": "shop.Item", "subject": "item", "version": 1}]
-    answers: dict[str, Any] = {
+    responses: dict[str, Any] = {
         "/schemas/ids/1": {"schema": OLD},
         "/schemas/ids/2": {"schema": NEW, "references": references},
         f"/schemas/guids/{GUID}": {"schema": OLD},
         "/subjects/item/versions/1": {"schema": ITEM},
     }
-    with scripted_registry(answers) as url:
+    with scripted_registry(responses) as url:
         yield Registry(url)
 
 

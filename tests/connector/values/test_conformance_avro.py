@@ -67,7 +67,7 @@ class Reading:
             except DecodeError as error:
                 self.by_rows.append(str(error))
         plan = Plan(self.read)
-        step = plan.step(node, self.type)
+        step = plan.type_reader(node, self.type)
         self.places_left = plan.left
         column, failed = decode(Payloads.of(pa.array(case.payloads, pa.binary())), step, self.type)
         self.by_columns = [
@@ -93,18 +93,18 @@ def matches(arrow: pa.DataType, ours: Any, theirs: Any) -> bool:
     return same(ours, theirs)
 
 
-def check_java(case: Case, answer: Any, where: Any, counts: Counter[str]) -> None:
+def check_java(case: Case, response: Any, where: Any, counts: Counter[str]) -> None:
     ours = Reading(case)
-    if isinstance(answer, str):
+    if isinstance(response, str):
         counts["pairs rejected"] += 1
-        assert ours.reason or all(isinstance(each, str) for each in ours.by_rows), (where, case, answer)
-        assert all(each is None for each in ours.by_columns), (where, case, answer)
+        assert ours.reason or all(isinstance(each, str) for each in ours.by_rows), (where, case, response)
+        assert all(each is None for each in ours.by_columns), (where, case, response)
         return
     assert not ours.reason, (where, case, ours.reason)
     assert ours.read is not None
     if ours.places_left:
         counts["schemas not in columns alone"] += 1
-    for nth, theirs in enumerate(answer):
+    for nth, theirs in enumerate(response):
         by_row, by_column = ours.by_rows[nth], ours.by_columns[nth]
         what = (where, case.written, case.read, case.payloads[nth], by_row, by_column, theirs)
         if isinstance(theirs, str):
@@ -188,10 +188,10 @@ def test_schemas_and_values(java: None) -> None:
     with java_library() as ask:
         for first in range(FIRST, FIRST + N_SCHEMAS, CASES_AT_ONCE):
             cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, FIRST + N_SCHEMAS))]
-            for seed, (case, answer) in enumerate(zip(cases, ask(cases), strict=True), first):
-                check_java(case, answer, seed, counts)
+            for seed, (case, response) in enumerate(zip(cases, ask(cases), strict=True), first):
+                check_java(case, response, seed, counts)
                 parsed = parse(json.dumps(case.written))
-                for theirs, found in zip(answer, judged_by_fastavro(case), strict=False):
+                for theirs, found in zip(response, judged_by_fastavro(case), strict=False):
                     assert isinstance(theirs, list) and isinstance(found, list), (seed, case, theirs, found)
                     assert agrees(parsed, parsed.root, theirs[0], found[0]), (seed, case, theirs, found)
     print(f"{N_SCHEMAS} schemas: {dict(counts)}")
@@ -209,13 +209,13 @@ def test_pairs_of_schemas(java: None) -> None:
     with java_library() as ask:
         for first in range(FIRST, FIRST + N_PAIRS, CASES_AT_ONCE):
             cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, FIRST + N_PAIRS))]
-            for seed, (case, answer) in enumerate(zip(cases, ask(cases), strict=True), first):
-                check_java(case, answer, seed, counts)
-                if isinstance(answer, str):
+            for seed, (case, response) in enumerate(zip(cases, ask(cases), strict=True), first):
+                check_java(case, response, seed, counts)
+                if isinstance(response, str):
                     continue
                 # fastavro's rules of what matches are others: of unions of records, aliases, and the names of types.
                 parsed = parse(json.dumps(case.read))
-                for theirs, found in zip(answer, judged_by_fastavro(case), strict=False):
+                for theirs, found in zip(response, judged_by_fastavro(case), strict=False):
                     if isinstance(theirs, str) or isinstance(found, Exception):
                         counts["values that fastavro rejects, and the Java library not"] += isinstance(theirs, list)
                         counts["values that fastavro reads, and the Java library not"] += isinstance(found, list)
@@ -285,8 +285,8 @@ def test_hand_made_pairs_of_schemas(java: None) -> None:
     source = Cases(1)
     cases = [Case(one, other, [source.payload(one) for _ in range(N_WHOLE)]) for one, other in PAIRS]
     with java_library() as ask:
-        for number, (case, answer) in enumerate(zip(cases, ask(cases), strict=True)):
-            check_java(case, answer, number, counts)
+        for number, (case, response) in enumerate(zip(cases, ask(cases), strict=True)):
+            check_java(case, response, number, counts)
     assert counts["values read in columns"] == counts["values read"] > len(PAIRS)
     assert counts["pairs rejected"] >= 2
     assert counts["values rejected"] > 2 * N_WHOLE
@@ -348,8 +348,8 @@ def test_schemas_are_valid_as_for_the_java_library(java: None) -> None:
     for double in ("double", {"type": "double"}, {"type": "double", "logicalType": "unknown"}):
         cases.append(Case(plain, record(field("a"), {"name": "b", "type": double, "default": 1}), [b"\x02"]))
     with java_library() as ask:
-        for number, (case, answer) in enumerate(zip(cases, ask(cases), strict=True)):
-            check_java(case, answer, number, counts)
-            assert isinstance(answer, str) == bool(Reading(case).reason), (number, case, answer)
+        for number, (case, response) in enumerate(zip(cases, ask(cases), strict=True)):
+            check_java(case, response, number, counts)
+            assert isinstance(response, str) == bool(Reading(case).reason), (number, case, response)
     assert counts["pairs rejected"] == len(INVALID)
     assert counts["values read"] == counts["values read in columns"] == len(VALID) + 3

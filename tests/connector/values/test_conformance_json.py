@@ -1,4 +1,4 @@
-"""JSON beside Spark's from_json and to_json: random types and documents, and the list of what differs, with Spark's answers.
+"""JSON beside Spark's from_json and to_json: random types and documents, and the list of what differs, with Spark's results.
 
 `make test` tries some types, `make conformance-values` more (CONFORMANCE_VALUES).
 """
@@ -186,8 +186,8 @@ def test_what_differs_from_from_json_is_as_documented(spark: Any) -> None:
         column, reasons = ours(column_type, texts)
         found = ERROR if reasons else plain(column.field("a")[0])
         assert found is here or found == here, (kind, text, found)
-        answer = ERROR if corrupt[0] else plain(theirs[0]["a"])
-        assert answer is there or answer == there, (kind, text, answer)
+        response = ERROR if corrupt[0] else plain(theirs[0]["a"])
+        assert response is there or response == there, (kind, text, response)
     lax = [(pa.struct([("a", pa.int32())]), list(NO_DOCUMENTS))]
     ((theirs, _),) = from_json(spark, lax)
     assert [each["a"].as_py() for each in theirs] == list(NO_DOCUMENTS.values())

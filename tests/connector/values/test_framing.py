@@ -140,7 +140,7 @@ class Sizes:
         if schema_id.id == 2:
             raise DecodeError("unknown schema")
         if schema_id.id == 3:
-            raise RegistryError("no answer")
+            raise RegistryError("no response")
         return self
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
@@ -217,7 +217,7 @@ def read_rows(rows: list[tuple[bytes | None, int | None]]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("on_error", ["fail", "null", "divert"])
-def test_a_registry_that_does_not_answer_is_no_reason_of_a_row(on_error: Any) -> None:
+def test_a_registry_that_does_not_respond_is_no_reason_of_a_row(on_error: Any) -> None:
     with pytest.raises(RegistryError):
         Converter(format=Sizes(), type=pa.int64(), on_error=on_error)(binary_array([encode_frame(3, b"")]))
 

@@ -30,20 +30,20 @@ MAX_GROWTH_BYTES = 64 << 20
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, Any]:
+def responses() -> dict[str, Any]:
     return {}
 
 
 @pytest.fixture(scope="module")
-def url(answers: dict[str, Any]) -> Iterator[str]:
-    with scripted_registry(answers) as found:
+def url(responses: dict[str, Any]) -> Iterator[str]:
+    with scripted_registry(responses) as found:
         yield found
 
 
 @pytest.fixture
-def registry(url: str, answers: dict[str, Any]) -> Registry:
+def registry(url: str, responses: dict[str, Any]) -> Registry:
     """With no schema, and unlike all others before, so that nothing of theirs is in a cache."""
-    answers.clear()
+    responses.clear()
     registry.count += 1  # type: ignore[attr-defined]
     return Registry(url, timeout_s=5 + registry.count / 1000)  # type: ignore[attr-defined]
 
@@ -78,22 +78,22 @@ def error_of(value_format: Format, payload: bytes) -> str:
     "name", ["grpc_tools.py", "grpc_tools/__init__.py", "google/protobuf/__init__.py", "json.py", "sitecustomize.py"]
 )
 def test_a_reference_that_is_named_as_a_module_runs_nowhere(
-    name: str, registry: Registry, answers: dict[str, Any], tmp_path: Path
+    name: str, registry: Registry, responses: dict[str, Any], tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').close()"
-    answers["/schemas/ids/1"] = schema("PROTOBUF", f'import "{name}"; {PROTO}', [reference(name)])
-    answers["/subjects/other/versions/1"] = schema("PROTOBUF", code)
+    responses["/schemas/ids/1"] = schema("PROTOBUF", f'import "{name}"; {PROTO}', [reference(name)])
+    responses["/subjects/other/versions/1"] = schema("PROTOBUF", code)
     error = error_of(Protobuf(registry=registry), b"\0\x08\x07")
     assert not ran.exists()
     assert "its schema is not valid" in error
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../../x.proto", "a" * 5_000, ".", "", "x/", "con.proto", "a\nb", "/"])
-def test_a_reference_may_have_any_name(name: str, registry: Registry, answers: dict[str, Any]) -> None:
+def test_a_reference_may_have_any_name(name: str, registry: Registry, responses: dict[str, Any]) -> None:
     text = f'syntax = "proto3"; import {json.dumps(name)}; message M {{ N n = 1; int64 id = 2; }}'
-    answers["/schemas/ids/1"] = schema("PROTOBUF", text.replace("\\u0000", "\\0"), [reference(name)])
-    answers["/subjects/other/versions/1"] = schema("PROTOBUF", 'syntax = "proto3"; message N {}')
+    responses["/schemas/ids/1"] = schema("PROTOBUF", text.replace("\\u0000", "\\0"), [reference(name)])
+    responses["/subjects/other/versions/1"] = schema("PROTOBUF", 'syntax = "proto3"; message N {}')
     value_format = Protobuf(registry=registry)
     (row,) = Converter(format=value_format, type=TYPE)(
         pa.array([encode_frame(1, b"\0\x10\x07")], pa.binary())
@@ -150,12 +150,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Registry, answers: dict[str, Any]) -> None:
-    answers["/schemas/ids/1"] = bad
-    answers["/subjects/self/versions/1"] = schema("PROTOBUF", PROTO, [reference("a.proto", "self")])
-    answers["/subjects/text/versions/1"] = schema("JSON", "no JSON")
+def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Registry, responses: dict[str, Any]) -> None:
+    responses["/schemas/ids/1"] = bad
+    responses["/subjects/self/versions/1"] = schema("PROTOBUF", PROTO, [reference("a.proto", "self")])
+    responses["/subjects/text/versions/1"] = schema("JSON", "no JSON")
     for number in range(1_100):
-        answers[f"/subjects/{number}/versions/1"] = schema(
+        responses[f"/subjects/{number}/versions/1"] = schema(
             "AVRO", '"int"', [reference(f"{number + 1}", f"{number + 1}")]
         )
     value_format: Format = {"AVRO": Avro, "JSON": JsonSchema, "PROTOBUF": Protobuf}[bad["schemaType"]](
@@ -187,10 +187,10 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
 )
 @pytest.mark.parametrize("is_wanted", [True, False])
 def test_an_avro_type_that_no_value_can_have_is_a_reason_to_divert(
-    part: str, around: str, column_type: pa.DataType, is_wanted: bool, registry: Registry, answers: dict[str, Any]
+    part: str, around: str, column_type: pa.DataType, is_wanted: bool, registry: Registry, responses: dict[str, Any]
 ) -> None:
     field = f'{{"name":"x","type":{around.format(part)}}}, {{"name":"id","type":"long"}}'
-    answers["/schemas/ids/1"] = schema("AVRO", f'{{"type":"record","name":"R","fields":[{field}]}}')
+    responses["/schemas/ids/1"] = schema("AVRO", f'{{"type":"record","name":"R","fields":[{field}]}}')
     wanted = pa.struct([*([("x", column_type if around == "{}" else pa.list_(column_type))] * is_wanted), *TYPE])
     rows = pa.array([encode_frame(1, payload) for payload in (b"", b"\2", b"\2\2\0\2", b"abcdefgh")], pa.binary())
     column = Converter(format=Avro(registry=registry), type=wanted, on_error="divert")(rows)
@@ -201,7 +201,7 @@ def test_an_avro_type_that_no_value_can_have_is_a_reason_to_divert(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"[]",
@@ -215,11 +215,11 @@ def test_an_avro_type_that_no_value_can_have_is_a_reason_to_divert(
         b'{"error_code":[]}',
     ],
 )
-def test_what_is_not_a_registrys_answer_is_the_registrys_error(
-    answer: bytes, registry: Registry, answers: dict[str, Any]
+def test_what_is_not_a_registrys_response_is_the_registrys_error(
+    response: bytes, registry: Registry, responses: dict[str, Any]
 ) -> None:
-    answers["/schemas/ids/1"] = answer
-    if answer == b'{"schema":5}':  # the schema 5, which is not valid
+    responses["/schemas/ids/1"] = response
+    if response == b'{"schema":5}':  # the schema 5, which is not valid
         assert "its schema" in error_of(Avro(registry=registry), b"")
     else:
         with pytest.raises(RegistryError, match=r"127\.0\.0\.1"):
@@ -261,9 +261,9 @@ def test_an_address_that_is_none_is_refused(bad: str) -> None:
     ],
 )
 def test_unique_items_are_found_without_comparing_each_with_all_others(
-    items: str, is_unique: bool, registry: Registry, answers: dict[str, Any]
+    items: str, is_unique: bool, registry: Registry, responses: dict[str, Any]
 ) -> None:
-    answers["/schemas/ids/1"] = schema("JSON", '{"uniqueItems": true}')
+    responses["/schemas/ids/1"] = schema("JSON", '{"uniqueItems": true}')
     began = time.process_time()
     (row,) = Converter(format=JsonSchema(registry=registry), type=pa.list_(pa.string()), on_error="divert")(
         pa.array([encode_frame(1, items.encode())], pa.binary())
@@ -281,9 +281,9 @@ def test_unique_items_are_found_without_comparing_each_with_all_others(
     ],
 )
 def test_a_json_schema_that_names_no_draft_is_of_draft_7(
-    rules: Any, good: str, bad: str, registry: Registry, answers: dict[str, Any]
+    rules: Any, good: str, bad: str, registry: Registry, responses: dict[str, Any]
 ) -> None:
-    answers["/schemas/ids/1"] = schema("JSON", json.dumps(rules))
+    responses["/schemas/ids/1"] = schema("JSON", json.dumps(rules))
     converter = Converter(format=JsonSchema(registry=registry), type=pa.string(), on_error="divert")
     rows = pa.array([encode_frame(1, each.encode()) for each in (good, bad)], pa.binary())
     read, broken = converter(rows).to_pylist()
@@ -308,22 +308,22 @@ PROTO2 = """syntax = "proto2"; message M { required int64 id = 1; optional strin
     ],
 )
 def test_proto2_values_that_the_library_lets_pass_are_refused(
-    payload: bytes, reason: str, registry: Registry, answers: dict[str, Any]
+    payload: bytes, reason: str, registry: Registry, responses: dict[str, Any]
 ) -> None:
-    answers["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
+    responses["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
     assert reason in error_of(Protobuf(registry=registry), b"\0" + payload)
 
 
-def test_proto2_texts_and_bytes_are_read(registry: Registry, answers: dict[str, Any]) -> None:
-    answers["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
+def test_proto2_texts_and_bytes_are_read(registry: Registry, responses: dict[str, Any]) -> None:
+    responses["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
     payload = b"\x08\x07\x12\x02\xc3\xa9\x32\x01\xff\x3a\x06\x0a\x01a\x12\x01\xff\x1a\x02\xc3\xa9\x42\x06\x08\x01\x12\x02\x08\x07"
     wanted = pa.struct([("text", pa.string()), ("raw", pa.binary()), ("raws", pa.map_(pa.string(), pa.binary()))])
     column = Converter(format=Protobuf(registry=registry), type=wanted)(pa.array([encode_frame(1, b"\0" + payload)]))
     assert column.to_pylist() == [{"text": "é", "raw": b"\xff", "raws": [("a", b"\xff")]}]
 
 
-def test_a_map_with_boolean_keys_is_read(registry: Registry, answers: dict[str, Any]) -> None:
-    answers["/schemas/ids/1"] = schema("PROTOBUF", 'syntax = "proto3"; message M { map<bool, int32> map = 1; }')
+def test_a_map_with_boolean_keys_is_read(registry: Registry, responses: dict[str, Any]) -> None:
+    responses["/schemas/ids/1"] = schema("PROTOBUF", 'syntax = "proto3"; message M { map<bool, int32> map = 1; }')
     wanted = pa.struct([("map", pa.map_(pa.bool_(), pa.int32()))])
     rows = pa.array([encode_frame(1, b"\0\x0a\x04\x08\x01\x10\x05\x0a\x04\x08\x00\x10\x06")], pa.binary())
     (row,) = Converter(format=Protobuf(registry=registry), type=wanted)(rows).to_pylist()

@@ -37,8 +37,8 @@ CONTENT = b"\x08\x07\x12\x02DE\x1a\x02\x08\x05\x22\x01x"
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
     texts = {1: OLD, 2: NEW}
-    answers: Any = {f"/schemas/ids/{n}": {"schemaType": "PROTOBUF", "schema": text} for n, text in texts.items()}
-    with scripted_registry(answers) as url:
+    responses: Any = {f"/schemas/ids/{n}": {"schemaType": "PROTOBUF", "schema": text} for n, text in texts.items()}
+    with scripted_registry(responses) as url:
         yield Registry(url)
 
 

@@ -69,8 +69,8 @@ LEAVES = (
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
     schemas = enumerate((BOMBS, REQUIRED, KINDS, 'syntax = "proto3"; message M { float f = 1; }'), 1)
-    answers: Any = {f"/schemas/ids/{number}": {"schemaType": "PROTOBUF", "schema": text} for number, text in schemas}
-    with scripted_registry(answers) as url:
+    responses: Any = {f"/schemas/ids/{number}": {"schemaType": "PROTOBUF", "schema": text} for number, text in schemas}
+    with scripted_registry(responses) as url:
         yield Registry(url)
 
 

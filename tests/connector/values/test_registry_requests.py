@@ -33,7 +33,7 @@ from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import header_values
 from pykafka_wire.values.registry.rest import environment_proxy
 from pykafka_wire.values.registry.settings import registry_of
-from tests.connector.values.registry_front import Answer, RegistryFront, registry_front, schema_answer
+from tests.connector.values.registry_front import RegistryFront, Response, registry_front, schema_response
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer
 
 ID_SCHEMA = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'
@@ -43,7 +43,7 @@ ID_TYPE = pa.struct([("id", pa.int64())])
 @pytest.fixture
 def front() -> Iterator[RegistryFront]:
     with registry_front() as found:
-        found.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        found.responses["/schemas/ids/7"] = schema_response(ID_SCHEMA)
         yield found
 
 
@@ -110,11 +110,11 @@ def test_tls_with_a_client_certificate_in_each_form(
         },
     }
     with registry_front(tls=certificates.server()) as front:
-        front.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        front.responses["/schemas/ids/7"] = schema_response(ID_SCHEMA)
         for form, options in forms.items():
             assert registry(front, **ca, **options).by_id(7).text == ID_SCHEMA, form
         assert len(front.asked) == len(forms)
-        with pytest.raises(RegistryError, match=r"does not answer \(.*SSL|does not answer \(.*Connection") as refused:
+        with pytest.raises(RegistryError, match=r"does not respond \(.*SSL|does not respond \(.*Connection") as refused:
             registry(front, **ca).by_id(7)
         assert "s3cret" not in str(refused.value)
         assert len(front.asked) == len(forms)
@@ -124,11 +124,11 @@ def test_tls_that_fails_is_an_outage(certificates: Certificates) -> None:
     options = {"schema__registry__ssl__keystore__location": str(certificates.pem)}
     with registry_front(tls=certificates.server(authority=certificates.stranger)) as front:
         ca = {"schema__registry__ssl__truststore__location": str(certificates.ca)}
-        with pytest.raises(RegistryError, match=r"does not answer \(https://localhost.*certificate verify failed"):
+        with pytest.raises(RegistryError, match=r"does not respond \(https://localhost.*certificate verify failed"):
             registry(front, **ca, **options).by_id(7)
     with registry_front(tls=certificates.server("elsewhere.example")) as front:
-        front.answers[""] = schema_answer(ID_SCHEMA)
-        with pytest.raises(RegistryError, match=r"does not answer \(.*[Hh]ostname"):
+        front.responses[""] = schema_response(ID_SCHEMA)
+        with pytest.raises(RegistryError, match=r"does not respond \(.*[Hh]ostname"):
             registry(front, **ca, **options).by_id(7)
         unchecked = {"schema__registry__ssl__endpoint__identification__algorithm": ""}
         assert registry(front, **ca, **options, **unchecked).by_id(7).text == ID_SCHEMA
@@ -142,7 +142,7 @@ def through(proxy: RegistryFront) -> dict[str, str]:
 
 
 def test_requests_go_through_the_proxy_of_the_options(front: RegistryFront) -> None:
-    front.answers["http://registry.example:8081/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+    front.responses["http://registry.example:8081/schemas/ids/7"] = schema_response(ID_SCHEMA)
     found = registry_of(
         {"schema.registry.url": "http://registry.example:8081"}
         | {name.replace("__", "."): value for name, value in through(front).items()}
@@ -157,7 +157,7 @@ def test_tls_goes_through_the_proxy_untouched(certificates: Certificates, front:
         "schema__registry__ssl__keystore__location": str(certificates.pem),
     }
     with registry_front(tls=certificates.server()) as behind:
-        behind.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        behind.responses["/schemas/ids/7"] = schema_response(ID_SCHEMA)
         assert registry(behind, **through(front), **options).by_id(7).text == ID_SCHEMA
         assert front.asked == [f"CONNECT {behind.url.removeprefix('https://')}"]
 
@@ -165,11 +165,11 @@ def test_tls_goes_through_the_proxy_untouched(certificates: Certificates, front:
 def test_the_environments_proxy_and_its_user(front: RegistryFront, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", front.url.replace("//", "//me:s3%40cret@"))
     monkeypatch.setenv("no_proxy", "internal.example")
-    front.answers["http://registry.example/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+    front.responses["http://registry.example/schemas/ids/7"] = schema_response(ID_SCHEMA)
     assert Registry("http://registry.example").by_id(7).text == ID_SCHEMA
     (headers,) = front.headers
     assert headers["proxy-authorization"] == f"Basic {base64.b64encode(b'me:s3@cret').decode()}"
-    front.answers[""] = Answer(status=502)
+    front.responses[""] = Response(status=502)
     with pytest.raises(RegistryError, match=r"through the proxy http://localhost:\d+\): HTTP 502") as refused:
         Registry("http://registry.example").by_id(8)
     assert "s3" not in str(refused.value)
@@ -191,8 +191,8 @@ def test_the_registry_sees_the_user_the_token_and_confluent_clouds_headers(front
 
 def test_a_redirect_to_another_host_takes_no_credentials_along(front: RegistryFront) -> None:
     with registry_front() as other:
-        other.answers["/schemas/ids/7"] = front.answers["/schemas/ids/7"]
-        front.answers["/schemas/ids/7"] = Answer(status=307, headers={"Location": f"{other.url}/schemas/ids/7"})
+        other.responses["/schemas/ids/7"] = front.responses["/schemas/ids/7"]
+        front.responses["/schemas/ids/7"] = Response(status=307, headers={"Location": f"{other.url}/schemas/ids/7"})
         options = {"bearer__auth__identity__pool__id": "pool-1", "bearer__auth__logical__cluster": "lsrc-1"}
         registry(front, bearer__auth__token="t0ken", **options).by_id(7)
     sent = {name.lower() for name in front.headers[0]}
@@ -205,7 +205,7 @@ def test_a_redirect_to_another_host_takes_no_credentials_along(front: RegistryFr
 
 
 def test_a_redirect_within_the_registry_is_followed_with_its_credentials(front: RegistryFront) -> None:
-    front.answers["/schemas/ids/8"] = Answer(status=307, headers={"Location": f"{front.url}/schemas/ids/7"})
+    front.responses["/schemas/ids/8"] = Response(status=307, headers={"Location": f"{front.url}/schemas/ids/7"})
     registry(front, bearer__auth__token="t0ken", bearer__auth__identity__pool__id="pool-1").by_id(8)
     assert [each["Confluent-Identity-Pool-Id"] for each in front.headers] == ["pool-1", "pool-1"]
 
@@ -233,10 +233,10 @@ def test_tokens_by_client_credentials_and_a_new_one_for_a_rejected_one(front: Re
         }
         asking = registry(front, **client)
         asking.by_id(7)
-        front.answers["/schemas/ids/8"] = schema_answer(ID_SCHEMA)
+        front.responses["/schemas/ids/8"] = schema_response(ID_SCHEMA)
         asking.by_id(8)
         assert len(issuer.requests) == 1  # one token for both
-        front.answers["/schemas/ids/9"] = Answer(status=401)
+        front.responses["/schemas/ids/9"] = Response(status=401)
         with pytest.raises(RegistryError, match="denies access"):
             asking.by_id(9)
         assert len(issuer.requests) == 2 and front.n_asked("/schemas/ids/9") == 2
@@ -245,52 +245,61 @@ def test_tokens_by_client_credentials_and_a_new_one_for_a_rejected_one(front: Re
 # --- Faults --------------------------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "closes the connection": (Answer(status=None), "does not answer"),
-    "HTTP 500": (Answer(status=500), "does not answer.*HTTP 500"),
+    "closes the connection": (Response(status=None), "does not respond"),
+    "HTTP 500": (Response(status=500), "does not respond.*HTTP 500"),
     "HTTP 503, and asks for an hour": (
-        Answer(status=503, headers={"Retry-After": "3600"}),
-        "does not answer.*HTTP 503",
+        Response(status=503, headers={"Retry-After": "3600"}),
+        "does not respond.*HTTP 503",
     ),
-    "too many requests": (Answer(status=429, headers={"Retry-After": "3600"}), "does not answer.*HTTP 429"),
-    "HTTP 401": (Answer(status=401), r"denies access \(HTTP 401\): check basic\.auth\.user\.info"),
-    "HTTP 403": (Answer(status=403, content=b"<html>"), r"denies access \(HTTP 403\)"),
-    "a page": (Answer(content=b"<html>it works</html>"), "is it a schema registry"),
-    "a list": (Answer(content=b"[]"), "is it a schema registry"),
-    "no schema": (Answer(content=b'{"id": 7}'), "is it a schema registry"),
-    "another path's 404": (Answer(status=404, content=b'{"message": "HTTP 404 Not Found"}'), "is it a schema registry"),
-    "half an answer": (Answer(content=b'{"schema"', headers={"Content-Length": "99"}), "does not answer"),
-    "too late": (Answer(delay_s=60), "does not answer.*timed out"),
-    "byte after byte": (Answer(content=b" " * 500, delay_s=0.2, drips=True), "does not answer.*not complete in time"),
-    "a redirection to itself": (Answer(status=301, headers={"Location": "/schemas/ids/7"}), "does not answer|HTTP 301"),
+    "too many requests": (Response(status=429, headers={"Retry-After": "3600"}), "does not respond.*HTTP 429"),
+    "HTTP 401": (Response(status=401), r"denies access \(HTTP 401\): check basic\.auth\.user\.info"),
+    "HTTP 403": (Response(status=403, content=b"<html>"), r"denies access \(HTTP 403\)"),
+    "a page": (Response(content=b"<html>it works</html>"), "is it a schema registry"),
+    "a list": (Response(content=b"[]"), "is it a schema registry"),
+    "no schema": (Response(content=b'{"id": 7}'), "is it a schema registry"),
+    "another path's 404": (
+        Response(status=404, content=b'{"message": "HTTP 404 Not Found"}'),
+        "is it a schema registry",
+    ),
+    "half a response": (Response(content=b'{"schema"', headers={"Content-Length": "99"}), "does not respond"),
+    "too late": (Response(delay_s=60), "does not respond.*timed out"),
+    "byte after byte": (
+        Response(content=b" " * 500, delay_s=0.2, drips=True),
+        "does not respond.*not complete in time",
+    ),
+    "a redirection to itself": (
+        Response(status=301, headers={"Location": "/schemas/ids/7"}),
+        "does not respond|HTTP 301",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_an_outage_under_every_policy_and_soon(front: RegistryFront, fault: str) -> None:
-    front.answers[""], expected = FAULTS[fault]
-    del front.answers["/schemas/ids/7"]
+    front.responses[""], expected = FAULTS[fault]
+    del front.responses["/schemas/ids/7"]
     asking = Registry(front.url, timeout_s=0.5, basic_auth="me:s3cret")
     started = time.monotonic()
     with pytest.raises(RegistryError, match=expected) as raised:
         read_column(Avro(registry=asking), ID_TYPE, pa.array([b"\0\0\0\0\7\2"]))
     assert "s3cret" not in str(raised.value)
     assert time.monotonic() - started < 30  # three attempts of half a second, on a machine that is busy
-    front.answers[""] = schema_answer(ID_SCHEMA)  # nothing of the outage is remembered
+    front.responses[""] = schema_response(ID_SCHEMA)  # nothing of the outage is remembered
     assert read_column(Avro(registry=asking), ID_TYPE, pa.array([b"\0\0\0\0\7\2"])).column.to_pylist() == [{"id": 1}]
 
 
 def test_an_address_that_fails_leaves_it_to_the_next(front: RegistryFront) -> None:
     (port,) = free_ports(1)
-    for bad in (Answer(status=500), Answer(status=429), Answer(status=None), Answer(delay_s=60)):
+    for bad in (Response(status=500), Response(status=429), Response(status=None), Response(delay_s=60)):
         with registry_front() as broken:
-            broken.answers[""] = bad
+            broken.responses[""] = bad
             url = f"{broken.url},http://127.0.0.1:{port},{front.url}"
             assert Registry(url, timeout_s=0.5).by_id(7).text == ID_SCHEMA
             assert broken.asked
 
 
 def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> None:
-    front.answers["/schemas/ids/7"] = Answer(content=json.dumps({"schema": ID_SCHEMA}).encode(), delay_s=0.3)
+    front.responses["/schemas/ids/7"] = Response(content=json.dumps({"schema": ID_SCHEMA}).encode(), delay_s=0.3)
     asking = Registry(front.url)
     barrier = threading.Barrier(8)
 
@@ -310,7 +319,7 @@ def test_many_unknown_ids_are_asked_for_once_each(front: RegistryFront, monkeypa
     for _ in range(2):
         assert len(read_column(value_format, ID_TYPE, rows).reasons) == len(rows)
     assert len(front.asked) == len(rows)
-    front.answers["/schemas/ids/8000"] = schema_answer(ID_SCHEMA)
+    front.responses["/schemas/ids/8000"] = schema_response(ID_SCHEMA)
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1)  # as when the time is over
     assert read_column(value_format, ID_TYPE, rows[:2]).column.to_pylist() == [{"id": 1}, None]
 
@@ -319,8 +328,8 @@ def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
     front: RegistryFront, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
-    monkeypatch.setattr("pykafka_wire.values.registry.client._MAX_IN_VAIN", 20)
-    front.answers["/schemas/ids/1007"] = front.answers["/schemas/ids/7"]
+    monkeypatch.setattr("pykafka_wire.values.registry.client._MAX_REQUESTS_FOR_UNKNOWN", 20)
+    front.responses["/schemas/ids/1007"] = front.responses["/schemas/ids/7"]
 
     def read(*schema_ids: int) -> dict[int, str]:
         rows = [b"\0" + schema_id.to_bytes(4, "big", signed=True) + b"\2" for schema_id in schema_ids]
@@ -335,7 +344,7 @@ def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
     assert front.asked[22:] == ["GET /schemas/ids/1", "GET /schemas/ids/11007"]
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1)  # as when the time is over
     assert len(read(1_000_049)) == 1 and front.asked[-1] == "GET /schemas/ids/1000049"
-    front.answers["/schemas/ids/500000"] = front.answers["/schemas/ids/7"]
+    front.responses["/schemas/ids/500000"] = front.responses["/schemas/ids/7"]
     value_format = Avro(registry=Registry(front.url, timeout_s=9))  # of a new process, which knows no id
     assert len(read(*range(-50, 0), 500_000, 500_000, *range(1_000_000, 1_000_050))) == 100
 
@@ -357,7 +366,7 @@ def test_the_failures_that_are_kept_are_bounded() -> None:
 def test_a_connection_serves_many_requests(front: RegistryFront) -> None:
     asking = Registry(front.url, timeout_s=7)  # whose connections no other test has
     for number in range(20):
-        front.answers[f"/schemas/ids/{number}"] = schema_answer(ID_SCHEMA)
+        front.responses[f"/schemas/ids/{number}"] = schema_response(ID_SCHEMA)
         assert asking.by_id(number).text == ID_SCHEMA
     assert len(front.asked) == 20 and front.n_connections == 1
 
@@ -383,11 +392,11 @@ def headers_column(headers: list[list[tuple[str, bytes]]]) -> Any:
 
 
 def test_values_whose_guid_confluents_serializer_put_into_a_header(front: RegistryFront) -> None:
-    """As Confluent's documentation has it: registering answers the GUID, and /schemas/guids/{guid} the schema."""
-    front.answers["/subjects/orders-value/versions?normalize=False"] = Answer(
+    """As Confluent's documentation has it: the response to a registration has the GUID, and /schemas/guids/{guid} the schema."""
+    front.responses["/subjects/orders-value/versions?normalize=False"] = Response(
         content=json.dumps({"id": 7, "version": 1, "guid": str(GUID), "schema": ID_SCHEMA}).encode()
     )
-    front.answers[f"/schemas/guids/{GUID}"] = schema_answer(ID_SCHEMA, guid=str(GUID))
+    front.responses[f"/schemas/guids/{GUID}"] = schema_response(ID_SCHEMA, guid=str(GUID))
     settings = {"schema.id.serializer": header_schema_id_serializer}
     serializer = AvroSerializer(SchemaRegistryClient({"url": front.url}), ID_SCHEMA, conf=settings)
     payload, header = header_of(serializer, {"id": 5})
@@ -403,7 +412,7 @@ def test_values_whose_guid_confluents_serializer_put_into_a_header(front: Regist
 
 
 def test_protobufs_message_indexes_stand_behind_the_guid(front: RegistryFront) -> None:
-    front.answers[f"/schemas/guids/{GUID}"] = schema_answer(PROTO, "PROTOBUF")
+    front.responses[f"/schemas/guids/{GUID}"] = schema_response(PROTO, "PROTOBUF")
     inner, outer = (SchemaId("PROTOBUF", None, str(GUID), indexes).guid_to_bytes() for indexes in ([0, 0], [0]))
     rows = pa.array([b"\x08\5", b"\x10\6"])
     value_format = Protobuf(registry=Registry(front.url))
@@ -417,9 +426,9 @@ def test_a_guid_that_the_registry_lacks_is_a_broken_value_and_a_registry_without
     asking = Registry(front.url)
     with pytest.raises(DecodeError, match="no such schema"):
         asking.by_guid(GUID)
-    front.answers[""] = Answer(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
+    front.responses[""] = Response(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
     with pytest.raises(RegistryError, match=f"does not know schemas by GUID.*{GUID}.*Apicurio"):
         Registry(front.url, timeout_s=9).by_guid(GUID)  # another registry, for which nothing is remembered
-    front.answers[""] = Answer(status=500)
-    with pytest.raises(ConnectorError, match="does not answer"):
+    front.responses[""] = Response(status=500)
+    with pytest.raises(ConnectorError, match="does not respond"):
         Registry(front.url, timeout_s=8).by_guid(GUID)

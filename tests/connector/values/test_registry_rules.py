@@ -29,19 +29,19 @@ ANNA = b"\x08anna"
 
 
 @pytest.fixture
-def answers() -> dict[str, Any]:
+def responses() -> dict[str, Any]:
     return {}
 
 
 @pytest.fixture
-def registry(answers: dict[str, Any]) -> Iterator[Registry]:
-    with scripted_registry(answers) as url:
+def registry(responses: dict[str, Any]) -> Iterator[Registry]:
+    with scripted_registry(responses) as url:
         yield Registry(url)
 
 
-def put(answers: dict[str, Any], number: int, rules: dict[str, Any], schema: str = ORDER, kind: str = "AVRO") -> None:
+def put(responses: dict[str, Any], number: int, rules: dict[str, Any], schema: str = ORDER, kind: str = "AVRO") -> None:
     found = {"id": number, "version": number, "subject": "s", "schema": schema, "schemaType": kind, "ruleSet": rules}
-    answers[f"/schemas/ids/{number}"] = answers["/subjects/s/versions/latest"] = found
+    responses[f"/schemas/ids/{number}"] = responses["/subjects/s/versions/latest"] = found
 
 
 def rule(mode: str, kind: str = "ENCRYPT", **more: Any) -> dict[str, Any]:
@@ -53,37 +53,39 @@ def read(value_format: Any, *rows: bytes) -> Decoded:
 
 
 @pytest.mark.parametrize("mode", ["WRITE", "WRITEREAD"])
-def test_a_subject_with_rules_is_not_written(registry: Registry, answers: dict[str, Any], mode: str) -> None:
-    put(answers, 1, {"domainRules": [rule(mode)]})
+def test_a_subject_with_rules_is_not_written(registry: Registry, responses: dict[str, Any], mode: str) -> None:
+    put(responses, 1, {"domainRules": [rule(mode)]})
     with pytest.raises(SchemaError, match=rf"subject s has the rule hideNames \(ENCRYPT, {mode}\)"):
         WriterSchema.of(registry, "AVRO", "s", None)
-    put(answers, 2, {"encodingRules": [rule(mode, "ENCRYPT_PAYLOAD")]})
+    put(responses, 2, {"encodingRules": [rule(mode, "ENCRYPT_PAYLOAD")]})
     with pytest.raises(SchemaError, match=r"\(ENCRYPT_PAYLOAD, "):
         WriterSchema.of(registry, "AVRO", "s", None)
 
 
 @pytest.mark.parametrize(("mode", "is_read"), [("READ", False), ("WRITEREAD", False), ("WRITE", True)])
 def test_values_under_rules_have_a_reason(
-    registry: Registry, answers: dict[str, Any], mode: str, is_read: bool
+    registry: Registry, responses: dict[str, Any], mode: str, is_read: bool
 ) -> None:
-    put(answers, 1, {"domainRules": [rule(mode)]})
-    put(answers, 2, {})
+    put(responses, 1, {"domainRules": [rule(mode)]})
+    put(responses, 2, {})
     found = read(Avro(registry=registry), encode_frame(1, ANNA), encode_frame(2, ANNA))
     assert found.column.to_pylist() == [{"name": "anna"} if is_read else None, {"name": "anna"}]
     assert list(found.reasons) == ([] if is_read else [0])
     assert is_read or f"has the rule hideNames (ENCRYPT, {mode}), which is not applied here" in found.reasons[0]
 
 
-def test_a_rule_that_is_disabled_or_of_other_values_has_no_effect(registry: Registry, answers: dict[str, Any]) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD", disabled=True)], "migrationRules": None})
+def test_a_rule_that_is_disabled_or_of_other_values_has_no_effect(
+    registry: Registry, responses: dict[str, Any]
+) -> None:
+    put(responses, 1, {"domainRules": [rule("WRITEREAD", disabled=True)], "migrationRules": None})
     assert WriterSchema.of(registry, "AVRO", "s", None).schema_id == 1
     assert read(Avro(registry=registry), encode_frame(1, ANNA)).reasons == {}
 
 
-def test_only_values_of_other_versions_have_to_pass_migrations(registry: Registry, answers: dict[str, Any]) -> None:
+def test_only_values_of_other_versions_have_to_pass_migrations(registry: Registry, responses: dict[str, Any]) -> None:
     newer = ORDER.replace('"name": "Order"', '"name": "Order", "doc": "2"')
-    put(answers, 1, {})
-    put(answers, 2, {"migrationRules": [rule("UPGRADE", "JSONATA")]}, newer)
+    put(responses, 1, {})
+    put(responses, 2, {"migrationRules": [rule("UPGRADE", "JSONATA")]}, newer)
     reader = Avro(registry=registry, reader_schema=registry.by_id(2))
     found = read(reader, encode_frame(1, ANNA), encode_frame(2, ANNA))
     assert (list(found.reasons), found.column[1].as_py()) == ([0], {"name": "anna"})
@@ -91,18 +93,18 @@ def test_only_values_of_other_versions_have_to_pass_migrations(registry: Registr
 
 
 def test_json_whose_type_is_the_registrys_is_looked_at_by_its_frame(
-    registry: Registry, answers: dict[str, Any]
+    registry: Registry, responses: dict[str, Any]
 ) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]}, "{}", "JSON")
-    put(answers, 2, {}, "{}", "JSON")
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]}, "{}", "JSON")
+    put(responses, 2, {}, "{}", "JSON")
     text = b'{"name": "anna"}'
     found = read(Json(registry=registry), encode_frame(1, text), encode_frame(2, text), text)
     assert found.column.to_pylist() == [None, {"name": "anna"}, {"name": "anna"}]
     assert "(ENCRYPT, WRITEREAD)" in found.reasons[0]
 
 
-def test_confluents_serializer_applies_what_is_refused_here(registry: Registry, answers: dict[str, Any]) -> None:
-    """The judge of what a rule set looks like: Confluent's own client changes the value by the same answer of the registry."""
+def test_confluents_serializer_applies_what_is_refused_here(registry: Registry, responses: dict[str, Any]) -> None:
+    """The judge of what a rule set looks like: Confluent's own client changes the value by the same response of the registry."""
 
     class Hide(RuleExecutor):
         def type(self) -> str:
@@ -111,7 +113,7 @@ def test_confluents_serializer_applies_what_is_refused_here(registry: Registry, 
         def transform(self, ctx: RuleContext, message: Any) -> Any:
             return {"name": "xxxx"}
 
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]})
     rules = RuleRegistry()
     rules.register_executor(Hide())
     conf = {"auto.register.schemas": False, "use.latest.version": True, "subject.name.strategy": lambda *_: "s"}

@@ -384,7 +384,7 @@ def test_a_registry_that_is_gone_fails_the_query_under_every_policy(subject: str
         assert "secret-word" not in str(raised.value)
 
 
-def test_the_next_address_is_asked_where_one_does_not_answer(
+def test_the_next_address_is_asked_where_one_does_not_respond(
     registry_url: str, confluent: SchemaRegistryClient, subject: str
 ) -> None:
     (port,) = free_ports(1)

@@ -40,7 +40,7 @@ class ApiVersionsResponse(Message, versions=(0, 5), flexible=3):
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions=(0, 5), flexible=3):
-    """A broker answers REBOOTSTRAP_REQUIRED where cluster and node are given, and are not its own (KIP-1242)."""
+    """A broker responds with REBOOTSTRAP_REQUIRED where cluster and node are given, and are not its own (KIP-1242)."""
 
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
