@@ -142,8 +142,9 @@ class MicroBatchCommit(Generic[TaskT]):
                 self._progress.step = Step.READ_MARKER
                 found = read_marker(self._cluster, self._options.transactional_id, self._options.marker_topic)
                 replacing: Sequence[TaskT] = []
-                if isinstance(found, Marker) and is_left(found, batch):
-                    replacing = self._end_earlier(found, tasks)
+                strict = self._options.fail_on_missing_marker
+                if isinstance(found, Marker) and is_left(found, batch, fail_on_missing=strict):
+                    replacing = self._end_earlier(found, batch, tasks)
                 decision = judge(self._options, batch, found, id_has_committed=self._tasks_have_committed(found))
                 if decision is Decision.WRITE:
                     self._strategy.write(batch, tasks)
@@ -182,13 +183,23 @@ class MicroBatchCommit(Generic[TaskT]):
         self._strategy.check(tasks, batch)
         return tasks, batch
 
-    def _end_earlier(self, found: Marker, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
+    def _end_earlier(self, found: Marker, batch: Marker, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
         """End the list of an earlier run's marker, and settle it; the tasks of this run that are written for aborted ones."""
         self._progress.step = Step.END_EARLIER
         strict = self._options.fail_on_missing_marker
-        is_replay = found.batch_id == self._batch_id
+        is_replay = (found.query_id, found.batch_id) == (batch.query_id, batch.batch_id)
         if is_replay:
             self._progress.outcome = Outcome.DECIDED
+        else:
+            _log.warning(
+                "The marker is of micro-batch %d of query %s, and lists %d decided transactions: they are committed before "
+                "micro-batch %d of query %s is written",
+                found.batch_id,
+                found.query_id,
+                len(found.pending),
+                batch.batch_id,
+                batch.query_id,
+            )
         aborted = commit_decided(self._cluster, found, fail_on_unknown=strict)
         with_rows = [task for task in tasks if task.n_records] if is_replay else []
         replacing = replacements(found, aborted, with_rows, fail_on_missing=strict)

@@ -15,7 +15,8 @@ anything else                               refuse; WRITE with ``failOnMissingMa
 ==========================================  ===================================================
 
 "Anything else" is no marker, an older one, another query's, or an offset that is no marker. Then it is unknown whether M is in
-Kafka: also for M = 0, which a crashed driver may have written before the marker was lost.
+Kafka: also for M = 0, which a crashed driver may have written before the marker was lost. What such a marker lists is committed
+before M replaces it.
 """
 
 from __future__ import annotations
@@ -109,8 +110,14 @@ def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
         )
     else:
         seen = f"the marker is of micro-batch {found.batch_id}"
+    listed = ""
+    if isinstance(found, Marker) and found.pending:
+        listed = (
+            f" The marker lists {len(found.pending)} decided transactions, which may not have ended: "
+            "failOnMissingMarker=false commits them first."
+        )
     return ExactlyOnceError(
         f"query {batch.query_id} is at micro-batch {batch.batch_id}, and {seen}: it is unknown whether micro-batch "
         f"{batch.batch_id} is in Kafka. Use a kafka.transactional.id of this query's own, or compare the topic with the "
-        "source and set failOnMissingMarker=false for one start."
+        "source and set failOnMissingMarker=false for one start." + listed
     )

@@ -125,7 +125,7 @@ class DriverTransaction:
         once_per_process(self._cluster, self._options, _warn_at_start)
         if batch.batch_id == 0 and own_id_has_committed(self._cluster, transactional_id):
             found = read_marker(self._cluster, transactional_id, self._options.marker_topic)
-            if not is_left(found, batch):
+            if not is_left(found, batch, fail_on_missing=self._options.fail_on_missing_marker):
                 judge(self._options, batch, found, id_has_committed=True)
 
     def settle_earlier(self, found: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:

@@ -91,11 +91,13 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: Transaction
         return 0, 0
     abandoned = [orphan for orphan in orphans if orphan.identity not in listed]
     abort_all(cluster, abandoned)
-    n_committed = _commit_listed(cluster, marker, {orphan.identity for orphan in orphans})
+    n_committed = _commit_listed(cluster, options, marker, {orphan.identity for orphan in orphans})
     return n_committed, len(abandoned)
 
 
-def _commit_listed(cluster: Cluster, marker: FoundMarker, is_open: Set[ProducerIdentity]) -> int:
+def _commit_listed(
+    cluster: Cluster, options: ExactlyOnceOptions, marker: FoundMarker, is_open: Set[ProducerIdentity]
+) -> int:
     """Commit those of a marker's list that are open; how many. What cannot be committed is left to the replay, which reports it."""
     if not isinstance(marker, Marker):
         return 0
@@ -103,7 +105,8 @@ def _commit_listed(cluster: Cluster, marker: FoundMarker, is_open: Set[ProducerI
     if not listed:
         return 0
     try:
-        return len(listed) - len(commit_decided(cluster, replace(marker, pending=listed)))
+        decided = replace(marker, pending=listed)
+        return len(listed) - len(commit_decided(cluster, decided, fail_on_unknown=options.fail_on_missing_marker))
     except ExactlyOnceError as error:
         _log.warning("Decided transactions stay open until the micro-batch is committed again: %s", error)
         return 0

@@ -48,15 +48,19 @@ class ReplayedTask(Protocol):
 TaskT = TypeVar("TaskT", bound=ReplayedTask)
 
 
-def is_left(found: object, batch: Marker) -> bool:
+def is_left(found: object, batch: Marker, *, fail_on_missing: bool = True) -> bool:
     """Whether a found marker has a list that a commit of this micro-batch must end first: its own list, or that of the one
-    before."""
-    return (
-        isinstance(found, Marker)
-        and bool(found.pending)
-        and found.query_id == batch.query_id
-        and found.batch_id in (batch.batch_id, batch.batch_id - 1)
-    )
+    before.
+
+    Args:
+        fail_on_missing: else also that of any other marker which this micro-batch replaces, another query's or an older one:
+            nobody could end a list that is no longer in the marker.
+    """
+    if not isinstance(found, Marker) or not found.pending:
+        return False
+    if found.query_id != batch.query_id:
+        return not fail_on_missing
+    return found.batch_id <= batch.batch_id and (not fail_on_missing or found.batch_id >= batch.batch_id - 1)
 
 
 def closed_in_partitions(

@@ -1,7 +1,8 @@
-"""Markers that are lost, or that cannot be read, while transactions of tasks may be decided by them."""
+"""Markers that are lost, cannot be read, or are another query's, while transactions of tasks may be decided by them."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.sink.exactly_once.decision import Decision
-from pykafka_wire.sink.exactly_once.fencing import fence_micro_batch
+from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import marker_group
 from pykafka_wire.sink.exactly_once.task_transactions import abandon
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import init_transaction
 from tests.connector.sink.tasks_query import Query, encoded
 
 pytestmark = pytest.mark.broker
@@ -67,3 +69,47 @@ def test_a_lost_marker_is_found_by_what_the_tasks_have_committed_where_fencing_h
     assert query.commit(query.task(query.fence(), 0, b"b")) is Decision.WRITE
     assert query.open() == 0
     assert visible(query) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("way", ["tasks", "driver"])
+@pytest.mark.parametrize(("query_id", "batch_id"), [("another", 9), ("query", 3)])
+def test_what_another_marker_decides_is_committed_before_that_marker_is_replaced(
+    query: Query, visible: Any, caplog: pytest.LogCaptureFixture, way: str, query_id: str, batch_id: int
+) -> None:
+    first = query.fence()
+    tasks = [
+        replace(query.task(first, number, value, batch_id=batch_id), query_id=query_id)
+        for number, value in enumerate([b"a", b"b"])
+    ]
+    query.decide_and_crash(*tasks, batch_id=batch_id)
+    query.time_out(tasks[1])
+    # A driver that has fenced the one before, and could not end then what that one had decided.
+    token = FencingToken(handle=init_transaction(query.cluster, query.options.transactional_id), made_at=time.time())
+    # Of another process: under an id that no older task has used.
+    new = replace(query.task(token, 0, b"n"), batch_id=7)
+
+    def commit(**options: bool) -> Decision:
+        if way == "tasks":
+            return query.commit(new, batch_id=7, **options)
+        return query.commit_by_driver(encoded(0, new, query.topic, b"n"), batch_id=7, **options)
+
+    with pytest.raises(ExactlyOnceError, match=r"lists 2 decided transactions.*failOnMissingMarker=false commits them"):
+        commit()
+    assert visible(query) == []
+    assert commit(fail_on_missing_marker=False) is Decision.WRITE
+    assert visible(query) == [b"a", b"n"]
+    assert query.open() == 0
+    assert (query.marker().query_id, query.marker().batch_id, query.marker().pending) == ("query", 7, ())
+    assert f"micro-batch {batch_id} of query {query_id}, and lists 2 decided transactions" in caplog.text
+    assert "task 1 (1 records" in caplog.text and "are missing from the topic" in caplog.text
+
+
+def test_what_another_query_has_lost_is_not_replaced_by_the_same_rows_of_this_one(
+    query: Query, visible: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    decided = replace(query.task(query.fence(), 0, b"a"), query_id="another")
+    query.decide_and_crash(decided)
+    query.time_out(decided)
+    assert query.commit(query.task(query.fence(), 0, b"a"), fail_on_missing_marker=False) is Decision.WRITE
+    assert visible(query) == [b"a"]
+    assert "1 records are missing from the topic" in caplog.text
