@@ -21,6 +21,8 @@ from pykafka_wire.values.registry.client import Registry, Schema
 _TEXT: Final = pa.string()
 #: Of a schema that allows nothing but null.
 _NULL: Final = pa.null()
+#: Of a field or an item of which a part of the schema says nothing: another part may.
+_UNKNOWN: Final = pa.large_binary()
 _FORMATS: Final = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
 _CONNECT_NUMBERS: Final = {
     "int8": pa.int8(),
@@ -30,6 +32,8 @@ _CONNECT_NUMBERS: Final = {
     "float32": pa.float32(),
     "float64": pa.float64(),
 }
+_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_MAX_DIGITS: Final = 38
 _KINDS: Final = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object", type(None): "null"}
 #: A few schemas that refer to each other can stand for any number of fields.
 _MAX_PARTS: Final = 10_000
@@ -94,7 +98,7 @@ class _Types:
         if values == {"object"}:
             properties, more = schema.get("properties"), schema.get("additionalProperties")
             if isinstance(properties, dict) and properties:
-                return pa.struct([(name, _stored(self.of(each, resolver, above))) for name, each in properties.items()])
+                return pa.struct([(name, _known(self.of(each, resolver, above))) for name, each in properties.items()])
             if isinstance(more, dict) and more:
                 return pa.map_(_TEXT, _stored(self.of(more, resolver, above)))
             # Of another part of the schema, as in {"type": "object", "oneOf": […]}, or of nothing: then it is text.
@@ -105,7 +109,7 @@ class _Types:
                 more = schema.get("items" if "prefixItems" in schema else "additionalItems")
                 items = [*items, more] if isinstance(more, dict) else items
             of_items = [self.of(each, resolver, above) for each in (items if isinstance(items, list) else [items])]
-            return pa.list_(pa.field("element", _stored(_alternatives(of_items))))
+            return pa.list_(pa.field("element", _known(_alternatives(of_items))))
         if values == {"boolean"}:
             return pa.bool_()
         if values == {"string"}:
@@ -113,9 +117,21 @@ class _Types:
                 return pa.binary()
             return _FORMATS.get(str(schema.get("format")), _TEXT)
         if values <= {"integer", "number"}:
+            if schema.get("title") == _CONNECT_DECIMAL:
+                return _connect_decimal(schema.get("connect.parameters"))
             number = pa.float64() if "number" in values else pa.int64()
             return _CONNECT_NUMBERS.get(str(schema.get("connect.type")), number)
         return _TEXT
+
+
+def _connect_decimal(parameters: Any) -> pa.DataType:
+    """Of Kafka Connect's decimals under ``decimal.format=NUMERIC``; text where a DECIMAL could not hold them."""
+    found = parameters if isinstance(parameters, dict) else {}
+    try:
+        scale, precision = int(found["scale"]), int(found.get("connect.decimal.precision", _MAX_DIGITS))
+    except (KeyError, TypeError, ValueError):
+        return _TEXT
+    return pa.decimal128(precision, scale) if 0 <= scale <= precision <= _MAX_DIGITS and precision else _TEXT
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
@@ -142,8 +158,19 @@ def _resolved(resolver: Any, reference: str) -> Any:
         raise DecodeError(f"its schema refers to {reference[:200]!r}, which the registry does not have") from error
 
 
+def _known(found: pa.DataType | None) -> pa.DataType:
+    return _UNKNOWN if found is None else found
+
+
 def _stored(found: pa.DataType | None) -> pa.DataType:
-    return _TEXT if found is None or found == _NULL else found
+    """The type of a column: text for what nothing is known of."""
+    if found is None or found in (_NULL, _UNKNOWN):
+        return _TEXT
+    if pa.types.is_struct(found):
+        return pa.struct([(field.name, _stored(field.type)) for field in found])
+    if pa.types.is_list(found):
+        return pa.list_(pa.field("element", _stored(found.value_type)))
+    return found
 
 
 def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
@@ -158,9 +185,27 @@ def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
 
 
 def _together(types: list[pa.DataType]) -> pa.DataType | None:
-    """The type of values that are of all of these: the fields of all structs; else the first that is known."""
-    structs = [each for each in types if pa.types.is_struct(each)]
-    return reduce(_wider, structs) if structs else next(iter(types), None)
+    """The type of values that are of all of these."""
+    return reduce(_narrower, types) if types else None
+
+
+def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type that holds the values that are of both: all fields, the narrower number, what is known better than as text."""
+    is_a = pa.types
+    if one == other or other in (_UNKNOWN, _NULL, _TEXT):
+        return one
+    if one in (_UNKNOWN, _NULL, _TEXT):
+        return other
+    if is_a.is_struct(one) and is_a.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = _narrower(fields.get(field.name, field.type), field.type)
+        return pa.struct(list(fields.items()))
+    if is_a.is_list(one) and is_a.is_list(other):
+        return pa.list_(pa.field("element", _narrower(one.value_type, other.value_type)))
+    if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
+        return min(one, other, key=lambda each: (is_a.is_floating(each), each.bit_width))
+    return other if is_a.is_struct(other) else one
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -168,6 +213,8 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     is_a = pa.types
     if one == other:
         return one
+    if _UNKNOWN in (one, other):
+        return _TEXT
     if is_a.is_struct(one) and is_a.is_struct(other):
         fields = {field.name: field.type for field in one}
         for field in other:

@@ -24,6 +24,12 @@ def of_field(schema: Any, **more: Any) -> Any:
     return of({"type": "object", "properties": {"f": schema}, **more}).field("f").type
 
 
+def decimal(**parameters: str) -> Any:
+    """As Kafka Connect's JSON Schema converter writes it under ``decimal.format=NUMERIC``."""
+    name = "org.apache.kafka.connect.data.Decimal"
+    return {"type": "number", "title": name, "connect.type": "bytes", "connect.parameters": parameters}
+
+
 @pytest.mark.parametrize(
     ("schema", "ddl"),
     [
@@ -38,6 +44,12 @@ def of_field(schema: Any, **more: Any) -> Any:
         ({"type": "string", "connect.type": "bytes"}, "binary"),
         ({"type": "integer", "connect.type": "int16"}, "smallint"),
         ({"type": "number", "connect.type": "float32"}, "float"),
+        (decimal(scale="2"), "decimal(38, 2)"),
+        (decimal(scale="2", **{"connect.decimal.precision": "9"}), "decimal(9, 2)"),
+        ({"oneOf": [NULL, decimal(scale="0")]}, "decimal(38, 0)"),
+        (decimal(scale="-2"), "string"),
+        (decimal(scale="2", **{"connect.decimal.precision": "50"}), "string"),
+        (decimal(), "string"),
         ({"type": ["integer", "null"]}, "bigint"),
         ({"type": ["integer", "number"]}, "double"),
         ({"type": ["integer", "string"]}, "string"),
@@ -74,6 +86,26 @@ def of_field(schema: Any, **more: Any) -> Any:
             {"allOf": [{"properties": {"a": INTEGER}}, {"properties": {"b": TEXT}}], "properties": {"c": TEXT}},
             "struct<c: string, a: bigint, b: string>",
         ),
+        (
+            {"properties": {"a": INTEGER, "b": TEXT}, "allOf": [{"properties": {"a": {"minimum": 1}}}, {"properties": {"b": ANY}}]},
+            "struct<a: bigint, b: string>",
+        ),
+        (
+            {
+                "allOf": [
+                    {"properties": {"a": {"maximum": 9}, "n": {"minProperties": 1}, "l": {"type": "array", "maxItems": 2}}},
+                    {"properties": {"a": {"type": "number"}, "n": {"properties": {"x": {"minimum": 1}, "y": ANY}}}},
+                    {"properties": {"a": INTEGER, "n": {"properties": {"x": INTEGER}}, "l": {"type": "array", "items": INTEGER}}},
+                ]
+            },
+            "struct<a: bigint, n: struct<x: bigint, y: string>, l: array<bigint>>",
+        ),
+        (
+            {"properties": {"a": INTEGER}, "oneOf": [{"properties": {"a": {"maximum": 1}}}, {"properties": {"a": {"minimum": 5}}}]},
+            "struct<a: bigint>",
+        ),
+        ({"oneOf": [{"properties": {"a": ANY}}, {"properties": {"a": INTEGER}}]}, "struct<a: string>"),
+        ({"allOf": [INTEGER, {"type": ["integer", "string"]}]}, "bigint"),
         (
             {"properties": {"a": INTEGER, "b": TEXT}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
             "struct<a: bigint, b: string>",
