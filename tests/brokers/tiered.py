@@ -15,13 +15,15 @@ SEGMENT_BYTES: Final = 1 << 20
 #: For topics whose segments all go to the remote store once they are closed; none is kept locally beside the active one.
 TIERED: Final = {"remote.storage.enable": "true", "segment.bytes": str(SEGMENT_BYTES), "local.retention.bytes": "1"}
 LOCAL: Final = {"segment.bytes": str(SEGMENT_BYTES)}
+#: Of Kafka 4.4.0 no jar of tests was found on Maven Central: its broker loads the older plugin, whose interface has not changed.
+_PLUGINS: Final = {"4.4.0": "4.3.1"}
 
 
 @contextmanager
 def tiered_cluster(folder: Path, version: str = KAFKA_VERSION) -> Iterator[LocalCluster]:
     """A broker that copies closed segments into `folder` at once, and deletes them locally."""
-    plugin = Coordinate("org.apache.kafka", "kafka-storage", version, "test")
-    (jar,) = resolve(f"kafka-storage-test-{version}", [plugin], transitive=False)
+    plugin = Coordinate("org.apache.kafka", "kafka-storage", _PLUGINS.get(version, version), "test")
+    (jar,) = resolve(f"kafka-storage-test-{plugin.version}", [plugin], transitive=False)
     properties = {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",

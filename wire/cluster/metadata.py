@@ -66,7 +66,8 @@ class Metadata:
         self._counters = counters
         self._backoff = Backoff(settings)
         self._source = MetadataSource(settings, connections, self._backoff)
-        # KIP-1242: what is known of the cluster is out of date, or leads to another cluster.
+        # KIP-1242: what is known of the cluster is out of date, or leads to another cluster. All connections are closed, as by the
+        # Java client (NetworkClient.handleApiVersionsResponse): any of them may be another cluster's.
         connections.on_misrouted = lambda error: self._rebootstrap(error.text)
         #: Guards the cache, never a wait.
         self._lock = threading.Lock()
