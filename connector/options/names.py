@@ -42,7 +42,7 @@ REGISTRY_SETTINGS: Final = frozenset(
     {"basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token", "bearer.auth.credentials.source"}
     | {f"bearer.auth.{name}" for name in ("issuer.endpoint.url", "client.id", "client.secret", "scope")}
     | {f"bearer.auth.{name}" for name in ("logical.cluster", "identity.pool.id")}
-    | {"proxy.host", "proxy.port"}
+    | {"proxy.host", "proxy.port", "rule.executors"}
 )
 REGISTRY_PREFIX: Final = "schema.registry."
 #: Confluent's serializers have these names for options of ours.

@@ -87,6 +87,7 @@ BASIC_AUTH_USER_INFO = Option("basic.auth.user.info", "SBW", text, None, "`user:
 BASIC_AUTH_CREDENTIALS_SOURCE = Option("basic.auth.credentials.source", "SBW", text, "USER_INFO", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)")
 BEARER_AUTH_TOKEN = Option("bearer.auth.token", "SBW", text, None, "a token for the registry, or a reference to it")
 BEARER_AUTH_CREDENTIALS_SOURCE = Option("bearer.auth.credentials.source", "SBW", text, "STATIC_TOKEN", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`")
+RULE_EXECUTORS = Option("rule.executors", "SBW", text, None, "executors of confluent-kafka for Python, as `module:Class`, separated by commas: they apply [rules in a registry](typed-topics.md#rules-in-a-registry) to Avro values, and to JSON that is read")
 PROXY_HOST = Option("proxy.host", "SBW", text, None, "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply", unset="of the environment")
 SCHEMA_REGISTRY_SSL = Option("schema.registry.ssl.*", "SBW", text, None, "TLS to the registry, under the names of `kafka.ssl.*`", unset="Kafka's own")
 
@@ -163,7 +164,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     )),
     Section("Schema registry", (
         SCHEMA_REGISTRY_URL, VALUE_SUBJECT_NAME_STRATEGY, KEY_SUBJECT_NAME_STRATEGY, SCHEMA_REGISTRY_AUTO_REGISTER,
-        BASIC_AUTH_USER_INFO, BASIC_AUTH_CREDENTIALS_SOURCE, BEARER_AUTH_TOKEN, BEARER_AUTH_CREDENTIALS_SOURCE, PROXY_HOST,
+        BASIC_AUTH_USER_INFO, BASIC_AUTH_CREDENTIALS_SOURCE, BEARER_AUTH_TOKEN, BEARER_AUTH_CREDENTIALS_SOURCE, RULE_EXECUTORS, PROXY_HOST,
         SCHEMA_REGISTRY_SSL
     )),
     Section("Lost records", (

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -31,7 +32,7 @@ from pykafka_wire.values.json.variant import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, refuse_rules, subject_of
+from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, refuse_rules, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 
 _log = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ class WantedSchema:
         column = self.column
         try:
             if column.format == "json":
+                self._refuse_rules_of_json()
                 return column_writer(Json(), self.type)
             if self.registry is None:
                 assert column.schema is not None, "the options were checked"
@@ -168,7 +170,7 @@ class WantedSchema:
         """
         assert self.registry is not None
         if self.column.schema is not None:
-            return self._writer(self._found(subject, self._schema(self.column.schema)))
+            return self._found(subject, self._schema(self.column.schema))
         try:
             schema_id, newest = self.registry.latest(subject)
         except DecodeError as error:
@@ -178,18 +180,18 @@ class WantedSchema:
                     f"subject {subject}: {error}. Register a schema, or set {_AUTO_REGISTER}=true to register the one of the "
                     f"column: {derived}"
                 ) from error
-            return self._writer(self._registered(subject, self._schema(derived)))
+            return self._registered(subject, self._schema(derived))
         if newest.kind != _KINDS[self.column.format]:
             raise OptionError(
                 f"subject {subject} is {newest.kind}, and {self.column.name}Format is {self.column.format}: set that format, or "
                 f"name another subject in {self.column.name}Subject."
             )
-        refuse_rules(subject, newest)
+        refuse_rules(subject, newest, self._applied())
         try:
-            return self._writer(WriterSchema(schema_id=schema_id, schema=newest))
+            return self._framed(subject, WriterSchema(schema_id=schema_id, schema=newest), newest)
         except SchemaError as error:
             if self.auto_register and (wider := self._with_new_fields(newest)) is not None:
-                return self._writer(self._registered(subject, wider))
+                return self._registered(subject, wider)
             raise SchemaError(
                 f"{error.message.removesuffix('.')}. This is the newest schema of subject {subject}, with the id {schema_id}; "
                 f"{_AUTO_REGISTER}=true adds fields that only the column has, and changes nothing else."
@@ -198,8 +200,33 @@ class WantedSchema:
     def _schema(self, text: str) -> Schema:
         return Schema(kind=_KINDS[self.column.format], text=text)
 
-    def _found(self, subject: str, schema: Schema) -> WriterSchema:
-        """The given schema with its id under the subject."""
+    def _applied(self) -> Collection[str]:
+        """The types of rules that are applied to what is written."""
+        return () if self.registry is None else applied_rules(self.registry, _KINDS[self.column.format])
+
+    def _framed(self, subject: str, schema: WriterSchema, registered: Schema) -> ColumnWriter:
+        """A writer under a schema that the registry has, which applies its rules, if any."""
+        writer = self._writer(schema)
+        if registered.rule("WRITE", "WRITEREAD") is None:
+            return writer
+        from pykafka_wire.values.registry.rules import WriterByRules  # which few subjects need
+
+        assert self.registry is not None and schema.schema_id is not None
+        return WriterByRules(writer, self.registry, subject, schema.schema_id, registered)
+
+    def _refuse_rules_of_json(self) -> None:
+        """Raises SchemaError where the topic's subject has rules for what is written, though JSON is written without a frame."""
+        if self.registry is None or self.topic is None:
+            return
+        subject = subject_of("TopicNameStrategy", self.topic, self.column.name)
+        try:
+            _, newest = self.registry.latest(subject)
+        except DecodeError:  # no such subject
+            return
+        refuse_rules(subject, newest)
+
+    def _found(self, subject: str, schema: Schema) -> ColumnWriter:
+        """A writer of the given schema, with its id under the subject."""
         assert self.registry is not None
         if self.auto_register:
             return self._registered(subject, schema)
@@ -210,10 +237,15 @@ class WantedSchema:
                 f"subject {subject} does not have the schema of {self.column.name}Schema ({error}): register it, set "
                 f"{_AUTO_REGISTER}=true, or remove {self.column.name}Schema to write with the newest one."
             ) from error
-        refuse_rules(subject, self.registry.by_id(schema_id))
-        return WriterSchema(schema_id=schema_id, schema=schema)
+        return self._by_id(subject, schema_id, schema)
 
-    def _registered(self, subject: str, schema: Schema) -> WriterSchema:
+    def _by_id(self, subject: str, schema_id: int, schema: Schema) -> ColumnWriter:
+        assert self.registry is not None
+        registered = self.registry.by_id(schema_id)
+        refuse_rules(subject, registered, self._applied())
+        return self._framed(subject, WriterSchema(schema_id=schema_id, schema=schema), registered)
+
+    def _registered(self, subject: str, schema: Schema) -> ColumnWriter:
         assert self.registry is not None
         try:
             schema_id = self.registry.register(subject, schema)
@@ -222,10 +254,8 @@ class WantedSchema:
                 f"the schema of the column {self.column.name} could not be registered under {subject}: {error.message} "
                 f"The schema is {schema.text}"
             ) from error
-        refuse_rules(
-            subject, self.registry.by_id(schema_id)
-        )  # Confluent's registry gives a new version the rules of the one before
-        return WriterSchema(schema_id=schema_id, schema=schema)
+        # Confluent's registry gives a new version the rules of the one before.
+        return self._by_id(subject, schema_id, schema)
 
     def _derived(self) -> str:
         """The schema that the column itself has."""

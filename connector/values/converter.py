@@ -17,7 +17,7 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
-from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -36,27 +36,6 @@ _COLUMN_BYTES_AT_ONCE: Final = 8 << 20
 _MAX_ARRAY_BYTES: Final = (1 << 31) - 1
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
-
-
-class PayloadReader(Protocol):
-    """Reads the payloads of one writer's schema as one Arrow type."""
-
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        """A pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
-
-        Elements of rows that are left mean nothing.
-
-        Raises:
-            RegistryError: the registry does not respond.
-        """
-
-    def read_one(self, payload: bytes) -> Any:
-        """A value that ``pa.array(…, type)`` takes.
-
-        Raises:
-            DecodeError: the bytes stand for no such value.
-            RegistryError: the registry does not respond, which says nothing about the bytes.
-        """
 
 
 class Format(Protocol):

@@ -18,11 +18,11 @@ from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.bulk.arrays import Flags
-from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, referenced, schema_of
 from pykafka_wire.wire.records.row_segments import BytesSegment, byte_lengths, counts, join_segments
 
 if TYPE_CHECKING:
@@ -73,16 +73,21 @@ class Avro:
         assert read is not None
         return arrow_type(read, selection)
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> _Reader:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
         read = None if self.reader_schema is None else _schema(self.reader_schema)
         if self.registry is None or schema_id is None:
             written = read
         else:
-            written = schema_of(self.registry, schema_id, "AVRO", read)
+            # Rules are for the whole value, not for a branch of it.
+            applied = () if schema_id.message_indexes else applied_rules(self.registry, "AVRO")
+            written = schema_of(self.registry, schema_id, "AVRO", read, applied=applied)
         assert written is not None, "values without a frame need a schema"
         branch = schema_id.message_indexes if schema_id is not None else ()
         is_same = read == written and not branch and self.record is None
-        return _reader(self.registry, written, branch, None if is_same else read, self.record, column_type)
+        reader = _reader(self.registry, written, branch, None if is_same else read, self.record, column_type)
+        if self.registry is None or schema_id is None:
+            return reader
+        return behind_rules(self.registry, schema_id, written, reader)
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
         """The full name of the record, enum or fixed that a frame stands for. Raises DecodeError, and RegistryError."""

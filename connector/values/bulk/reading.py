@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,27 @@ class Payloads:
     def take(self, index: Ints | slice) -> Payloads:
         """The values at ``index``, which ascends; no bytes are copied."""
         return Payloads(self.data, self.starts[index], self.ends[index])
+
+
+class PayloadReader(Protocol):
+    """Reads the payloads of one writer's schema as one Arrow type."""
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        """A pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
+
+        Elements of rows that are left mean nothing.
+
+        Raises:
+            RegistryError: the registry does not respond.
+        """
+
+    def read_one(self, payload: bytes) -> Any:
+        """A value that ``pa.array(…, type)`` takes.
+
+        Raises:
+            DecodeError: the bytes stand for no such value.
+            RegistryError: the registry does not respond, which says nothing about the bytes.
+        """
 
 
 @dataclass(frozen=True, slots=True)

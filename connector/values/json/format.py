@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, DecodeError
-from pykafka_wire.values.bulk.reading import OneByOne
-from pykafka_wire.values.json.column_reader import JsonReader, json_reader
+from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
+from pykafka_wire.values.json.column_reader import json_reader
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.text import json_text, parse_json
-from pykafka_wire.values.json.variant import VariantReader
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
-from pykafka_wire.values.registry.schemas import WriterSchema, schema_of
+from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, schema_of
 
 if TYPE_CHECKING:
     from pykafka_wire.values.json.column_writer import DocumentWriter
@@ -42,10 +41,12 @@ class Json:
     def framing(self) -> Framing:
         return "optional" if self.registry is None else "known"
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
-        if self.registry is not None and schema_id is not None:
-            schema_of(self.registry, schema_id, "JSON")
-        return json_reader(column_type)
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
+        reader = json_reader(column_type)
+        if self.registry is None or schema_id is None:
+            return reader
+        schema = schema_of(self.registry, schema_id, "JSON", applied=applied_rules(self.registry, "JSON"))
+        return behind_rules(self.registry, schema_id, schema, reader)
 
     def column_writer(self, column_type: pa.DataType) -> DocumentWriter:
         from pykafka_wire.values.json.column_writer import DocumentWriter  # which no reader loads

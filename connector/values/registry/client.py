@@ -6,8 +6,9 @@ requests, :mod:`~pykafka_wire.values.registry.settings` makes a registry of Spar
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -54,16 +55,23 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A schema as the registry keeps it. ``kind`` is AVRO, JSON or PROTOBUF; ``rules`` are those that are not disabled."""
+    """A schema as the registry keeps it.
+
+    Attributes:
+        kind: AVRO, JSON or PROTOBUF.
+        rules: those that are not disabled.
+        contract: where it has rules, the JSON of its rule set and its metadata.
+    """
 
     kind: str
     text: str
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
+    contract: str | None = None
 
-    def rule(self, *modes: str) -> Rule | None:
-        """A rule that applies in one of these modes."""
-        return next((each for each in self.rules if each.mode in modes), None)
+    def rule(self, *modes: str, but: Collection[str] = ()) -> Rule | None:
+        """A rule that applies in one of these modes, and is of none of the types in ``but``."""
+        return next((each for each in self.rules if each.mode in modes and each.type not in but), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class Registry:
         sasl: the settings ``sasl.*`` of Kafka's clients, whose user and password, or bearer tokens, the registry accepts too.
         extra_headers: names and values of further HTTP headers, none of them a secret; sent to these addresses alone.
         proxy: ``http://host:port`` of an HTTP proxy; None for that of the environment, if any.
+        rule_executors: confluent-kafka's executors of rules, as ``module:Class`` (:mod:`~pykafka_wire.values.registry.rules`).
     """
 
     url: str
@@ -92,6 +101,7 @@ class Registry:
     sasl: ClientSettings | None = field(default=None, kw_only=True)
     extra_headers: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     proxy: str | None = field(default=None, kw_only=True)
+    rule_executors: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -153,6 +163,10 @@ class Registry:
         """The subjects whose names begin with a text. Raises RegistryError."""
         found = request(self, "GET", f"/subjects?{urlencode({'subjectPrefix': prefix})}", is_list=True)
         return [name for name in map(str, found) if name.startswith(prefix)]
+
+    def subjects_of(self, schema_id: int) -> tuple[str, ...]:
+        """The subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
+        return _subjects_of(self, schema_id)
 
     def version(self, reference: Reference) -> Schema:
         """The schema that a reference names, from the cache if it was asked for before."""
@@ -216,6 +230,11 @@ def _by_guid(registry: Registry, guid: uuid.UUID) -> Schema:
 
 
 @cached
+def _subjects_of(registry: Registry, schema_id: int) -> tuple[str, ...]:
+    return tuple(map(str, request(registry, "GET", f"/schemas/ids/{schema_id}/subjects", is_list=True)))
+
+
+@cached
 def _version(registry: Registry, reference: Reference) -> Schema:
     path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
     return _schema(registry, request(registry, "GET", path))
@@ -229,6 +248,8 @@ def _subject_path(subject: str) -> str:
 
 def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
     try:
+        rule_set = response.get("ruleSet") or {}
+        rules = tuple(_rules(rule_set))
         found = Schema(
             kind=str(response.get("schemaType") or "AVRO"),
             text=str(response["schema"]),
@@ -236,7 +257,8 @@ def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
                 Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
                 for each in response.get("references") or ()
             ),
-            rules=tuple(_rules(response.get("ruleSet") or {})),
+            rules=rules,
+            contract=json.dumps({"ruleSet": rule_set, "metadata": response.get("metadata")}) if rules else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise NotARegistryError(f"{registry.url} responded with something that is not a schema") from error

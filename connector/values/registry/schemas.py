@@ -7,10 +7,12 @@ https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-d
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
+from pykafka_wire.values.bulk.reading import PayloadReader
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 from pykafka_wire.wire.masking import quoted
@@ -103,22 +105,58 @@ class WriterSchema:
         return cls(schema_id=schema_id, schema=found)
 
 
-def refuse_rules(subject: str, schema: Schema) -> None:
-    """Raises SchemaError where Confluent's serializers would encrypt, check or change what is written."""
-    rule = schema.rule("WRITE", "WRITEREAD")
+def refuse_rules(subject: str, schema: Schema, applied: Collection[str] = ()) -> None:
+    """Raises SchemaError where Confluent's serializers would encrypt, check or change what is written.
+
+    Args:
+        applied: the types of rules that are applied here.
+    """
+    rule = schema.rule("WRITE", "WRITEREAD", but=applied)
     if rule is not None:
         raise SchemaError(
             f"subject {subject} has {rule}, which Confluent's serializers apply to each value that they write, and this package "
             "does not: values would be written unencrypted, unchecked or unchanged. Write values that Confluent's serializer has "
-            "encoded, as binary; or write to another subject; or disable the rule."
+            "encoded, as binary; or write to another subject; or name in rule.executors what applies it to Avro; or disable it."
         )
 
 
-def schema_of(registry: Registry, schema_id: SchemaId, kind: str, read: Schema | None = None) -> Schema:
+def applied_rules(registry: Registry, kind: str) -> Collection[str]:
+    """The types of rules that the registry's executors apply to values of a kind. Raises OptionError."""
+    if not registry.rule_executors or kind == "PROTOBUF":
+        return ()
+    from pykafka_wire.values.registry.rules import applied  # which few values need
+
+    return applied(registry)
+
+
+def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader: PayloadReader) -> PayloadReader:
+    """A reader that applies the schema's rules first, where it has any.
+
+    Raises:
+        DecodeError: the subject, which executors need, cannot be told.
+        RegistryError: the registry does not respond.
+    """
+    if schema.rule("READ", "WRITEREAD") is None:
+        return reader
+    from pykafka_wire.values.registry.rules import ReaderByRules, changed
+
+    number = schema_id.id
+    subjects = registry.subjects_of(number) if isinstance(number, int) else ()
+    if not isinstance(number, int) or len(subjects) != 1:
+        raise DecodeError(
+            f"its schema, {number}, has rules, and {len(subjects) or 'no known'} subjects have it: rules are applied where one has"
+        )
+    return ReaderByRules(reader, changed(registry, subjects[0], number, schema, on_read=True))
+
+
+def schema_of(
+    registry: Registry, schema_id: SchemaId, kind: str, read: Schema | None = None, *, applied: Collection[str] = ()
+) -> Schema:
     """The schema that a frame names.
 
     Args:
         read: the reader's, whose rules may be for values of other versions.
+        applied: the types of rules for reads that the caller applies (:func:`behind_rules`).
 
     Raises:
         DecodeError: the registry does not know it, it is of another kind, or its values have to pass rules, which are not applied
@@ -135,7 +173,7 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str, read: Schema |
         ) from error
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
-    rule = schema.rule("READ", "WRITEREAD")
+    rule = schema.rule("READ", "WRITEREAD", but=applied)
     if rule is None and read is not None and (read.kind, read.text) != (schema.kind, schema.text):
         rule = read.rule("UPGRADE", "DOWNGRADE", "UPDOWN") or schema.rule("UPGRADE", "DOWNGRADE", "UPDOWN")
     if rule is not None:

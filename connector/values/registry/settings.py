@@ -36,9 +36,10 @@ _CLOUD_HEADERS: Final[dict[str, str]] = {
     "bearer.auth.identity.pool.id": "Confluent-Identity-Pool-Id",
 }
 _PROXY_HOST, _PROXY_PORT = "proxy.host", "proxy.port"
+_EXECUTORS: Final = "rule.executors"
 #: The names that may have the prefix ``schema.registry.``.
 SETTINGS_OF_REGISTRY: Final = (
-    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS, _PROXY_HOST, _PROXY_PORT,
+    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS, _PROXY_HOST, _PROXY_PORT, _EXECUTORS,
 )  # fmt: skip
 _TLS: Final = {f"{_PREFIX}{setting.name}": setting for setting in SETTINGS if setting.scope == "TLS"}
 #: Its empty value means something: no check of the host name.
@@ -70,6 +71,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
             (header, values[name].strip()) for name, header in _CLOUD_HEADERS.items() if name in values
         ),
         proxy=_proxy(values),
+        rule_executors=tuple(each.strip() for each in values.get(_EXECUTORS, "").split(",") if each.strip()),
     )
     user_source = _source(values, _USER_SOURCE, _USER_SOURCES)
     token_source = _source(values, _TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if _TOKEN in values else None)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import pickle
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.rule_registry import RuleRegistry
-from confluent_kafka.schema_registry.serde import RuleContext, RuleExecutor
+from confluent_kafka.schema_registry.serde import (
+    FieldContext,
+    FieldRuleExecutor,
+    RuleConditionError,
+    RuleContext,
+    RuleExecutor,
+)
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from pykafka_wire.errors import SchemaError
+from pykafka_wire.errors import OptionError, RegistryError, SchemaError
+from pykafka_wire.options.typed_columns import TypedColumn
+from pykafka_wire.sink.written_schema import WantedSchema
 from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.registry.client import Registry
@@ -121,3 +135,138 @@ def test_confluents_serializer_applies_what_is_refused_here(registry: Registry, 
     value = bytes(serializer({"name": "anna"}, SerializationContext("t", MessageField.VALUE)))
     assert value == encode_frame(1, b"\x08xxxx")
     assert list(read(Avro(registry=registry), value).reasons) == [0]
+
+
+class Rot13(FieldRuleExecutor):
+    """In place of a cipher: an executor that changes each text field, and back."""
+
+    def type(self) -> str:
+        return "ENCRYPT"
+
+    def new_transform(self, ctx: RuleContext) -> Any:
+        def change(ctx: RuleContext, field: FieldContext, value: Any) -> Any:
+            return codecs.encode(value, "rot13") if isinstance(value, str) else value
+
+        return change
+
+
+class Short(RuleExecutor):
+    """A check, as CEL's is."""
+
+    def type(self) -> str:
+        return "CEL"
+
+    def transform(self, ctx: RuleContext, message: Any) -> Any:
+        if isinstance(message, dict) and len(message["name"]) > 8:
+            raise RuleConditionError(ctx.rule)
+        return message
+
+
+class NoKeys(Short):
+    """What an executor does whose service of keys does not respond."""
+
+    def transform(self, ctx: RuleContext, message: Any) -> Any:
+        raise ConnectionError("refused")
+
+
+def executors(*kinds: type) -> tuple[str, ...]:
+    return tuple(f"{__name__}:{kind.__name__}" for kind in kinds)
+
+
+def by_rules(registry: Registry, *kinds: type) -> Registry:
+    return replace(registry, rule_executors=executors(*kinds))
+
+
+def theirs(registry: Registry, value: Any, schema: str, *, is_json: bool = False) -> bytes:
+    """A value as Confluent's own serializer writes it, with the same executor."""
+    rules = RuleRegistry()
+    rules.register_executor(Rot13())
+    conf = {"auto.register.schemas": False, "use.latest.version": True, "subject.name.strategy": lambda *_: "s"}
+    client = SchemaRegistryClient({"url": registry.url})
+    serializer: Any = (
+        JSONSerializer(schema, client, conf=conf, rule_registry=rules)
+        if is_json
+        else AvroSerializer(client, schema, conf=conf, rule_registry=rules)
+    )
+    return bytes(serializer(value, SerializationContext("t", MessageField.VALUE)))
+
+
+def test_confluents_executors_change_values_back_when_they_are_read(
+    registry: Registry, answers: dict[str, Any]
+) -> None:
+    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
+    answers["/schemas/ids/1/subjects"] = ["s"]
+    value = theirs(registry, {"name": "anna"}, ORDER)
+    assert value == encode_frame(1, b"\x08naan")
+    found = read(Avro(registry=by_rules(registry, Rot13)), value, encode_frame(1, b"\x08na"), value)
+    assert found.column.to_pylist() == [{"name": "anna"}, None, {"name": "anna"}]
+    assert found.reasons == {1: "the rules of subject s cannot be applied to it (EOFError)"}
+
+
+def test_values_of_json_are_changed_back_with_every_digit(registry: Registry, answers: dict[str, Any]) -> None:
+    document = json.dumps({"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "number"}}})
+    put(answers, 1, {"domainRules": [rule("WRITEREAD")]}, document, "JSON")
+    answers["/schemas/ids/1/subjects"] = ["s"]
+    value = theirs(registry, {"name": "anna", "n": 1.5}, document, is_json=True).replace(
+        b"1.5", b"12345678901234567890.50"
+    )
+    column_type = pa.struct([("name", pa.string()), ("n", pa.decimal128(38, 2))])
+    found = read_column(Json(registry=by_rules(registry, Rot13)), column_type, pa.array([value], pa.binary()))
+    assert found.column.to_pylist() == [{"name": "anna", "n": Decimal("12345678901234567890.50")}]
+
+
+def test_confluents_executors_change_what_is_written(registry: Registry, answers: dict[str, Any]) -> None:
+    put(
+        answers,
+        1,
+        {"domainRules": [rule("WRITEREAD"), rule("WRITE", "CEL", doc="at most 8 letters")]},
+    )
+    own = by_rules(registry, Rot13, Short)
+    writer = pickle.loads(pickle.dumps(wanted(own).look_up()))
+    rows = pa.array([{"name": "anna"}, None, {"name": "bob"}], TYPE)
+    assert encode(writer, rows).column.to_pylist() == [encode_frame(1, b"\x08naan"), None, encode_frame(1, b"\x06obo")]
+    broken = encode(writer, pa.array([{"name": "annabella"}, {"name": "anna"}], TYPE))
+    assert broken.reasons == {
+        0: "the rules of subject s cannot be applied to it (SerializationError from RuleConditionError: at most 8 letters)"
+    }
+    with pytest.raises(SchemaError, match=r"\(CEL, WRITE\)"):  # one of them alone is not enough
+        wanted(by_rules(registry, Rot13)).look_up()
+
+
+def wanted(registry: Registry, *, topic: str = "s", format_: Any = "avro") -> WantedSchema:
+    column = TypedColumn(name="value", format=format_, subject="s" if format_ == "avro" else None)
+    return WantedSchema(column=column, type=TYPE, registry=registry, topic=topic, auto_register=False)
+
+
+def test_an_executor_that_cannot_work_now_ends_the_query(registry: Registry, answers: dict[str, Any]) -> None:
+    put(answers, 1, {"domainRules": [rule("WRITEREAD", "CEL")]})
+    answers["/schemas/ids/1/subjects"] = ["s"]
+    own = by_rules(registry, NoKeys)
+    with pytest.raises(RegistryError, match=r"rules of subject s cannot be applied \(.*ConnectionError\)"):
+        read(Avro(registry=own), encode_frame(1, ANNA))
+    with pytest.raises(RegistryError, match="rules of subject s"):
+        encode(wanted(own).look_up(), pa.array([{"name": "anna"}], TYPE))
+
+
+def test_rules_are_applied_for_one_subject_alone(registry: Registry, answers: dict[str, Any]) -> None:
+    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
+    answers["/schemas/ids/1/subjects"] = ["s", "t"]
+    found = read(Avro(registry=by_rules(registry, Rot13)), encode_frame(1, ANNA))
+    assert "2 subjects have it" in found.reasons[0]
+
+
+def test_what_is_no_executor_is_named(registry: Registry, answers: dict[str, Any]) -> None:
+    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
+    for name in ("no.such.module:Thing", "json:NoSuchClass", "json"):
+        with pytest.raises(OptionError, match=f"rule.executors names '{name}', which cannot be used"):
+            wanted(replace(registry, rule_executors=(name,))).look_up()
+
+
+def test_json_without_a_frame_is_not_written_to_a_subject_with_rules(
+    registry: Registry, answers: dict[str, Any]
+) -> None:
+    assert encode(wanted(registry, format_="json").look_up(), pa.array([{"name": "anna"}], TYPE)).column.to_pylist()
+    put(answers, 1, {"domainRules": [rule("WRITEREAD")]}, "{}", "JSON")
+    answers["/subjects/s-value/versions/latest"] = answers["/subjects/s/versions/latest"]
+    with pytest.raises(SchemaError, match="subject s-value has the rule hideNames"):
+        wanted(registry, format_="json").look_up()

@@ -1,0 +1,227 @@
+"""Rules of data contracts, applied by Confluent's own client for Python: encryption of fields, checks, transformations.
+
+Owns what confluent-kafka's serializers ask of a registry, and the way through them: a value is decoded by them, changed, and encoded
+again under the same schema, one value after the other. Executors are those of ``rule.executors``, loaded where values are read
+and written. https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, RegistryError
+from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
+from pykafka_wire.values.bulk.writing import ColumnWriter
+from pykafka_wire.values.json.text import json_text, parse_json
+from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.registry.client import Reference, Registry, Schema
+from pykafka_wire.values.registry.framing import encode_frame
+from pykafka_wire.wire.security.secret_references import resolve
+
+_WHAT: Final = "rule.executors"
+_FRAME_BYTES: Final = 5
+#: Errors of these packages, and Python's own, are about the value. Any other is an outage, such as of a service that holds keys.
+_OF_VALUES: Final = frozenset({"builtins", "confluent_kafka", "decimal", "fastavro", "jsonschema", "tink"})
+
+
+def applied(registry: Registry) -> frozenset[str]:
+    """The types of rules that the registry's executors apply.
+
+    Raises:
+        OptionError: ``rule.executors`` names something that is no executor.
+    """
+    return frozenset(each.type() for each in _executors(registry.rule_executors).get_executors())
+
+
+@lru_cache(maxsize=16)
+def _executors(names: tuple[str, ...]) -> Any:  # Any: confluent-kafka's own classes
+    found = library("confluent_kafka.schema_registry.rule_registry", _WHAT).RuleRegistry()
+    for name in names:
+        module, _, attribute = name.partition(":")
+        try:
+            found.register_executor(getattr(importlib.import_module(module), attribute)())
+        except Exception as error:
+            raise OptionError(
+                f"{_WHAT} names {name!r}, which cannot be used ({type(error).__name__}: {error}): it must be module:Class of a "
+                "RuleExecutor of confluent-kafka, installed on the driver and on every executor."
+            ) from error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """What confluent-kafka's serializers ask of their client for a schema registry."""
+
+    registry: Registry
+    subject: str
+    schema_id: int
+    schema: Schema
+
+    def config(self) -> dict[str, Any]:
+        """For executors that have keys in the registry: its first address and what gives access to it."""
+        user, ca_file = self.registry.basic_auth, self.registry.ca_file
+        found = {"url": self.registry.urls[0]}
+        found |= {"basic.auth.user.info": resolve(user, "basic.auth.user.info")} if user else {}
+        return found | ({"ssl.ca.location": ca_file} if ca_file else {})
+
+    def get_schema(self, *_: Any) -> Any:
+        return self._theirs(self.schema)
+
+    def get_latest_version(self, *_: Any) -> Any:
+        return self._registered(self.schema)
+
+    def get_version(self, subject: str, version: int, *_: Any) -> Any:
+        return self._registered(self.registry.version(Reference(name=subject, subject=subject, version=version)))
+
+    def _registered(self, schema: Schema) -> Any:
+        kind = library("confluent_kafka.schema_registry", _WHAT).RegisteredSchema
+        return kind(subject=self.subject, version=1, schema_id=self.schema_id, guid=None, schema=self._theirs(schema))
+
+    def _theirs(self, schema: Schema) -> Any:
+        references = [
+            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+        ]
+        found = {"schema": schema.text, "schemaType": schema.kind, "references": references}
+        return library("confluent_kafka.schema_registry", _WHAT).Schema.from_dict(
+            found | json.loads(schema.contract or "{}")
+        )
+
+
+@lru_cache(maxsize=100)
+def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) -> tuple[Any, Any, Any, Any]:
+    """Confluent's serializer and deserializer, and between them a value's Python object to its bytes and back, without rules."""
+    client, executors = _Client(registry, subject, schema_id, schema), _executors(registry.rule_executors)
+    naming = {"subject.name.strategy": lambda *_: subject}
+    writing = {**naming, "auto.register.schemas": False, "use.latest.version": True}
+    if schema.kind == "JSON":
+        module = library("confluent_kafka.schema_registry.json_schema", _WHAT)
+        their_schema = client.get_schema()
+        return (
+            module.JSONSerializer(their_schema, client, conf=writing, json_encode=json_text, rule_registry=executors),
+            module.JSONDeserializer(
+                their_schema, schema_registry_client=client, conf={**naming, "validate": False}, rule_registry=executors,
+                json_decode=parse_json,
+            ),
+            lambda value: json_text(value).encode(),
+            parse_json,
+        )  # fmt: skip
+    module = library("confluent_kafka.schema_registry.avro", _WHAT)
+    fastavro = library("fastavro", _WHAT)
+    deserializer = module.AvroDeserializer(client, conf=naming, rule_registry=executors, return_record_name=True)
+    parsed = deserializer._get_parsed_schema(client.get_schema())
+    if (
+        parsed.get("type") if isinstance(parsed, dict) else parsed
+    ) == "bytes":  # Confluent's serializer writes them as they are
+        return module.AvroSerializer(client, conf=writing, rule_registry=executors), deserializer, bytes, bytes
+
+    def encode(value: Any) -> bytes:
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, parsed, value)
+        return written.getvalue()
+
+    def decode(payload: bytes) -> Any:
+        return fastavro.schemaless_reader(io.BytesIO(payload), parsed, None, return_record_name=True)
+
+    return module.AvroSerializer(client, conf=writing, rule_registry=executors), deserializer, encode, decode
+
+
+def changed(
+    registry: Registry, subject: str, schema_id: int, schema: Schema, *, on_read: bool
+) -> Callable[[bytes], bytes]:
+    """A function from a payload to the one that the schema's rules make of it, of the same schema; both are without frames.
+
+    It raises DecodeError where a rule rejects a value, and RegistryError where one cannot be applied now.
+    """
+    serializer, deserializer, encode, decode = _serdes(registry, subject, schema_id, schema)
+    serialization = library("confluent_kafka.serialization", _WHAT)
+    field = serialization.MessageField.KEY if subject.endswith("-key") else serialization.MessageField.VALUE
+    context = serialization.SerializationContext(subject.removesuffix(f"-{field}"), field)
+
+    def change(payload: bytes) -> bytes:
+        try:
+            if on_read:
+                found: bytes = encode(deserializer(encode_frame(schema_id, payload), context))
+                return found
+            return bytes(serializer(decode(payload), context))[_FRAME_BYTES:]
+        except ConnectorError:
+            raise
+        except Exception as error:
+            raise _failure(error, subject) from error
+
+    return change
+
+
+def _failure(error: BaseException, subject: str) -> Exception:
+    """An error without what the value holds: of a rule only what its author wrote."""
+    chain = [error]
+    while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and below not in chain:
+        chain.append(below)
+    names = " from ".join(type(each).__name__ for each in chain)
+    rejected = next((f": {each}" for each in chain if type(each).__name__ == "RuleConditionError"), "")
+    is_outage = any(
+        isinstance(each, OSError)
+        or type(each).__name__ == "SchemaRegistryError"
+        or type(each).__module__.partition(".")[0] not in _OF_VALUES
+        for each in chain
+    )
+    if is_outage and not rejected:
+        return RegistryError(
+            f"the rules of subject {subject} cannot be applied ({names}): check what their executors need."
+        )
+    return DecodeError(f"the rules of subject {subject} cannot be applied to it ({names}{rejected})")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderByRules:
+    """Reads values of one schema whose rules change them first: see :class:`~pykafka_wire.values.bulk.reading.PayloadReader`."""
+
+    reader: PayloadReader
+    change: Callable[[bytes], bytes]
+
+    def read_one(self, payload: bytes) -> Any:
+        return self.reader.read_one(self.change(payload))
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        values: list[bytes | None] = []
+        for row in range(len(payloads)):
+            try:
+                values.append(self.change(payloads[row]))
+            except DecodeError:  # which read_one raises again, for the reason
+                values.append(None)
+        column, left = self.reader.read_column(Payloads.of(pa.array(values, pa.binary())))
+        return column, left | np.array([value is None for value in values], dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterByRules:
+    """Writes a column, and changes each value by the rules of its schema then; picklable."""
+
+    writer: ColumnWriter
+    registry: Registry
+    subject: str
+    schema_id: int
+    schema: Schema
+
+    def write(self, column: Any) -> Any:  # Any: pyarrow has no types
+        """pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`. Raises RegistryError, too."""
+        change = changed(self.registry, self.subject, self.schema_id, self.schema, on_read=False)
+        values: list[bytes | None] = []
+        reasons: dict[int, str] = {}
+        for row, value in enumerate(self.writer.write(column).to_pylist()):
+            try:
+                values.append(None if value is None else encode_frame(self.schema_id, change(value[_FRAME_BYTES:])))
+            except DecodeError as error:
+                reasons[row] = str(error)
+        if reasons:
+            raise EncodeError(reasons)
+        return pa.array(values, pa.binary())
