@@ -1,8 +1,8 @@
 """Rules of data contracts, applied by Confluent's own client for Python: encryption of fields, checks, transformations.
 
-Owns what confluent-kafka's serializers ask of a registry, and the way through them: a value is decoded by them, changed, and encoded
-again under the same schema, one value after the other. Executors are those of ``rule.executors``, loaded where values are read
-and written. https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html
+Owns what confluent-kafka's serializers ask of a registry, and the way through them: a value is decoded by them, changed, and
+encoded again under the same schema, one value after the other. Executors are those of ``rule.executors``, loaded where values are
+read and written. https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, RegistryError
+from pykafka_wire.errors import (
+    ConnectorError,
+    DecodeError,
+    EncodeError,
+    MissingLibraryError,
+    OptionError,
+    RegistryError,
+)
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.json.text import json_text, parse_json
-from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.client import Reference, Registry, Schema
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.wire.security.secret_references import resolve
@@ -43,9 +49,19 @@ def applied(registry: Registry) -> frozenset[str]:
     return frozenset(each.type() for each in _executors(registry.rule_executors).get_executors())
 
 
+def _confluent(name: str) -> Any:  # Any: a module of confluent-kafka
+    try:
+        return importlib.import_module(f"confluent_kafka.{name}")
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(
+            f"{_WHAT} needs the module {error.name}, which is not installed: pip install "
+            "'confluent-kafka[avro,json,rules,schemaregistry]', on the driver and on every executor."
+        ) from error
+
+
 @lru_cache(maxsize=16)
 def _executors(names: tuple[str, ...]) -> Any:  # Any: confluent-kafka's own classes
-    found = library("confluent_kafka.schema_registry.rule_registry", _WHAT).RuleRegistry()
+    found = _confluent("schema_registry.rule_registry").RuleRegistry()
     for name in names:
         module, _, attribute = name.partition(":")
         try:
@@ -84,7 +100,7 @@ class _Client:
         return self._registered(self.registry.version(Reference(name=subject, subject=subject, version=version)))
 
     def _registered(self, schema: Schema) -> Any:
-        kind = library("confluent_kafka.schema_registry", _WHAT).RegisteredSchema
+        kind = _confluent("schema_registry").RegisteredSchema
         return kind(subject=self.subject, version=1, schema_id=self.schema_id, guid=None, schema=self._theirs(schema))
 
     def _theirs(self, schema: Schema) -> Any:
@@ -92,9 +108,7 @@ class _Client:
             {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
         ]
         found = {"schema": schema.text, "schemaType": schema.kind, "references": references}
-        return library("confluent_kafka.schema_registry", _WHAT).Schema.from_dict(
-            found | json.loads(schema.contract or "{}")
-        )
+        return _confluent("schema_registry").Schema.from_dict(found | json.loads(schema.contract or "{}"))
 
 
 @lru_cache(maxsize=100)
@@ -104,7 +118,7 @@ def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) ->
     naming = {"subject.name.strategy": lambda *_: subject}
     writing = {**naming, "auto.register.schemas": False, "use.latest.version": True}
     if schema.kind == "JSON":
-        module = library("confluent_kafka.schema_registry.json_schema", _WHAT)
+        module = _confluent("schema_registry.json_schema")
         their_schema = client.get_schema()
         return (
             module.JSONSerializer(their_schema, client, conf=writing, json_encode=json_text, rule_registry=executors),
@@ -115,8 +129,8 @@ def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) ->
             lambda value: json_text(value).encode(),
             parse_json,
         )  # fmt: skip
-    module = library("confluent_kafka.schema_registry.avro", _WHAT)
-    fastavro = library("fastavro", _WHAT)
+    module = _confluent("schema_registry.avro")
+    fastavro = importlib.import_module("fastavro")  # which confluent-kafka needs for Avro
     deserializer = module.AvroDeserializer(client, conf=naming, rule_registry=executors, return_record_name=True)
     parsed = deserializer._get_parsed_schema(client.get_schema())
     if (
@@ -143,7 +157,7 @@ def changed(
     It raises DecodeError where a rule rejects a value, and RegistryError where one cannot be applied now.
     """
     serializer, deserializer, encode, decode = _serdes(registry, subject, schema_id, schema)
-    serialization = library("confluent_kafka.serialization", _WHAT)
+    serialization = _confluent("serialization")
     field = serialization.MessageField.KEY if subject.endswith("-key") else serialization.MessageField.VALUE
     context = serialization.SerializationContext(subject.removesuffix(f"-{field}"), field)
 

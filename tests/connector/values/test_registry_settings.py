@@ -253,3 +253,8 @@ def test_the_names_are_known_to_reads_and_others_near_them_are_refused() -> None
     for harmless in ("use.latest.version", "specific.avro.reader", "schema.registry.cache.capacity"):
         (warning,) = option_warnings(**{harmless: "x"})
         assert "is unknown" in warning
+
+
+def test_executors_of_rules_are_a_list() -> None:
+    found = registry_of({"schema.registry.url": "http://registry", "schema.registry.rule.executors": "a.b:C, d:E"})
+    assert found is not None and found.rule_executors == ("a.b:C", "d:E")
