@@ -13,7 +13,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, check_owner
+from pykafka_wire.ingest.tables import DELETE, QUERY_PROPERTY, Landed, LandedTable, check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,10 @@ _REJECTS_COLUMNS: Final = (
 )
 #: What a new session does not take from the one that it is made of.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
+#: Each commit computes the state of its table's log for the transaction's id; Delta's default, 50 tasks, is for huge logs.
+_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+#: Spark delivers counts within milliseconds of a write's end.
+_SKIPPED_AFTER_S: Final = 60.0
 _UNKNOWN_TOPIC: Final = "[PYKAFKA_WIRE_UNKNOWN_TOPIC]"
 #: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
 _STOPPING: Final = (
@@ -154,6 +159,8 @@ class Landing:
                 is_new = found.conf.get(name, None) != value
                 if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
                     found.conf.set(name, value)
+            if found.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
+                found.conf.set(_SNAPSHOT_PARTITIONS, "2")
         return found
 
     def _land_one(self, session: SparkSession, work: _Work) -> None:
@@ -208,6 +215,26 @@ def _shown(error: BaseException) -> str:
     return text.split("\n")[0][:2000]
 
 
+def _counted(seen: Observation, table: str) -> dict[str, Any]:
+    """What was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
+    counted: Future[dict[str, Any]] = Future()
+
+    def wait() -> None:
+        try:
+            counted.set_result(seen.get)
+        except Exception as error:
+            counted.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return counted.result(_SKIPPED_AFTER_S)
+    except FutureTimeoutError:
+        raise RuntimeError(
+            f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
+            "start the query again."
+        ) from None
+
+
 class TableWriter:
     """Writes one topic's range into its table, and its rejects."""
 
@@ -221,13 +248,17 @@ class TableWriter:
         self._status = status
         self._table = settings.table_for(status.topic)
         self._target = LandedTable(session, settings, status.name)
+        #: The table is a folder that does not exist yet: its first rows make it.
+        self._is_missing = False
 
     def land(self, part: TopicRange, micro_batch: int, *, is_again: bool) -> None:
         """Bring the table up to the range's end, from where it is, or from the range's start if it is new."""
-        status = self._status
-        if status.position is None:
+        status, position = self._status, self._status.position
+        if position is None:
             landed = self._open(part)
-            status.position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
+            position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
+            if not self._is_missing:
+                status.position = position
             if is_again and landed.micro_batch == micro_batch:
                 self._complete_rejects(landed)
         if status.topic_id and part.topic_id and status.topic_id != part.topic_id:
@@ -235,7 +266,7 @@ class TableWriter:
                 f"topic {part.topic} was deleted and created again, and table {status.name} holds the old one's records, at "
                 "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        start = {partition: status.position.get(partition, part.start[partition]) for partition in part.end}
+        start = {partition: position.get(partition, part.start[partition]) for partition in part.end}
         if status.micro_batch < micro_batch and any(start[partition] > end for partition, end in part.end.items()):
             raise IngestError(
                 f"the log of topic {part.topic} ends before offsets that table {status.name} holds: it was truncated, and its new "
@@ -243,32 +274,42 @@ class TableWriter:
             )
         rest = replace(part, start=start, end={p: max(end, start[p]) for p, end in part.end.items()})
         if rest.n_offsets:
-            self._write(rest, micro_batch)
-            status.position = {**status.position, **rest.end}
+            try:
+                self._write(rest, micro_batch)
+            except Exception as error:
+                if self._is_missing and _stops(error) and not self._target.exists:
+                    self._create(rest)
+                raise
+            status.position = {**position, **rest.end}
             status.micro_batch = micro_batch
             status.landed_at = time.monotonic()
 
     def _open(self, part: TopicRange) -> Landed:
         """What the table holds; a table that is new begins at the range's start."""
         if not self._target.exists:
-            begins_at = Landed(
-                query=self._query,
-                micro_batch=-1,
-                topic=part.topic,
-                topic_id=part.topic_id,
-                start=part.start,
-                end=part.start,
-            )
-            self._target.create(self._first_columns(part), self._table, self._query, begins_at)
-            return begins_at
-        check_owner(self._target, self._query, part.topic)
+            self._is_missing = self._target.is_folder
+            return self._begins_at(part) if self._is_missing else self._create(part)
         landed = self._target.landed()
+        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in self._target.properties():
+            self._target.set_properties(self._table, landed)
+        check_owner(self._target, self._query, part.topic)
         if landed is None:
             raise IngestError(
                 f"no commit of table {self._target.identifier} says which offsets it holds: drop it, or give the topic "
                 "another table."
             )
         return landed
+
+    def _begins_at(self, part: TopicRange) -> Landed:
+        return Landed(
+            query=self._query, micro_batch=-1, topic=part.topic, topic_id=part.topic_id, start=part.start, end=part.start
+        )  # fmt: skip
+
+    def _create(self, part: TopicRange) -> Landed:
+        """Make the table without rows."""
+        begins_at = self._begins_at(part)
+        self._target.create(self._first_columns(part), self._table, self._query, begins_at)
+        return begins_at
 
     def _first_columns(self, part: TopicRange) -> str:
         """The columns of a new table; those that are known in any case where the values' type is not, so that the table remembers
@@ -294,7 +335,8 @@ class TableWriter:
         try:
             n_rows, n_rejects = self._write_rows(part, schema, landed)
         except Exception as error:
-            if self._table.on_conflict != "divert" or "DELTA_" not in str(error) or schema.schema_id is None:
+            is_conflict = "DELTA_" in str(error) and not self._is_missing
+            if self._table.on_conflict != "divert" or not is_conflict or schema.schema_id is None:
                 raise
             schema = self._older_schema(error)
             landed = replace(landed, schema_id=schema.schema_id)
@@ -323,7 +365,8 @@ class TableWriter:
         return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
 
     def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        rows = self._reader.read(self._session, part, self._table, schema, self._target)
+        known = None if self._is_missing else self._target
+        rows = self._reader.read(self._session, part, self._table, schema, known)
         return rows if self._table.mode == "append" else changes(rows, self._table)
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:
@@ -331,7 +374,13 @@ class TableWriter:
         seen = Observation()
         rows = self._read(part, schema).observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
         good = rows.where(F.col(REASON).isNull())
-        if self._table.mode == "append" or good.schema["key"].dataType == UNTYPED:  # without a key all are rejects
+        # Without a type of keys all records are rejects.
+        is_append = self._table.mode == "append" or good.schema["key"].dataType == UNTYPED
+        if self._is_missing:
+            first = good if is_append else newest(good).where(~F.col(DELETE))
+            self._target.append_first(self._reader.table_rows(first), self._table, landed)
+            self._is_missing = False
+        elif is_append:
             self._target.append(self._reader.table_rows(good), landed)
         else:
             of_table = self._reader.table_rows(newest(good), DELETE).persist()
@@ -342,7 +391,7 @@ class TableWriter:
                 self._target.merge(of_table, keys, newer(prefix), landed)
             finally:
                 of_table.unpersist()
-        counted: dict[str, Any] = seen.get
+        counted = _counted(seen, self._status.name)
         return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
 
     def _complete_rejects(self, landed: Landed) -> None:

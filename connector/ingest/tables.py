@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
@@ -93,16 +93,19 @@ class LandedTable:
         self.identifier = settings.identifier(name)
 
     @property
+    def is_folder(self) -> bool:
+        """Whether the table is a folder alone, and in no catalog."""
+        return self.identifier.startswith(_FOLDER)
+
+    @property
     def exists(self) -> bool:
-        if self.identifier.startswith(_FOLDER):
-            try:
-                self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()
-            except Exception as error:  # a folder without a table, or none at all
-                if "DELTA_" in str(error) or "PATH_NOT_FOUND" in str(error) or "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-                    return False
-                raise
-            return True
-        return self._session.catalog.tableExists(self.identifier.replace("`", ""))
+        try:
+            self.properties()
+        except Exception as error:  # a folder without a table, or none at all
+            if "DELTA_" in str(error) or "PATH_NOT_FOUND" in str(error) or "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+                return False
+            raise
+        return True
 
     @property
     def schema(self) -> StructType:
@@ -135,15 +138,11 @@ class LandedTable:
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
-        given = {QUERY_PROPERTY: query, **table.properties}
-        if begins_at is not None:
-            given |= {TOPIC_PROPERTY: begins_at.topic, START_PROPERTY: json.dumps(_sorted(begins_at.start))}
-        given = {"delta.enableTypeWidening": "true", **given}
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
             _by("CLUSTER BY", table.cluster_by),
-            "TBLPROPERTIES (" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in given.items()) + ")",
+            f"TBLPROPERTIES {_clause({QUERY_PROPERTY: query} | _properties(table, begins_at))}",
         ]
         with self._committing(begins_at, with_transaction=False):
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
@@ -155,18 +154,30 @@ class LandedTable:
             landed: None for rows that do not move the table's position.
             application: distinguishes the tables whose rejects go into one table.
         """
-        options = {"mergeSchema": "true"}
-        if landed is not None:
-            options |= {
-                "userMetadata": landed.to_json(),
-                "txnAppId": landed.query + application,
-                "txnVersion": str(landed.micro_batch),
-            }
-        self._write(rows, options)
+        options = {} if landed is None else _commit_options(landed, application)
+        self._write(rows.write, options)
 
-    def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
-        writer = rows.write.format("delta").mode("append").options(**options)
-        if self.identifier.startswith(_FOLDER):
+    def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
+        """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
+
+        A crash before the properties leaves a table that only :meth:`landed` tells from another program's.
+        """
+        writer = rows.write
+        if table.partition_by:
+            writer = writer.partitionBy(*table.partition_by)
+        if table.cluster_by:
+            writer = writer.clusterBy(*table.cluster_by)
+        of_delta = {name: value for name, value in _properties(table, landed).items() if name.startswith("delta.")}
+        self._write(writer, _commit_options(landed) | of_delta)
+        self.set_properties(table, landed)
+
+    def set_properties(self, table: Table, first: Landed) -> None:
+        """Note what the table holds, and where it begins: at its first commit's start."""
+        self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(_properties(table, first))}")
+
+    def _write(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
+        writer = writer.format("delta").mode("append").options(**{"mergeSchema": "true", **options})
+        if self.is_folder:
             writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
         else:
             writer.saveAsTable(self.identifier)
@@ -200,7 +211,7 @@ class LandedTable:
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
         if not is_within(rows.schema, self.schema):
-            self._write(rows.limit(0), {"mergeSchema": "true"})
+            self._write(rows.limit(0).write, {})
 
     def optimize(self) -> None:
         """Make few files of many, by Delta's own means."""
@@ -219,6 +230,30 @@ class LandedTable:
         finally:
             for name in given:
                 self._session.conf.unset(name)
+
+
+def _properties(table: Table, first: Landed | None) -> dict[str, str]:
+    """The properties of a table, whose first commit, or what it begins at, is ``first``."""
+    given = {"delta.enableTypeWidening": "true", **table.properties}
+    if first is not None:
+        given |= {
+            QUERY_PROPERTY: first.query,
+            TOPIC_PROPERTY: first.topic,
+            START_PROPERTY: json.dumps(_sorted(first.start)),
+        }
+    return given
+
+
+def _clause(properties: Mapping[str, str]) -> str:
+    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
+
+
+def _commit_options(landed: Landed, application: str = "") -> dict[str, str]:
+    return {
+        "userMetadata": landed.to_json(),
+        "txnAppId": landed.query + application,
+        "txnVersion": str(landed.micro_batch),
+    }
 
 
 def check_owner(table: LandedTable, query: str, topic: str | None) -> None:

@@ -100,33 +100,37 @@ def test_a_table_without_new_rows_is_not_touched(shop: Shop) -> None:
     assert (shop.versions("quiet"), shop.rows("busy", "n")) == (before, [(1,), (2,)])
 
 
-def test_a_crash_between_tables_and_between_rows_and_rejects_doubles_and_loses_nothing(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("a", "b", "c")
+def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, properties and rejects: each run ends before one of them, in each table."""
+    names = ("a", "b")
     for name in names:
         shop.create(name)
         shop.send_json(name, [{"n": n} for n in range(20)])
         shop.send(name, [b"\xff"])
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
-    appended = LandedTable.append
-    written = limit = 0
+    crashed: list[tuple[str, str, str]] = []
 
-    def append_and_crash(self: LandedTable, *args: Any, **named: Any) -> None:
-        nonlocal written
-        written += 1
-        if written >= limit:
-            raise RuntimeError("crashed before a write")
-        appended(self, *args, **named)
+    def crash_before(patched: pytest.MonkeyPatch, method: str) -> None:
+        real = getattr(LandedTable, method)
 
-    monkeypatch.setattr(LandedTable, "append", append_and_crash)
-    # Each run first writes the rejects again that the ones before have written, so each ends behind one more table's rows.
-    for limit in (1, 2, 3, 4):  # noqa: B007
-        written = 0
-        query = shop.ingest(parallel=1, **asked).start(shop.spark, once=True)
-        with pytest.raises(Exception, match="could not be landed"):
-            query.awaitTermination(120)
-    monkeypatch.setattr(LandedTable, "append", appended)
+        def step(self: LandedTable, *given: Any) -> None:
+            # All rejects go into one table: the transaction's id says whose they are.
+            this = (self.identifier, method, given[1]["txnAppId"] if method == "_write" else "")
+            if this not in crashed:
+                crashed.append(this)
+                raise RuntimeError("crashed before a step")
+            real(self, *given)
+
+        patched.setattr(LandedTable, method, step)
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            crash_before(patched, "_write")
+            crash_before(patched, "set_properties")
+            query = shop.ingest(parallel=1, **asked).start(shop.spark, once=True)
+            with pytest.raises(Exception, match="could not be landed"):
+                query.awaitTermination(120)
+    assert [method for _, method, _ in crashed] == ["_write"] * 2 + ["set_properties"] * 2 + ["_write"] * 2
     shop.run(**asked)
     for name in names:
         assert shop.rows(name, "n") == [(n,) for n in range(20)]
@@ -134,6 +138,29 @@ def test_a_crash_between_tables_and_between_rows_and_rejects_doubles_and_loses_n
     assert all(
         each.is_right for each in verify(shop.spark, shop.ingest(**asked).settings, shop.ingest(**asked).topics())
     )
+
+
+def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create("a")
+    shop.send_json("a", [{"n": n} for n in range(20)])
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    write = LandedTable._write
+
+    def write_twice(self: LandedTable, writer: Any, options: Any) -> None:
+        rows = self._session.range(20).selectExpr("CAST(id AS INT) AS n")
+        write(self, rows.write, options)
+        write(self, writer, options)
+
+    monkeypatch.setattr(LandedTable, "_write", write_twice)
+    monkeypatch.setattr("pykafka_wire.ingest.landing._SKIPPED_AFTER_S", 5.0)
+    query = shop.ingest(**asked).start(shop.spark, once=True)
+    with pytest.raises(Exception, match="another driver of this query has written it"):
+        query.awaitTermination(120)
+    monkeypatch.setattr(LandedTable, "_write", write)
+    shop.run(**asked)
+    assert shop.rows("a", "n") == [(n,) for n in range(20)]
 
 
 def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_mended(shop: Shop) -> None:
