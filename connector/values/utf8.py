@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.arrays import Flags, not_utf8
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId
-from pykafka_wire.wire.records.arrays import binary_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,11 @@ class Utf8:
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         """pa.StringArray, and bool[n]: the rows that are not UTF-8."""
-        n_rows = len(payloads)
-        left = np.zeros(n_rows, dtype=np.bool_)
-        column = payloads.array()
-        try:
-            return column.cast(pa.string()), left  # which checks all of them
-        except pa.ArrowInvalid:
-            pass
-        texts: list[bytes] = []
-        for row in range(n_rows):
-            value = payloads[row]
-            left[row] = not _is_utf8(value)
-            texts.append(b"" if left[row] else value)
-        return binary_array(texts).cast(pa.string()), left
+        column = payloads.array().view(pa.string())
+        wrong = not_utf8(column)
+        if wrong is None:
+            return column, np.zeros(len(payloads), dtype=np.bool_)
+        return pc.if_else(pa.array(wrong), "", column), wrong
 
     def read_one(self, payload: bytes) -> str:
         try:
@@ -49,11 +41,3 @@ class Utf8:
 
     def encode(self, value: Any) -> bytes:
         return str(value).encode()
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

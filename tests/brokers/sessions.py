@@ -19,7 +19,6 @@ from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_o
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -27,10 +26,9 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequest,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
+from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, MetadataRequest
+from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, ProduceRequest
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,

@@ -11,10 +11,9 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
+from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, ProduceRequest
 from pykafka_wire.wire.settings import ClientSettings
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
 from tests.brokers.sessions import PARTITIONS, SHORT, commit, fill, read_back, write

@@ -30,7 +30,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "records.batch_framing", (("if crc32c(frame[start:end]) != crc:", "if False:"),), ("tests/wire/test_decode.py",)
     ),
     "aborted transactions": Mutant(
-        "records.decode", (("wanted &= ~_aborted(framed, slices)", "pass"),), ("tests/wire/test_decode.py",)
+        "records.decode", (("wanted &= ~aborted_batches(framed, slices)", "pass"),), ("tests/wire/test_decode.py",)
     ),
     "last stable offset in Fetch": Mutant(
         "fetch.range_read",

@@ -16,13 +16,8 @@ from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from pykafka_wire.wire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from pykafka_wire.wire.protocol.messages.group import (
+    ConsumerProtocolSubscription,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -32,9 +27,15 @@ from pykafka_wire.wire.protocol.messages.group import (
     LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+    encode_versioned,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from pykafka_wire.wire.protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

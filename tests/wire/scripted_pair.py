@@ -9,11 +9,6 @@ from typing import Any
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -26,7 +21,12 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker

@@ -22,11 +22,6 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
 )
@@ -34,7 +29,12 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker, frame_of, versions_response
 from tests.wire.scripted_pair import T0, T1, T2, cluster_of, commit, coordinate, ends, offsets_of, scripted_pair

@@ -17,18 +17,18 @@ from pykafka_wire.wire.errors import (
     ProtocolError,
     UnknownTopicError,
 )
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
 )
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsRequest,
 )
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker

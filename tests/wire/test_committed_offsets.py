@@ -19,8 +19,7 @@ from pykafka_wire.wire.groups.committed_offsets import (
     fetch_offsets,
 )
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.protocol.messages.group_admin import (
+from pykafka_wire.wire.protocol.messages.group import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -34,6 +33,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction

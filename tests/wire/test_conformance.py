@@ -17,7 +17,7 @@ from pykafka_wire.wire.errors import ProtocolError, WireError
 from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Struct
 from pykafka_wire.wire.protocol.message import Message
-from pykafka_wire.wire.protocol.messages import consumer_protocol
+from pykafka_wire.wire.protocol.messages import group
 from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
 from tests.conformance import generate, kafka
 
@@ -31,8 +31,8 @@ STRICTER_THAN_JAVA = re.compile(r"tagged field|exceeds 31 bits")
 CLASSES: dict[str, type[Message]] = {
     "RequestHeader": RequestHeader,
     "ResponseHeader": ResponseHeader,
-    "ConsumerProtocolSubscription": consumer_protocol.ConsumerProtocolSubscription,
-    "ConsumerProtocolAssignment": consumer_protocol.ConsumerProtocolAssignment,
+    "ConsumerProtocolSubscription": group.ConsumerProtocolSubscription,
+    "ConsumerProtocolAssignment": group.ConsumerProtocolAssignment,
 }
 for _key in messages.APIS:
     _request = messages.api(_key)

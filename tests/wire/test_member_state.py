@@ -7,12 +7,8 @@ import pytest
 from pykafka_wire.wire.errors import BrokerError, ProtocolError
 from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
 from pykafka_wire.wire.groups.strategies import decode_assignment, encode_assignment
-from pykafka_wire.wire.protocol.messages.consumer_protocol import (
-    ConsumerProtocolSubscription,
-    decode_versioned,
-    encode_versioned,
-)
 from pykafka_wire.wire.protocol.messages.group import (
+    ConsumerProtocolSubscription,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -21,6 +17,8 @@ from pykafka_wire.wire.protocol.messages.group import (
     MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+    decode_versioned,
+    encode_versioned,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

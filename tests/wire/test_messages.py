@@ -18,14 +18,14 @@ from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Field, Struct
 from pykafka_wire.wire.protocol.message import Message
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykafka_wire.wire.protocol.messages.consumer_protocol import (
+from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from pykafka_wire.wire.protocol.messages.group import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest

@@ -26,9 +26,10 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue
 from pykafka_wire.wire.produce.producer import InFlightRequests, Producer, ProducerCounters, WriteResults
 from pykafka_wire.wire.produce.response_handler import rejection_error
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,

@@ -15,13 +15,14 @@ from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, WireError
 from pykafka_wire.wire.process_clients import shared_producer
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.protocol.messages.configs import (
+from pykafka_wire.wire.protocol.messages.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -13,7 +13,7 @@ import pytest
 from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Field, Struct
 from pykafka_wire.wire.protocol.message import Message
-from pykafka_wire.wire.protocol.messages import consumer_protocol
+from pykafka_wire.wire.protocol.messages import group
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -29,8 +29,8 @@ CLASSES: dict[str, type[Message]] = {
     for cls in (
         RequestHeader,
         ResponseHeader,
-        consumer_protocol.ConsumerProtocolSubscription,
-        consumer_protocol.ConsumerProtocolAssignment,
+        group.ConsumerProtocolSubscription,
+        group.ConsumerProtocolAssignment,
     )
 }
 

@@ -21,12 +21,12 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
+from pykafka_wire.wire.protocol.messages.metadata import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

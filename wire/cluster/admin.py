@@ -10,11 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, request_topics
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.protocol.messages.configs import (
+from pykafka_wire.wire.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
@@ -29,15 +36,6 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
-)
-from pykafka_wire.wire.protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -105,20 +103,15 @@ def list_offsets(
         return ListOffsetsRequest(
             replica_id=_CONSUMER_REPLICA,
             isolation_level=int(isolation_level == "read_committed"),
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=p,
-                            current_leader_epoch=cluster.metadata.leader(TopicPartition(topic, p))[1],
-                            timestamp=timestamps[TopicPartition(topic, p)],
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in partitions_by_topic(partitions).items()
-            ],
+            topics=request_topics(
+                partitions,
+                lambda tp: ListOffsetsPartition(
+                    partition_index=tp.partition,
+                    current_leader_epoch=cluster.metadata.leader(tp)[1],
+                    timestamp=timestamps[tp],
+                ),
+                lambda name, each: ListOffsetsTopic(name=name, partitions=each),
+            ),
             timeout_ms=cluster.settings.request_timeout_ms,
         )
 
@@ -142,20 +135,13 @@ def offsets_for_leader_epoch(
     def build(partitions: Sequence[TopicPartition]) -> OffsetForLeaderEpochRequest:
         return OffsetForLeaderEpochRequest(
             replica_id=_CONSUMER_REPLICA,
-            topics=[
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=[
-                        OffsetForLeaderPartition(
-                            partition=p,
-                            current_leader_epoch=cluster.metadata.leader(TopicPartition(topic, p))[1],
-                            leader_epoch=epochs[TopicPartition(topic, p)],
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in partitions_by_topic(partitions).items()
-            ],
+            topics=request_topics(
+                partitions,
+                lambda tp: OffsetForLeaderPartition(
+                    partition=tp.partition, current_leader_epoch=cluster.metadata.leader(tp)[1], leader_epoch=epochs[tp]
+                ),
+                lambda name, each: OffsetForLeaderTopic(topic=name, partitions=each),
+            ),
         )
 
     def results(

@@ -33,8 +33,8 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import DeadlineExceededError, ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.protocol.message import Message, Request
-from pykafka_wire.wire.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.protocol.messages.metadata import Coordinator as FoundCoordinator
+from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 ValueT = TypeVar("ValueT")
+PartitionT = TypeVar("PartitionT")
+TopicT = TypeVar("TopicT")
 
 #: In place of a node id: whichever broker responds; the controller.
 ANY: Final = -1
@@ -560,6 +562,18 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, li
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
+
+
+def request_topics(
+    partitions: Iterable[TopicPartition],
+    partition: Callable[[TopicPartition], PartitionT],
+    topic: Callable[[str, list[PartitionT]], TopicT],
+) -> list[TopicT]:
+    """A request's structures of topics, each with those of its partitions."""
+    return [
+        topic(name, [partition(TopicPartition(name, number)) for number in numbers])
+        for name, numbers in partitions_by_topic(partitions).items()
+    ]
 
 
 class BrokerReadiness:

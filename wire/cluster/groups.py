@@ -17,7 +17,7 @@ from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from pykafka_wire.wire.protocol.messages.group_admin import (
+from pykafka_wire.wire.protocol.messages.group import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import (
+    COORDINATION,
+    Cluster,
+    CoordinatorKind,
+    Deadline,
+    TopicT,
+    partitions_by_topic,
+    request_topics,
+)
 from pykafka_wire.wire.cluster.groups import ListedGroup
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
@@ -69,6 +77,9 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata:
     """A group, and its member that commits in a transaction, so that the group's coordinator fences zombies (KIP-447); only the
@@ -95,9 +106,20 @@ class CommittedTopics:
         self._ids = {tp.topic: ids[tp] for tp in partitions if tp in ids}
         self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
 
-    def id_of(self, topic: str) -> uuid.UUID:
-        """The id of a topic, ZERO_UUID where it is not known."""
-        return self._ids.get(topic, ZERO_UUID)
+    def of_request(
+        self, offsets: Offsets, topic: Callable[..., TopicT], partition: Callable[..., object]
+    ) -> list[TopicT]:
+        """A request's structures for these offsets, which `topic` and `partition` make."""
+        return request_topics(
+            offsets,
+            lambda tp: partition(
+                partition_index=tp.partition,
+                committed_offset=offsets[tp].offset,
+                committed_leader_epoch=offsets[tp].leader_epoch,
+                committed_metadata=offsets[tp].metadata,
+            ),
+            lambda name, each: topic(name=name, topic_id=self._ids.get(name, ZERO_UUID), partitions=each),
+        )
 
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
         """The error codes that another try may mend, among others."""
@@ -113,9 +135,6 @@ class CommittedTopics:
             if topic.name or topic.topic_id in self._names
             for p in topic.partitions
         }
-
-
-Offsets = dict[TopicPartition, CommittedOffset]
 
 
 def commit_offsets(
@@ -149,22 +168,7 @@ def commit_offsets(
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    topic_id=topics.id_of(topic),
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=p,
-                            committed_offset=portion[TopicPartition(topic, p)].offset,
-                            committed_leader_epoch=portion[TopicPartition(topic, p)].leader_epoch,
-                            committed_metadata=portion[TopicPartition(topic, p)].metadata,
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in partitions_by_topic(portion).items()
-            ],
+            topics=topics.of_request(portion, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
         )
         response = cluster.coordinator_request(
             CoordinatorKind.GROUP,
@@ -327,16 +331,15 @@ def fetch_offsets(
 
 def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
     """``(topic-partition, error code, offset)`` of each offset in a response."""
-    for entry in response.groups:  # version 8 and newer
-        yield from _offsets_of_group(entry)
-    for topic in response.topics:  # up to version 7
-        for p in topic.partitions:
-            committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
-            yield TopicPartition(topic.name, p.partition_index), p.error_code, committed
+    yield from _offsets_of(response)  # up to version 7
+    for entry in response.groups:
+        yield from _offsets_of(entry)
 
 
-def _offsets_of_group(entry: OffsetFetchResponseGroup) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
-    for topic in entry.topics:
+def _offsets_of(
+    part: OffsetFetchResponse | OffsetFetchResponseGroup,
+) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
+    for topic in part.topics:
         for p in topic.partitions:
             committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
             yield TopicPartition(topic.name, p.partition_index), p.error_code, committed
@@ -376,7 +379,7 @@ def fetch_offsets_of_groups(
             for entry in response.groups:
                 if entry.group_id not in wanted:
                     continue
-                offsets = list(_offsets_of_group(entry))
+                offsets = list(_offsets_of(entry))
                 codes = {entry.error_code, *(code for _, code, _ in offsets)} - {_NONE, _GROUP_ID_NOT_FOUND}
                 if error_info(entry.error_code).retriable:  # its broker is not, or not yet, the coordinator
                     alone.append(entry.group_id)

@@ -17,15 +17,15 @@ from pykafka_wire.wire.groups.assignors import (
     assign_range,
     assign_round_robin,
 )
-from pykafka_wire.wire.protocol.messages.consumer_protocol import (
+from pykafka_wire.wire.protocol.messages.group import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    JoinGroupResponseMember,
     OwnedTopicPartitions,
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.protocol.messages.group import JoinGroupResponseMember
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 COOPERATIVE_STICKY: Final = "cooperative-sticky"

@@ -54,8 +54,8 @@ from pykafka_wire.wire.produce.response_handler import (
     Retried,
     split_to_size,
 )
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykafka_wire.wire.protocol.messages.produce import (
+    InitProducerIdRequest,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -1,8 +1,9 @@
 """Record batches to columns: all batches of a Fetch response at once, without a Python object per record.
 
-Owns the selection of batches (no control batches, no aborted transactions, no offsets outside the range) and the decoding of
-their records. :mod:`~pykafka_wire.wire.records.batch_framing` owns the framing and the CRC. This module knows no brokers and no
-requests. https://kafka.apache.org/documentation/#record
+Owns the selection of batches (no control batches, no offsets outside the range, none of aborted transactions, which
+:mod:`~pykafka_wire.wire.records.aborted_transactions` finds) and the decoding of their records.
+:mod:`~pykafka_wire.wire.records.batch_framing` owns the framing and the CRC. This module knows no brokers and no requests.
+https://kafka.apache.org/documentation/#record
 
 How: all headers are read at once, and all records are in one buffer: the received frame, or what the batches decompress to, one
 behind the other. :mod:`~pykafka_wire.wire.records.record_scanner` finds where each record begins. Everything else is NumPy over all
@@ -14,7 +15,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.aborted_transactions import aborted_batches
 from pykafka_wire.wire.records.arrays import binary_column, bitmap, value_column
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.compression import (
@@ -40,8 +41,6 @@ from pykafka_wire.wire.records.varints import ByteBuffer, Ints, read_varints
 
 _logger = logging.getLogger(__name__)
 
-_ABORT: Final = 0
-_CONTROL_KEY: Final = struct.Struct(">hh")
 #: Arrow's binary arrays have int32 offsets; one call decodes at most this much, well below.
 MAX_BUFFER_BYTES: Final = 2**31 - 2**20
 
@@ -129,8 +128,8 @@ def decode(
     """
     framed = frame_batches(slices, check_crc=check_crc, max_bytes=max_decompressed_bytes)
     headers, slice_indexes = framed.headers, framed.slice_indexes
-    start_offsets = np.array([piece.start_offset for piece in slices], dtype=np.int64)
-    end_offsets = np.array([piece.end_offset for piece in slices], dtype=np.int64)
+    start_offsets = np.array([each.start_offset for each in slices], dtype=np.int64)
+    end_offsets = np.array([each.end_offset for each in slices], dtype=np.int64)
     if check_crc:
         check_crcs(framed)
 
@@ -157,7 +156,7 @@ def decode(
     wanted = (counts > 0) & (attributes & batches.CONTROL == 0)
     wanted &= (last_offsets >= start_offsets[slice_indexes]) & (base_offsets < end_offsets[slice_indexes])
     if read_committed:
-        wanted &= ~_aborted(framed, slices)
+        wanted &= ~aborted_batches(framed, slices)
     rows = np.flatnonzero(wanted)
     buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
     rows, left = rows[: len(starts)], rows[len(starts) :]
@@ -179,53 +178,6 @@ def decode(
     )
     decoded = _decode_records(selected, columns, start_offsets, end_offsets, next_offsets)
     return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
-
-
-def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
-    """bool[n_batches]: which batches belong to aborted transactions: transactional batches of a producer between the first
-    offset of its aborted transaction and the abort marker.
-    """
-    aborted = np.zeros(len(framed.headers), dtype=bool)
-    if not any(piece.aborted for piece in slices):
-        return aborted
-    index = -1
-    rest: list[tuple[int, int]] = []
-    aborting: set[int] = set()
-    for nth, (of, header) in enumerate(zip(framed.slice_indexes.tolist(), framed.headers, strict=True)):
-        if of != index:
-            index = of
-            rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
-            aborting = set()
-        last_offset = int(header["base_offset"]) + int(header["last_offset_delta"])
-        while rest and rest[-1][1] <= last_offset:
-            aborting.add(rest.pop()[0])
-        producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
-        if attributes & batches.CONTROL:
-            records = framed.frame[int(framed.starts[nth]) + batches.HEADER_BYTES : int(framed.ends[nth])]
-            # The log cleaner may remove the marker from its batch: the empty batch ends the transaction too.
-            if producer_id in aborting and (
-                not header["records_count"] or _is_abort(records, int(header["base_offset"]))
-            ):
-                aborting.discard(producer_id)
-        elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
-            aborted[nth] = True
-    return aborted
-
-
-def _is_abort(records: memoryview, offset: int) -> bool:
-    """Whether a control batch is an abort marker: its record's key is a version and a type."""
-    payload = np.frombuffer(records, dtype=np.uint8)
-    start = size = np.zeros(1, dtype=np.int64)
-    if len(payload):
-        _, position = read_varints(payload, start)
-        position = position + 1  # attributes
-        for _ in range(2):
-            _, position = read_varints(payload, position)
-        size, start = read_varints(payload, position)
-    if not _CONTROL_KEY.size <= int(size[0]) <= len(payload) - int(start[0]):
-        raise CorruptBatchError("a control batch has no valid type", offset=offset)
-    _, kind = _CONTROL_KEY.unpack_from(records, int(start[0]))
-    return bool(kind == _ABORT)
 
 
 def _decode_records(

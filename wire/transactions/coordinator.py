@@ -25,7 +25,7 @@ from pykafka_wire.wire.groups.committed_offsets import (
     commit_in_portions,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -173,22 +173,7 @@ class TransactionRequests:
                 generation_id_or_member_epoch=member.generation,
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
-                topics=[
-                    TxnOffsetCommitRequestTopic(
-                        name=topic,
-                        topic_id=topics.id_of(topic),
-                        partitions=[
-                            TxnOffsetCommitRequestPartition(
-                                partition_index=p,
-                                committed_offset=portion[TopicPartition(topic, p)].offset,
-                                committed_leader_epoch=portion[TopicPartition(topic, p)].leader_epoch,
-                                committed_metadata=portion[TopicPartition(topic, p)].metadata,
-                            )
-                            for p in numbers
-                        ],
-                    )
-                    for topic, numbers in partitions_by_topic(portion).items()
-                ],
+                topics=topics.of_request(portion, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
             )
             cap = self._cap(request)
             if not topics.are_ids_known:

@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.cli.app import application
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
-from pykafka_wire.wire.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from pykafka_wire.wire.protocol.messages.group import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -37,6 +36,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_coordinator import itself
 

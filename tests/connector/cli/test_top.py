@@ -21,7 +21,7 @@ from pykafka_wire.cli.top import _Watched
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
+from pykafka_wire.wire.protocol.messages.group import ListGroupsRequest, ListGroupsResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output

@@ -16,11 +16,6 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -41,6 +36,11 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from pykafka_wire.wire.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from pykafka_wire.wire.protocol.messages.sasl import (
     SaslAuthenticateRequest,

@@ -1,4 +1,5 @@
-"""Append record batches to partitions (KIP-467 record errors, KIP-951 leader hints, KIP-516 topic ids)."""
+"""Append record batches to partitions (KIP-467 record errors, KIP-951 leader hints, KIP-516 topic ids), and get the
+producer ids and epochs that they are stamped with (KIP-98, KIP-360 epoch bumps)."""
 
 from __future__ import annotations
 
@@ -81,3 +82,19 @@ class ProduceRequest(Request[ProduceResponse], api_key=0, versions=(3, 13), flex
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+class InitProducerIdResponse(Message, versions=(0, 5), flexible=2):
+    throttle_time_ms: int = int32(ignorable=True)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
+
+
+class InitProducerIdRequest(Request[InitProducerIdResponse], api_key=22, versions=(0, 5), flexible=2):
+    """Kafka 4.3 declares version 6 too (two-phase commit, KIP-939), as unstable: brokers refuse it, it is not here."""
+
+    transactional_id: str | None = string(nullable_since=0)
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64(since=3, default=-1)
+    producer_epoch: int = int16(since=3, default=-1)
