@@ -9,7 +9,6 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ ClassT = TypeVar("ClassT", bound=type)
 
 
 def with_concise_errors(cls: ClassT) -> ClassT:
-    """A class that Spark calls, whose errors leave its methods without frames of this package and without those that they were
+    """A class that Spark calls, whose errors leave its methods with one frame of this package and without those that they were
     raised from: their texts say all of it, and Spark prints them up to six times. The log has the whole traceback at DEBUG.
     Errors of other classes stay as they are."""
     for name in _CALLED_BY_SPARK:
@@ -33,36 +32,39 @@ def with_concise_errors(cls: ClassT) -> ClassT:
 
 
 def _concise(method: Callable[..., Any]) -> Callable[..., Any]:
+    # An error that is raised where it was caught has one frame of this package: a function in between would add its own.
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
         def iterate(*arguments: Any, **named: Any) -> Iterator[Any]:
-            with _WithoutFrames():
+            try:
                 yield from method(*arguments, **named)
+            except Exception as error:
+                if not _is_sentence(error):
+                    raise
+                raise error.with_traceback(None) from None
 
         return iterate
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
-        with _WithoutFrames():
+        try:
             return method(*arguments, **named)
+        except Exception as error:
+            if not _is_sentence(error):
+                raise
+            raise error.with_traceback(None) from None
 
     return call
 
 
-class _WithoutFrames:
-    def __enter__(self) -> None:
-        pass
+def _is_sentence(error: Exception) -> bool:
+    """Whether an error's text says all; then it is logged with its traceback."""
+    # Spark's lookup of the data source loads neither.
+    from pykafka_wire.errors import ConnectorError
+    from pykafka_wire.wire.errors import WireError
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        # Spark's lookup of the data source loads neither.
-        from pykafka_wire.errors import ConnectorError
-        from pykafka_wire.wire.errors import WireError
-
-        if isinstance(error, (ConnectorError, WireError)):
-            _log.debug("What Spark gets: %s", error, exc_info=error)
-            raise error.with_traceback(None) from None
+    if not isinstance(error, (ConnectorError, WireError)):
+        return False
+    _log.debug("What Spark gets: %s", error, exc_info=error)
+    return True

@@ -225,6 +225,40 @@ _TABLE: Final = (
 ERRORS: Final[dict[int, ErrorInfo]] = {info.code: info for info in _TABLE}
 
 
+#: The ACL operation that an API needs on a resource, by the code of its refusal (https://kafka.apache.org/documentation/,
+#: "Operations and Resources on Protocols").
+_NEEDED: Final[dict[int, tuple[str, dict[str, tuple[str, ...]]]]] = {
+    29: ("the topic", {
+        "Describe": ("Metadata", "ListOffsets", "OffsetForLeaderEpoch", "OffsetFetch", "ConsumerGroupHeartbeat"),
+        "Read": ("Fetch", "OffsetCommit", "TxnOffsetCommit", "DescribeProducers"),
+        "Write": ("Produce", "AddPartitionsToTxn"),
+        "Create": ("CreateTopics",),
+        "Alter": ("CreatePartitions",),
+        "Delete": ("DeleteTopics",),
+        "DescribeConfigs": ("DescribeConfigs",),
+        "AlterConfigs": ("IncrementalAlterConfigs",),
+    }),
+    30: ("the group", {
+        "Describe": ("FindCoordinator", "OffsetFetch", "DescribeGroups", "ConsumerGroupDescribe"),
+        "Read": ("OffsetCommit", "TxnOffsetCommit", "AddOffsetsToTxn", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
+                 "ConsumerGroupHeartbeat"),
+    }),
+    53: ("the transactional id", {
+        "Describe": ("FindCoordinator", "DescribeTransactions"),
+        "Write": ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", "EndTxn"),
+    }),
+}  # fmt: skip
+
+
+def remedy_of(code: int, api: str | None) -> str:
+    """What to do about a code in a response of this API; names the missing ACL where it is known."""
+    resource, operations = _NEEDED.get(code, ("", {}))
+    for operation, apis in operations.items():
+        if api in apis:
+            return f"Grant the principal the missing ACL: {operation} on {resource}."
+    return error_info(code).remedy
+
+
 def error_info(code: int) -> ErrorInfo:
     """The entry for `code`; an unknown code counts as fatal."""
     info = ERRORS.get(code)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from pykafka_wire.wire.error_codes import ErrorInfo, error_info
+from pykafka_wire.wire.error_codes import ErrorInfo, error_info, remedy_of
 
 
 class WireError(Exception):
@@ -300,7 +300,7 @@ class BrokerError(WireError):
             broker=broker,
             api=api,
             version=version,
-            remedy=info.remedy,
+            remedy=remedy_of(code, api),
         )
         self.code = code
         self.name = info.name

@@ -53,6 +53,7 @@ def test_spark_gets_the_sentence_of_an_error_and_no_frames_of_what_it_came_from(
     text = printed(raised.value)
     assert text.count(str(error)) == 1 and text.rstrip().endswith(str(error))
     assert "first" not in text and "self._error" not in text
+    assert text.count("concise_errors.py") == 2, "this test, and the one frame that Python cannot do without"
     assert "KeyError: 'first'" in caplog.text and "self._error" in caplog.text
     rows = source.read()
     assert next(rows) == 1

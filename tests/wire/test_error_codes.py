@@ -5,6 +5,7 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.error_codes import ERRORS, Action, error_info
 from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.protocol.messages import APIS
 from tests.conformance import kafka
 
 
@@ -54,6 +55,16 @@ def test_every_code_but_success_says_what_it_means() -> None:
     for info in ERRORS.values():
         assert info.meaning.endswith("."), info
         assert not info.remedy or info.remedy.endswith("."), info
+
+
+def test_a_refusal_names_the_acl_that_the_api_needs() -> None:
+    assert str(broker_error(29, topic="t", api="Produce")).endswith("the missing ACL: Write on the topic.")
+    assert str(broker_error(30, api="OffsetCommit")).endswith("the missing ACL: Read on the group.")
+    assert str(broker_error(53, api="EndTxn")).endswith("the missing ACL: Write on the transactional id.")
+    for api in (None, "SaslHandshake"):
+        assert str(broker_error(29, api=api)).endswith("Grant the principal the missing ACL.")
+    named = {api for _, operations in error_codes._NEEDED.values() for apis in operations.values() for api in apis}
+    assert named <= {name for _, name in APIS.values()}
 
 
 def test_an_unknown_topic_fails_within_seconds() -> None:

@@ -781,7 +781,11 @@ def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
     if response.error_code:
         error = broker_error(response.error_code, api="InitProducerId")
         if error.name == "CLUSTER_AUTHORIZATION_FAILED":
-            error.remedy = "Grant IdempotentWrite on the cluster, or set enable.idempotence=false."
+            # KIP-679: whoever may write to a topic may write idempotently.
+            error.remedy = (
+                "Grant the principal Write on the topics that it writes to: it has Write on none. Brokers before Kafka 2.8 need "
+                "IdempotentWrite on the cluster, unless enable.idempotence=false."
+            )
         raise error
     logger.debug("producer id %d, epoch %d", response.producer_id, response.producer_epoch)
     return ProducerIdentity(response.producer_id, response.producer_epoch)
