@@ -38,8 +38,8 @@ from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS, quick_spark
-from tests.scheduling import FromBothEnds, in_order
-from tests.shared_servers import SERVERS, SharedServers, fixtures_of, shared
+from tests.scheduling import FilesByServer, in_order, tell_scheduler
+from tests.shared_servers import NAMES, SERVERS, SharedServers, fixtures_of, shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,9 @@ hypothesis_settings.load_profile("no deadline")
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}
+BROKER_FIXTURES = {"kafka", "kafka_cluster", "topic"}.union(
+    *(asking for name, asking in NAMES.items() if name != "registry_url")
+)
 #: A test with one of these markers is not for `make check`.
 NOT_UNIT = ("broker", "spark", "docker", "long")
 #: Brokers that are not Apache Kafka, by the name that PYKAFKA_WIRE_TEST_KAFKA has for them.
@@ -90,6 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     servers.plan(items)
     if hasattr(config, "workerinput"):
         in_order(items, servers)
+        tell_scheduler(config, items, servers)
     return chosen
 
 
@@ -111,7 +114,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getoption("dist") != "loadfile":
         return None
-    return FromBothEnds(config, log)
+    return FilesByServer(config, log)
 
 
 def _add_markers(item: pytest.Item) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Final
+
 import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from tests.shared_servers import SharedServers, fixtures_of
 
+#: In pytest's cache: file -> the shared servers that it needs. The first worker writes it for the scheduler, whose process collects
+#: no tests.
+_NEEDED: Final = "pykafka-wire/needed-servers"
+
 
 def in_order(items: list[pytest.Item], servers: SharedServers) -> None:
     """Files with Spark first, then those that start servers, then those with brokers: the order of how long they take. Those
-    that share servers follow each other."""
+    that share servers follow each other, before those that need none."""
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     with_servers = {item.path for item in items if _starts_servers(item)}
     with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
 
-    def place(item: pytest.Item) -> tuple[bool, bool, bool, list[str]]:
-        path = item.path
-        return path not in with_spark, path not in with_servers, path not in with_brokers, sorted(servers.needed(path))
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, bool, list[str]]:
+        path, needed = item.path, servers.needed(item.path)
+        return path not in with_spark, path not in with_servers, path not in with_brokers, not needed, sorted(needed)
 
     items.sort(key=place)
 
@@ -31,16 +39,48 @@ def _starts_servers(item: pytest.Item) -> bool:
     )
 
 
-class FromBothEnds(LoadFileScheduling):
-    """Files in their order, but the last of three processes or more takes them from the end.
+def tell_scheduler(config: pytest.Config, items: list[pytest.Item], servers: SharedServers) -> None:
+    """Leave for the scheduler which shared servers each file needs; one worker does it, since all collect the same."""
+    cache = getattr(config, "cache", None)
+    if cache is not None and config.workerinput["workerid"] == "gw0":  # type: ignore[attr-defined]
+        cache.set(_NEEDED, {_file_of(item.nodeid): sorted(servers.needed(item.path)) for item in items})
 
-    There are the unit tests, most of which wait: one process of them fits beside others that are busy, and several would leave the
-    processor idle at the end. It starts neither brokers nor Spark before it has done them all.
+
+class FilesByServer(LoadFileScheduling):
+    """Files in their order, but a process goes on with files that need the servers it runs, and leaves those that need
+    another's servers to that one while there is anything else: each shared server is started in one process, not in all.
+
+    The last of three processes or more takes files from the end. There are the unit tests, most of which wait: one process of
+    them fits beside others that are busy, and several would leave the processor idle at the end. It starts neither brokers nor
+    Spark before it has done them all.
     """
 
     def _assign_work_unit(
         self, node: WorkerController
     ) -> None:  # the only place where it chooses, without a public name
+        files = [*self.workqueue]
         if len(self.nodes) > 2 and node is self.nodes[-1]:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            files.reverse()
+        running = self._servers_of(node)
+        elsewhere = {name for other in self.nodes if other is not node for name in self._servers_of(other)}
+
+        def cost(file: str) -> tuple[int, bool]:
+            needed = {*self._needed.get(file, ())}
+            return len((needed - running) & elsewhere), not needed & running
+
+        self.workqueue.move_to_end(min(files, key=cost), last=False)
         super()._assign_work_unit(node)
+
+    def _servers_of(self, node: WorkerController) -> set[str]:
+        """The shared servers that a process will run behind what it has been given."""
+        last = next(reversed(self.assigned_work[node]), "")
+        return {*self._needed.get(last, ())}
+
+    @cached_property
+    def _needed(self) -> Mapping[str, Collection[str]]:
+        cache = getattr(self.config, "cache", None)
+        return {} if cache is None else cache.get(_NEEDED, {})
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]

@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.scheduling import FilesByServer
 
 TESTS = """
 import pytest
@@ -139,3 +142,39 @@ def test_files_with_spark_are_taken_first_and_the_last_process_begins_with_the_o
         taken.setdefault(worker, []).append(name)
     assert sorted(names[0] for names in taken.values()) == [files[5], with_spark[0], with_spark[1]], run.stdout
     assert sorted(name for names in taken.values() for name in names) == files, run.stdout
+
+
+class _Worker:
+    """A process of pytest-xdist that runs what it is given, one test at a time."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_each_shared_server_is_started_by_one_process_while_others_have_anything_else() -> None:
+    needed = {f"{name}_{nth}": [name] for name in ("registry_url", "two_brokers") for nth in range(4)}
+    files = [*needed, *(f"plain_{nth}" for nth in range(8))]
+    cache = SimpleNamespace(get=lambda *_: needed)
+    options = SimpleNamespace(loadscopereorder=False)
+    config = SimpleNamespace(cache=cache, option=options, getvalue=lambda _: ["popen"] * 2)
+    scheduler, workers = FilesByServer(config), [_Worker("gw0"), _Worker("gw1")]  # type: ignore[arg-type]
+    for worker in workers:
+        scheduler.add_node(worker)  # type: ignore[arg-type]
+        scheduler.add_node_collection(worker, [f"{file}::test_it" for file in files])  # type: ignore[arg-type]
+    scheduler.schedule()
+    for turn in range(len(files)):
+        for worker in workers:
+            if turn < len(worker.given):
+                scheduler.mark_test_complete(worker, worker.given[turn])  # type: ignore[arg-type]
+    done = [[files[index] for index in worker.given] for worker in workers]
+    assert sorted(done[0] + done[1]) == sorted(files)
+    assert done[0][:4] == files[:4] and done[1][:4] == files[4:8]
