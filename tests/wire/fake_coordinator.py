@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
+from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.strategies import encode_assignment
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
@@ -173,3 +174,13 @@ def offsets_coordinator(
         )
         with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", fake.port),))) as cluster:
             yield fake, cluster
+
+
+class _EndedEarlyError(Exception):
+    """Ends a `with` block."""
+
+
+def end_early(consumer: Consumer) -> None:
+    """Close it as a `with` block does that ends by an exception: it neither commits nor calls `on_revoked`."""
+    with suppress(_EndedEarlyError), consumer:
+        raise _EndedEarlyError

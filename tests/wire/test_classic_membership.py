@@ -17,7 +17,6 @@ from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import (
@@ -30,7 +29,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.wire.fake_coordinator import SASL, GroupCoordinator, takes_passwords
+from tests.wire.fake_coordinator import SASL, GroupCoordinator, end_early, takes_passwords
 from tests.wire.fake_fetch import response
 from tests.wire.test_consumer_membership import commit_response, committed
 
@@ -126,7 +125,7 @@ def member(coordinator: Cooperative) -> Iterator[Member]:
     made = Member(coordinator)
     made.poll_until(lambda: made.consumer.assignment == (T0, T1) and made.consumer.position(T1) == 5)
     yield made
-    made.consumer._close(in_order=False, leave=False)
+    end_early(made.consumer)
 
 
 def test_what_the_next_assignment_lacks_is_given_up_in_a_second_rebalance(
@@ -187,9 +186,10 @@ def test_a_member_that_was_lost_and_joined_again_between_two_polls_commits_nothi
     coordinator.rebalance()
     member.poll_until(lambda: len(coordinator.claims) == 2)
     polled.set()
-    membership = member.consumer._membership
-    assert isinstance(membership, ClassicMembership)
-    assert membership._thread.wait_until_stable(Deadline.after_ms(SOON_MS))
+    deadline = Deadline.after_ms(SOON_MS)
+    while not any(isinstance(each, HeartbeatRequest) and each.generation_id == 2 for each in coordinator.requests):
+        assert not deadline.expired
+        time.sleep(0.01)
     for call in (member.consumer.commit, member.consumer.group_metadata):
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             call()
@@ -221,7 +221,7 @@ def test_a_place_lost_before_anything_was_owned_takes_no_commit_away(coordinator
     coordinator.rebalance()
     member.poll_until(lambda: member.consumer.assignment == (T1,))
     assert coordinator.count(OffsetCommitRequest) == 1
-    member.consumer._close(in_order=False, leave=False)
+    end_early(member.consumer)
 
 
 @pytest.mark.parametrize("strategies", [COOPERATIVE_STICKY, f"range,{COOPERATIVE_STICKY}"])
@@ -246,7 +246,7 @@ def test_credentials_that_are_refused_for_a_while_fail_a_poll_and_the_member_com
         member.poll_until(lambda: len(member.events) == 3)
     member.poll_until(lambda: len(member.events) == 3)
     assert member.events == [("assigned", (T0, T1)), ("revoked", (T0, T1)), ("assigned", (T0, T1))]
-    member.consumer._close(in_order=False, leave=False)
+    end_early(member.consumer)
 
 
 def test_a_commit_that_a_rebalance_overtakes_is_sent_again_under_the_new_generation(

@@ -42,7 +42,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
-from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, takes_passwords
+from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, end_early, takes_passwords
 from tests.wire.fake_fetch import response
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -135,7 +135,7 @@ def new_member(coordinator: ConsumerGroupCoordinator) -> Iterator[Callable[..., 
 
     yield make
     for each in made:
-        each.consumer._close(in_order=False, leave=True)
+        end_early(each.consumer)
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_callback_that_fails_fails_one_poll_and_the_partitions_are_revoked_all
         member.poll_until(lambda: False)
     assert member.consumer.assignment == ()
     member.own(T0)
-    member.consumer._close(in_order=False, leave=True)
+    end_early(member.consumer)
 
 
 def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit(
@@ -251,7 +251,7 @@ def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit
     assert member.events == [("assigned", (T0, T1)), ("revoked", (T1,))]
     last = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)][-1]
     assert [p.committed_offset for topic in last.topics for p in topic.partitions] == [9]
-    member.consumer._close(in_order=False, leave=True)
+    end_early(member.consumer)
 
 
 def test_a_forbidden_topic_fails_one_poll_and_the_member_stays(

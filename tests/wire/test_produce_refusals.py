@@ -38,8 +38,6 @@ from tests.wire.fake_broker import FakeBroker
 from tests.wire.oracle import decode_batches
 from tests.wire.test_producer import read, settings_of
 
-pytestmark = pytest.mark.broker
-
 NOW_MS = int(time.time() * 1000)
 
 

@@ -15,7 +15,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, TopicRecreatedError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator
+from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator, end_early
 from tests.wire.fake_fetch import response
 from tests.wire.test_consumer import TIMEOUT_S, ends_of, members, poll_until, produce, records_of
 from tests.wire.test_consumer_membership import T0, T1, Member, commit_response, committed
@@ -123,4 +123,4 @@ def test_both_topics_in_one_assignment_are_distinguished_by_their_ids(coordinato
     assert coordinator.count(OffsetCommitRequest) == 0
     assert consumer.position(T1) == 5
     assert coordinator.count(OffsetFetchRequest) > n_looked_up
-    consumer._close(in_order=False, leave=True)
+    end_early(consumer)

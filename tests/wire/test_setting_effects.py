@@ -46,8 +46,6 @@ from tests.wire.setting_actions import (
     write,
 )
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 def rig(secured_kafka: Secured, tmp_path: Path, topic: Any) -> Iterator[Rig]:

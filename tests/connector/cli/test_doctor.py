@@ -21,8 +21,6 @@ from tests.connector.cli.conftest import plain, terminal_output
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.secured import PASSWORDS, Secured
 
-pytestmark = pytest.mark.broker
-
 Command = Callable[..., subprocess.CompletedProcess[str]]
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 

@@ -28,8 +28,6 @@ from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.source.conftest import Process
 from tests.wire.fake_broker import FakeBroker
 
-pytestmark = pytest.mark.broker
-
 #: Ends the wait for a screen that does not come.
 DEADLINE_S = 60
 CLUSTER_AUTHORIZATION_FAILED = 31

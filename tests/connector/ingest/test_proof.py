@@ -22,7 +22,7 @@ from pykafka_wire.ingest.proof import Proof, _Log, prove_query
 from pykafka_wire.options.starting_offsets import parse_offset_spec
 from tests.connector.ingest.conftest import Shop
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 class Copy:

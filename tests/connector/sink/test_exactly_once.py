@@ -32,8 +32,6 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 COPY = ["key", "value", "partition"]
 
 

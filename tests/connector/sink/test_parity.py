@@ -12,8 +12,6 @@ from pyspark.errors import PySparkException
 
 from tests.connector.sink.parity import SCENARIOS, Scenario, table
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 OURS, THEIRS = "pykafka-wire", "kafka"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "sink-parity.md"
 

@@ -16,9 +16,6 @@ from pykafka_wire.sink.writer import check_batch_write
 from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 from tests.connector.sink.batch_writes import DIVERT, NOBODY, failure, failure_without_a_job, write
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
 # --- errors
 
 

@@ -19,8 +19,6 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import topic_id_text
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 KEPT = sorted(path.name for path in (GOLDEN / "checkpoints").iterdir())
 N_RECORDS = 10

@@ -16,8 +16,6 @@ from pykafka_wire.errors import SchemaError
 HEADERS = pa.list_(pa.field("item", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 TIMESTAMPS = {"from DDL": pa.timestamp("us"), "of the session": pa.timestamp("us", "Etc/UTC")}
 
-pytestmark = pytest.mark.broker
-
 
 def source(servers: str, **options: str) -> PykafkaWireDataSource:
     return PykafkaWireDataSource({"kafka.bootstrap.servers": servers, **options})

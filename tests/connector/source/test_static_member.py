@@ -19,8 +19,6 @@ from pyspark.sql.types import LongType, StructType
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 
-pytestmark = pytest.mark.broker
-
 SCHEMA = StructType().add("offset", LongType())
 COORDINATOR_TO_COME = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 SESSION_S = 6.0  # the least that brokers take by default
