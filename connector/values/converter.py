@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
-from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
+from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, reassemble
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
@@ -34,6 +34,8 @@ _FIRST_ROWS: Final = 8
 _COLUMN_BYTES_AT_ONCE: Final = 8 << 20
 #: An Arrow array has offsets of 32 bits.
 _MAX_ARRAY_BYTES: Final = (1 << 31) - 1
+#: Of one column. Each takes memory for each part of the type, some 7 MiB for a type of 20,000, however few rows it has.
+_MAX_PIECES: Final = 8
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
 
@@ -210,7 +212,8 @@ class RowWriter:
 
         values = _values(column)
         present = [row for row, value in enumerate(values) if value is not None]
-        found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
+        made = (values[row] for row in present)
+        found, reasons = _convert_each(made, encode_row, pa.binary(), array_of(pa.binary()))
         if reasons:
             raise EncodeError({present[nth]: reason for nth, reason in reasons.items()})
         return reassemble(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
@@ -304,6 +307,17 @@ def _read_groups(
         n_bytes += column.nbytes
         if max_bytes is not None and n_bytes > max_bytes and n_rows > 1:
             raise ColumnTooLargeError.of(n_rows, column_type)
+        while len(parts) > _MAX_PIECES and len(parts[-2][0]) <= 2 * len(
+            parts[-1][0]
+        ):  # so that few rows are moved often
+            (one, first), (other, second) = parts.pop(-2), parts.pop()
+            parts.append((np.concatenate([one, other]), joined([first, second])))
+
+    def joined(columns: list[Any]) -> Any:
+        try:
+            return pa.concat_arrays(columns)
+        except pa.ArrowException as error:
+            raise ColumnTooLargeError.of(n_rows, column_type) from error
 
     # The ids of most values first: damaged values name many others, for which a registry is asked without success (UnknownIds).
     for schema_id, index in sorted(groups, key=lambda group: -len(group[1])):
@@ -337,6 +351,9 @@ def _read_alone(
     rows: Ints, payloads: Payloads, reader: PayloadReader, column_type: pa.DataType
 ) -> Iterator[tuple[Ints, Any, dict[int, str]]]:
     """The values of ``rows``, read one by one: some of the rows at a time, their column, and the reasons by places in it."""
+    if not len(rows):
+        return
+    make = array_of(column_type)
     ends = np.cumsum(payloads.ends[rows] - payloads.starts[rows])
     first, n_rows = 0, _FIRST_ROWS
     while first < len(rows):
@@ -344,7 +361,9 @@ def _read_alone(
         by_bytes = int(np.searchsorted(ends, before + _BYTES_AT_ONCE, side="right"))
         some = rows[first : min(max(by_bytes, first + 1), first + n_rows)]
         try:
-            column, reasons = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
+            column, reasons = _convert_each(
+                (payloads[row] for row in some.tolist()), reader.read_one, column_type, make
+            )
         except ColumnTooLargeError:
             n_rows = len(some) // 2
             continue
@@ -361,9 +380,13 @@ def reasons_column(converted: Decoded, n_rows: int) -> Any:
 
 
 def _convert_each(
-    rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType
+    rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType, make: Callable[[list[Any]], Any]
 ) -> tuple[Any, dict[int, str]]:
-    """The rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than one row."""
+    """The rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than one row.
+
+    Args:
+        make: the array of values of the type (:func:`array_of`).
+    """
     found: list[Any] = []
     reasons: dict[int, str] = {}
     for nth, row in enumerate(rows):
@@ -375,26 +398,18 @@ def _convert_each(
             found.append(None)
             reasons[nth] = _reason(error)
     try:
-        return _array(found, column_type), reasons
+        return make(found), reasons
     except Exception:  # Arrow does not accept one of them, or more: each is tried alone
         pass
     n_bytes = 0
     for nth, value in enumerate(found):
         try:
-            n_bytes += _array([value], column_type).nbytes
+            n_bytes += make([value]).nbytes
         except Exception:
             found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
         if n_bytes > _MAX_ARRAY_BYTES:
             raise ColumnTooLargeError.of(len(found), column_type)
-    return _array(found, column_type), reasons
-
-
-def _array(values: list[Any], column_type: pa.DataType) -> Any:
-    """pa.Array of Python values; of texts and bytes that one cannot hold, pyarrow would make several."""
-    found = pa.array(values, column_type)
-    if isinstance(found, pa.ChunkedArray):
-        raise ColumnTooLargeError.of(len(values), column_type)
-    return found
+    return make(found), reasons
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Arrow arrays that are made of others, or of NumPy's: without a copy of texts and items, and without pandas.
 
 A union with null is read for the values that are not null alone: :func:`scatter` is the way from their array to that of all. What
-was read apart is put together by :func:`concat` and :func:`reassemble`.
+was read apart is put together by :func:`concat` and :func:`reassemble`. Python's values become an array by :func:`array_of`.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,12 @@ Flags = npt.NDArray[np.bool_]
 _NO_PLACE: Final = -2
 #: Where runs are shorter than this on average, rows are taken one by one: a copied run of eight fields costs as much as 300 rows.
 _ROWS_OF_A_RUN: Final = 512
+#: An Arrow array has offsets of 32 bits.
+_MAX_ITEMS: Final = (1 << 31) - 1
+#: pyarrow's builders make the type of each nested part of a column anew, with all that is in it, and the array keeps these types:
+#: 220 bytes for each part and level above it, 84 MiB for 19,681 parts in 18 levels, whatever the values are. A type of more such
+#: copies is built part by part, and the parts share it.
+_MAX_TYPE_COPIES: Final = 4_000
 
 
 def flags_at(index: Ints, n: int) -> Flags:
@@ -88,6 +96,79 @@ def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
     pairs = owner * n_keys + to_numpy(codes.indices, null=0)
     pairs.sort()
     return flags_at(pairs[1:][pairs[1:] == pairs[:-1]] // n_keys, n)
+
+
+def array_of(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
+    """A function from Python values to a pa.Array of this type, as ``pa.array`` makes one: of structs as tuples or dicts, lists,
+    and maps as lists of pairs. It raises pa.ArrowException, TypeError, ValueError or the like where a value is none of the type,
+    and where one array cannot hold all of them.
+    """
+    _, n_copies = _type_copies(column_type)
+    return partial(_array, column_type) if n_copies <= _MAX_TYPE_COPIES else _by_parts(column_type)
+
+
+def _type_copies(column_type: pa.DataType) -> tuple[int, int]:
+    """The parts of a type, itself among them, and those of all its parts together."""
+    n_parts, n_copies = 1, 0
+    for place in range(column_type.num_fields):
+        parts, copies = _type_copies(column_type.field(place).type)
+        n_parts += parts
+        n_copies += copies
+    return n_parts, n_parts + n_copies
+
+
+def _by_parts(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
+    is_a = pa.types
+    if is_a.is_struct(column_type):
+        return partial(_structs, column_type, [(field.name, _by_parts(field.type)) for field in column_type])
+    if is_a.is_map(column_type):
+        entry = pa.struct(
+            [pa.field("key", column_type.key_type, nullable=False), column_type.item_field.with_name("value")]
+        )
+        return partial(_lists, column_type, _by_parts(entry))
+    if is_a.is_list(column_type):
+        return partial(_lists, column_type, _by_parts(column_type.value_type))
+    return partial(_array, column_type)
+
+
+def _array(column_type: pa.DataType, values: list[Any]) -> Any:
+    found = pa.array(values, column_type)
+    if isinstance(found, pa.ChunkedArray):  # of texts and bytes that one cannot hold
+        raise pa.ArrowCapacityError(f"{len(values)} values of {column_type} are too large for one array")
+    return found
+
+
+def _structs(
+    column_type: pa.DataType, fields: Sequence[tuple[str, Callable[[list[Any]], Any]]], values: list[Any]
+) -> Any:
+    if all(value is None for value in values):
+        return pa.nulls(len(values), column_type)
+    rows = [
+        value if value is None or isinstance(value, tuple) else tuple(value.get(name) for name, _ in fields)
+        for value in values
+    ]
+    if any(row is not None and len(row) != len(fields) for row in rows):
+        raise pa.ArrowInvalid(f"a value that has not {len(fields)} fields")
+    children = []
+    for place, (_, make) in enumerate(fields):
+        children.append(make([None if row is None else row[place] for row in rows]))
+    valid = np.array([row is not None for row in rows], dtype=np.bool_)
+    return pa.Array.from_buffers(column_type, len(rows), [bitmap(valid)], children=children)
+
+
+def _lists(column_type: pa.DataType, make: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    if all(value is None for value in values):
+        return pa.nulls(len(values), column_type)
+    edges = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([0 if value is None else len(value) for value in values], out=edges[1:])
+    if edges[-1] > _MAX_ITEMS:
+        raise pa.ArrowCapacityError(f"{edges[-1]} items of {len(values)} values are too many for one array")
+    items = make(list(chain.from_iterable(value for value in values if value is not None)))
+    if pa.types.is_map(column_type) and items.field(0).null_count:
+        raise pa.ArrowInvalid("a map's key that is null")
+    valid = np.array([value is not None for value in values], dtype=np.bool_)
+    buffers = [bitmap(valid), pa.py_buffer(edges.astype(np.int32))]
+    return pa.Array.from_buffers(column_type, len(values), buffers, children=[items])
 
 
 def concat(columns: list[Any], column_type: pa.DataType) -> Any:

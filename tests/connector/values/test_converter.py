@@ -13,6 +13,7 @@ import pytest
 
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.values import OnError, converter
+from pykafka_wire.values.bulk.arrays import reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Converter, diverted_type, read_column
 from pykafka_wire.values.json.format import Json
@@ -231,14 +232,29 @@ def test_rows_that_are_read_alone_become_columns_of_bounded_size(monkeypatch: py
     monkeypatch.setattr(converter, "_MAX_ARRAY_BYTES", 3_000)
     sizes = []
 
-    def array(values: list[Any], column_type: pa.DataType, make: Any = pa.array) -> Any:
+    def array(values: list[Any]) -> Any:
         sizes.append(len(values))
-        found = make(values, column_type)
+        found = pa.array(values, pa.string())
         if found.nbytes > 3_000:
             raise pa.ArrowInvalid("offset overflow")
         return found
 
-    monkeypatch.setattr(converter, "_array", array)
+    monkeypatch.setattr(converter, "array_of", lambda _: array)
     values = [f'"{n}"' for n in range(40)] + ['"' + "x" * 900 + '"'] * 8
     assert decode(pa.string(), *values) == [each[1:-1] for each in values]
     assert max(sizes) > 16
+
+
+def test_many_pieces_of_a_column_are_joined_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_pieces = []
+
+    def counted(n_rows: int, column_type: pa.DataType, parts: list[Any]) -> Any:
+        n_pieces.append(len(parts))
+        return reassemble(n_rows, column_type, parts)
+
+    monkeypatch.setattr(converter, "reassemble", counted)
+    monkeypatch.setattr(converter, "_ROWS_AT_ONCE", 8)
+    values = [None if n % 11 == 0 else f'"{n}' if n % 7 == 0 else f'"{n}"' for n in range(2_000)]
+    expected = [None if each is None or not each.endswith('"') else each[1:-1] for each in values]
+    assert decode(pa.string(), *values, on_error="null") == expected
+    assert 8 <= n_pieces[0] < 20

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from pykafka_wire.errors import OptionError, RegistryError
-from pykafka_wire.values import Registry
+from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import JsonSchema
@@ -173,6 +173,35 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
     else:
         assert "an unexpected" not in error_of(value_format, payload)
     assert memory_bytes("VmHWM") - before < MAX_GROWTH_BYTES
+
+
+def test_values_of_a_type_of_many_parts_take_no_memory_for_each_part_and_piece(
+    registry: Registry, answers: dict[str, Any]
+) -> None:
+    messages = [f"message M{n} {{ {' '.join(f'repeated M{n + 1} f{i} = {i};' for i in (1, 2, 3))} }}" for n in range(7)]
+    text = (
+        f"syntax = 'proto3'; {' '.join(messages)} message M7 {{ repeated int32 f1 = 1; int32 f2 = 2; int32 f3 = 3; }}"
+    )
+    answers["/schemas/ids/1"] = schema("PROTOBUF", text)
+    reader_schema = Schema(kind="PROTOBUF", text=text)
+    column_type = Protobuf(registry=registry, reader_schema=reader_schema).column_type()
+    payloads = [b"", *(bytes([8 * (n % 3 + 1) | 2, 2, 8 * (n % 2 + 1) | 2, 0]) for n in range(90))]
+    rows = pa.array([encode_frame(1, b"\0" + payload) for payload in payloads], pa.binary())
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory_bytes("VmRSS")
+    found = Converter(format=Protobuf(registry=registry), type=column_type)(rows)
+    assert memory_bytes("VmHWM") - before < MAX_GROWTH_BYTES
+    assert [len(found.field(place).slice(n, 1).flatten()) for n in (0, 1, 2) for place in range(3)] == [
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("around", ["{}", '{{"type":"array","items":{}}}'])
