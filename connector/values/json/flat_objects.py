@@ -60,7 +60,7 @@ _MIN_SHARE: Final = 8
 _MAX_FAILED_ATTEMPTS: Final = 2
 
 
-class _Kind(Enum):
+class Kind(Enum):
     """How a value is written."""
 
     TEXT = "a string"
@@ -70,7 +70,7 @@ class _Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
+class Member:
     """
     Attributes:
         prefix: the bytes before its value: what separates it from the member before, its name, the colon.
@@ -79,7 +79,7 @@ class _Member:
 
     name: str
     prefix: bytes
-    kind: _Kind
+    kind: Kind
     type: pa.DataType | None
 
 
@@ -91,7 +91,7 @@ class Layout:
         separator: between two members.
     """
 
-    members: tuple[_Member, ...]
+    members: tuple[Member, ...]
     separator: bytes
 
 
@@ -111,7 +111,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     document = max(
         (each for each in documents if len(each) <= _MAX_TIMES_AS_LARGE * usual), key=lambda each: each.count(b'":')
     )
-    members: list[_Member] = []
+    members: list[Member] = []
     separators: set[bytes] = set()
     spaces: set[bytes] = set()
     before, at = b"{", 1
@@ -124,7 +124,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
         if kind is None or _BETWEEN_DOCUMENTS in found["name"]:
             return None
         prefix = before + document[at : found.start(found.lastgroup or "")]
-        members.append(_Member(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
+        members.append(Member(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
         spaces.add(found["space"])
         at = found.end()
         if at == len(document) - 1:
@@ -140,29 +140,30 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     return Layout(members=tuple(members), separator=separators.pop() if separators else b",")
 
 
-def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> _Kind | None:
+def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> Kind | None:
     """How a member's values are written; None if that does not go with its type."""
-    kind = {"text": _Kind.TEXT, "number": _Kind.NUMBER, "flag": _Kind.FLAG, "null": _Kind.NULL}[found.lastgroup or ""]
+    kind = {"text": Kind.TEXT, "number": Kind.NUMBER, "flag": Kind.FLAG, "null": Kind.NULL}[found.lastgroup or ""]
     if wanted is None:
         return kind
     is_a = pa.types
-    expected: _Kind | None = None
+    expected: Kind | None = None
     if is_a.is_string(wanted) or is_a.is_timestamp(wanted):
-        expected = _Kind.TEXT
+        expected = Kind.TEXT
     elif is_a.is_boolean(wanted):
-        expected = _Kind.FLAG
+        expected = Kind.FLAG
     elif is_a.is_signed_integer(wanted) or is_a.is_floating(wanted) or is_a.is_decimal(wanted):
-        expected = _Kind.NUMBER
-    return expected if kind in (_Kind.NULL, expected) else None
+        expected = Kind.NUMBER
+    return expected if kind in (Kind.NULL, expected) else None
 
 
-def read_flat(payloads: Payloads, layout: Layout) -> tuple[dict[str, Any], Flags]:
+def read_flat(payloads: Payloads, layout: Layout, has: dict[str, Flags] | None = None) -> tuple[dict[str, Any], Flags]:
     """``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
 
     Elements of rows that could not be read are meaningless.
 
     Args:
         payloads: each begins with ``{`` and ends with ``}``, and has no backslash and no control character (:func:`are_plain`).
+        has: gets which of the documents have each member; one that is null may be there.
 
     Raises:
         UnreadableError: a row is not UTF-8, or a member has many values that its type does not take.
@@ -170,9 +171,12 @@ def read_flat(payloads: Payloads, layout: Layout) -> tuple[dict[str, Any], Flags
     objects = _Objects(payloads, layout)
     columns: dict[str, Any] = {}
     for member in layout.members:
+        before = objects.position.copy() if has is not None else None
         column = objects.read(member)
         if member.type is not None:
             columns[member.name] = column
+        if has is not None:
+            has[member.name] = objects.position != before
     return columns, objects.unread()
 
 
@@ -195,7 +199,7 @@ class _Objects:
     A document that does not continue as the layout does stays where it is, since no member begins as another one does.
     """
 
-    __slots__ = ("_buffer", "_ends", "_nth_quote", "_position", "_quotes", "_separator", "_words")
+    __slots__ = ("_buffer", "_ends", "_nth_quote", "_quotes", "_separator", "_words", "position")
 
     def __init__(self, payloads: Payloads, layout: Layout) -> None:
         first, last = int(payloads.starts[0]), int(payloads.ends[-1])
@@ -208,45 +212,45 @@ class _Objects:
             raise UnreadableError("text that is not UTF-8")
         self._words = np.ndarray((len(self._buffer) - 7,), dtype="<u8", buffer=self._buffer.data, strides=(1,))
         self._separator = len(layout.separator)
-        self._position, self._ends = payloads.starts - first, payloads.ends - first
-        #: Where quotes are, and behind them the end of all documents.
-        is_quote = self._buffer[: len(text) + 1] == _QUOTE
+        self.position, self._ends = payloads.starts - first, payloads.ends - first
+        #: Where quotes are, and one behind the end of all documents, with room for a separator before it.
+        is_quote = self._buffer[: len(text) + _WORD_BYTES] == _QUOTE
         is_quote[-1] = True
         self._quotes: Ints = np.flatnonzero(is_quote)
         #: How many quotes there are before each document's position.
-        self._nth_quote = self._quotes.searchsorted(self._position)
+        self._nth_quote = self._quotes.searchsorted(self.position)
 
     def unread(self) -> Flags:
         """bool[n]: the documents that do not end where they have been read to."""
-        unread: Flags = (self._position != self._ends - 1) | (self._buffer[self._position] != _CLOSE)
+        unread: Flags = (self.position != self._ends - 1) | (self._buffer[self.position] != _CLOSE)
         return unread
 
-    def read(self, member: _Member) -> Any:
+    def read(self, member: Member) -> Any:
         """pa.Array of a member's values, null where it is null or missing; anything where its type is None.
 
         Raises:
             UnreadableError: many values that the member's type does not take.
         """
-        is_text = member.kind is _Kind.TEXT
+        is_text = member.kind is Kind.TEXT
         n_quotes = member.prefix.count(b'"') + is_text
         rows = self._rows_with(member)
-        starts, limits = self._position[rows] + len(member.prefix) + is_text, self._ends[rows]
+        starts, limits = self.position[rows] + len(member.prefix) + is_text, self._ends[rows]
         next_quotes = self._quotes[self._nth_quote[rows] + n_quotes]
         if is_text:
             values, ends, right = self._texts(member, starts, next_quotes, limits)
-        elif member.kind is _Kind.NUMBER:
+        elif member.kind is Kind.NUMBER:
             values, ends, right = self._numbers(member, starts, next_quotes, limits)
-        elif member.kind is _Kind.FLAG:
+        elif member.kind is Kind.FLAG:
             values, ends, right = self._flags(starts)
         else:
             values, ends, right = None, starts, np.zeros(len(starts), dtype=np.bool_)
         if not right.all():
             rows, ends = np.flatnonzero(right) if isinstance(rows, slice) else rows[right], ends[right]
-        self._position[rows] = ends
+        self.position[rows] = ends
         self._nth_quote[rows] += n_quotes + is_text
-        return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self._position))
+        return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self.position))
 
-    def _texts(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _texts(self, member: Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """The values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
         right: Flags = next_quotes < limits
         if member.type is None:
@@ -255,7 +259,7 @@ class _Objects:
         values, right = _parsed(found, right, member.type)
         return values, next_quotes + 1, right
 
-    def _numbers(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _numbers(self, member: Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
         found = _slices(self._buffer, starts, ends)
@@ -270,16 +274,16 @@ class _Objects:
         right = is_true | self._are(b"false", starts)
         return _booleans(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
 
-    def _rows_with(self, member: _Member) -> Ints | slice:
+    def _rows_with(self, member: Member) -> Ints | slice:
         """The documents that continue with a member which is not null; those with its null are advanced behind it."""
-        is_text = member.kind is _Kind.TEXT
-        follows = self._are(member.prefix + b'"' * is_text, self._position)
-        others = ~follows if is_text else self._buffer[self._position + len(member.prefix)] == _NULL[0]
+        is_text = member.kind is Kind.TEXT
+        follows = self._are(member.prefix + b'"' * is_text, self.position)
+        others = ~follows if is_text else self._buffer[self.position + len(member.prefix)] == _NULL[0]
         if others.any():
             rows = np.flatnonzero(others)
             null = member.prefix + _NULL
-            rows = rows[self._are(null, self._position[rows])]
-            self._position[rows] += len(null)
+            rows = rows[self._are(null, self.position[rows])]
+            self.position[rows] += len(null)
             self._nth_quote[rows] += null.count(b'"')
             follows[rows] = False
         return slice(None) if follows.all() else np.flatnonzero(follows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.arrays import Flags, reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.text import parse_json
 
@@ -80,18 +80,32 @@ class VariantReader:
         return variant_of(parse_json(payload))
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        encoder = _Encoder()
-        parts: dict[str, list[bytes]] = {"value": [], "metadata": []}
+        from pykafka_wire.values.json.variant_columns import flat_variants  # which needs the types of all JSON
+
+        groups, rest = flat_variants(payloads, _metadata)
+        parts = [
+            (rows, self._column(values, pa.repeat(pa.scalar(metadata, pa.binary()), len(rows))))
+            for rows, values, metadata in groups
+        ]
+        encoder, rows = _Encoder(), np.flatnonzero(rest)
         left = np.zeros(len(payloads), dtype=np.bool_)
-        for row in range(len(payloads)):
+        found: list[tuple[bytes, bytes]] = []
+        for row in rows.tolist():
             try:
-                encoded, metadata = encoder.encoded(parse_json(payloads[row]))
+                found.append(encoder.encoded(parse_json(payloads[row])))
             except Exception:  # which read_one raises again, for the reason
-                encoded, metadata, left[row] = _NULL, _NULL, True
-            parts["value"].append(encoded)
-            parts["metadata"].append(metadata)
-        columns = [pa.array(parts[field.name], pa.binary()) for field in self.column_type]
-        return pa.StructArray.from_arrays(columns, fields=list(self.column_type)), left
+                found.append((_NULL, _NULL))
+                left[row] = True
+        columns = (pa.array([each[nth] for each in found], pa.binary()) for nth in (0, 1))
+        if len(rows):
+            parts.append((rows, self._column(*columns)))
+        return reassemble(len(payloads), self.column_type, parts), left
+
+    def _column(self, values: Any, metadata: Any) -> Any:
+        columns = {"value": values, "metadata": metadata}
+        return pa.StructArray.from_arrays(
+            [columns[each.name] for each in self.column_type], fields=list(self.column_type)
+        )
 
 
 class _Encoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import VariantType
 from pyspark.sql.variant_utils import VariantUtils
 
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.ddl import arrow_type
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.json.variant import VARIANT, is_variant
+from pykafka_wire.values.json.text import parse_json
+from pykafka_wire.values.json.variant import VARIANT, VariantReader, _metadata, is_variant, variant_of
+from pykafka_wire.values.json.variant_columns import flat_variants
 
 _VALUES = st.recursive(
     st.none()
@@ -107,3 +112,50 @@ def test_a_field_can_be_a_variant() -> None:
 
 def test_a_text_after_confluents_frame_is_read() -> None:
     assert read(b"\0\0\0\0\x07[1]").column[0].as_py() == spark("[1]")
+
+
+_TOKENS = {
+    "text": ['""', '"ab"', '"äß日"', f'"{"x" * 63}"', f'"{"y" * 64}"', f'"{"z" * 300}"', "null"],
+    "integer": [*map(str, (0, 127, 128, -128, -129, 32767, 32768, 2**31, -(2**31) - 1, 2**53)), "-0", "null"],
+    "number": ["1.5", "-0.0", "0.05", "-12.340", "123456789.1", "99999999.99", "12345678901234567.8", "5", "-7", "0.0000000001"],
+    "flag": ["true", "false", "null"],
+    "null": ["null"],
+}  # fmt: skip
+#: Left to be read alone: more digits, exponents, another kind, escapes, nested values, what is not valid.
+_ODD = [
+    b'{"a":123456789012345678.9}', b'{"a":1e5}', b'{"a":"\\n"}', b'{"a":{"b":1}}', b"{}", b"[1]", b'{"a":0x12}', b'{"a":01}',
+    b"nul", b'{"a":1,"a":2}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_flat_objects_read_together_are_what_each_is_alone(seed: int) -> None:
+    random = Random(seed)
+    names = [
+        f"{name}{'é' if nth % 3 == 0 else ''}{nth}" for nth, name in enumerate(random.choices("cba", k=seed * 2 + 1))
+    ]
+    kinds = random.choices(list(_TOKENS), k=len(names))
+    documents = []
+    for _ in range(900):
+        n = len(names) - (len(names) > 1 and random.random() < 0.4)
+        members = [f'"{name}":{random.choice(_TOKENS[kind])}' for name, kind in zip(names[:n], kinds[:n], strict=True)]
+        documents.append(f"{{{','.join(members)}}}".encode() if random.random() > 0.02 else random.choice(_ODD))
+    payloads = Payloads.of(pa.array(documents, pa.binary()))
+    groups, left = flat_variants(payloads, _metadata)
+    assert groups and left.mean() < 0.5
+    column, failed = VariantReader(VARIANT).read_column(payloads)
+    for row, document in enumerate(documents):
+        try:
+            alone = variant_of(parse_json(document))
+        except DecodeError:
+            assert failed[row]
+        else:
+            assert (column[row].as_py(), failed[row]) == (alone, False), document
+
+
+def test_objects_of_many_bytes_have_wider_offsets() -> None:
+    documents = [json.dumps({"b": "x" * n, "a": n}).encode() for n in (1, 300, 70_000)] * 300
+    groups, left = flat_variants(Payloads.of(pa.array(documents, pa.binary())), _metadata)
+    assert len(groups) == 3 and not left.any()
+    for rows, values, metadata in groups:
+        assert {"value": values[0].as_py(), "metadata": metadata} == spark(documents[rows[0]].decode())
