@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,8 +26,6 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 
 _log = logging.getLogger(__name__)
-
-_QUERY_NAME: Final = "pykafka-wire ingest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +66,11 @@ class Ingest:
         self._query: StreamingQuery | None = None
 
     @property
+    def query_name(self) -> str:
+        """Of Spark's query, and a label of the metrics. A session runs queries of different names only."""
+        return f"pykafka-wire ingest {self.settings.checkpoint}"
+
+    @property
     def statuses(self) -> Mapping[str, TableStatus]:
         """Each table's state, by topic, of the run that :meth:`start` began in this process."""
         return {} if self._landing is None else dict(self._landing.statuses)
@@ -80,7 +83,7 @@ class Ingest:
         """One metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
         if BY_NAME[metric].labels[: len(TABLE)] != TABLE:
             return {}
-        return values(metric, _QUERY_NAME, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
+        return values(metric, self.query_name, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
 
     def plan(self) -> list[PlannedTable]:
         """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session."""
@@ -152,7 +155,7 @@ class Ingest:
             .load()
             .writeStream.foreachBatch(land)
             .option("checkpointLocation", self.settings.checkpoint)
-            .queryName(_QUERY_NAME)
+            .queryName(self.query_name)
             .trigger(**trigger)
             .start()
         )

@@ -180,7 +180,7 @@ def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_men
         name.removeprefix("pykafka_wire_ingest_"): of for name, of in figures.samples().items() if "_ingest_" in name
     }
     first, second = (
-        ("pykafka-wire ingest", f"{shop.prefix}.{name}", f"{shop.prefix}_{name}") for name in ("orders", "other")
+        (ingest.query_name, f"{shop.prefix}.{name}", f"{shop.prefix}_{name}") for name in ("orders", "other")
     )
     assert found["lag"] == {first: 1, second: 0}
     assert (found["rows_total"][second], found["rejects_total"][second], found["commits_total"][second]) == (5, 0, 1)
