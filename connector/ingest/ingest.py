@@ -21,6 +21,7 @@ from pykafka_wire.ingest.landing import Landing, TableStatus
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
+from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
@@ -163,13 +164,16 @@ class Ingest:
 
     def _stream_options(self) -> dict[str, str]:
         settings = self.settings
+        limits = {"maxOffsetsPerTrigger": str(settings.max_rows), **settings.waits}
+        if not HAS_ADMISSION_CONTROL:
+            _log.warning("max_rows, min_rows and max_delay need Spark 4.2: each micro-batch takes all that is there.")
+            limits = {}
         return {
             **settings.kafka_options,
             "subscribePattern": f"^(?:{settings.topics})$",
             "startingOffsets": settings.starting_offsets,
-            "maxOffsetsPerTrigger": str(settings.max_rows),
             "columns": "offset",
-            **settings.waits,
+            **limits,
             # Lost records stop the one table that misses them, when it is written.
             "failOnDataLoss": "false",
         }

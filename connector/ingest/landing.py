@@ -173,6 +173,13 @@ class Landing:
             text = _shown(error)
             if not _stops(error):
                 raise
+            if _UNKNOWN_TOPIC in text and status.position is not None and not _is_behind(work):
+                _log.warning(
+                    "Topic %s was deleted. Table %s has its records up to there; if the driver was killed before it wrote the "
+                    "rejects of micro-batch %d, they are lost.",
+                    status.topic, status.name, work.micro_batch,
+                )  # fmt: skip
+                return
             if _UNKNOWN_TOPIC in text:
                 text += f" {_lost_text(work)}"
             status.error = text
