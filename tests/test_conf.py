@@ -98,15 +98,16 @@ def test_the_secured_client_file_opens_that_broker(secured_kafka: Any) -> None:
 DATABRICKS = CONF / "databricks"
 
 
-def test_the_databricks_bundle_runs_the_notebook_with_the_wheel() -> None:
+@pytest.mark.parametrize("name", ["stream_orders", "ingest_shop"])
+def test_the_databricks_bundle_runs_the_notebook_with_the_wheel(name: str) -> None:
     """Parsed only: there is no workspace to run it in."""
     bundle = yaml.safe_load((DATABRICKS / "databricks.yml").read_text(encoding="utf-8"))
-    (job,) = bundle["resources"]["jobs"].values()
+    job = bundle["resources"]["jobs"][name]
     (task,) = job["tasks"]
     notebook = (DATABRICKS / task["notebook_task"]["notebook_path"]).read_text(encoding="utf-8")
     assert notebook.startswith("# Databricks notebook source\n")
     assert (DATABRICKS / bundle["artifacts"]["wheel"]["path"] / "pyproject.toml").exists()
-    assert task["libraries"] == [{"whl": "../../dist/*.whl"}]
+    assert task["libraries"][0] == {"whl": "../../dist/*.whl"}
     # Through the sdist (docs/design/spark.md: "Avoid `pip wheel .`"), and no older wheel beside it.
     assert bundle["artifacts"]["wheel"]["build"] == "rm -rf dist && python -m build"
     assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
@@ -129,6 +130,18 @@ def test_the_databricks_notebooks_options_are_those_of_the_source() -> None:
     options["kafka.bootstrap.servers"] = "broker:9094"
     assert options["kafka.sasl.password"] == "env:KAFKA_PASSWORD"
     assert parse_source_options(options, "stream").client.unknown == ()
+
+
+def test_the_databricks_notebook_of_an_ingest_has_settings_that_are_right() -> None:
+    """Its own code up to the start, with what the bundle gives it."""
+    bundle = yaml.safe_load((DATABRICKS / "databricks.yml").read_text(encoding="utf-8"))
+    given = {name: variable.get("default", "broker:9094") for name, variable in bundle["variables"].items()}
+    notebook = (DATABRICKS / "ingest_shop.py").read_text(encoding="utf-8")
+    code = notebook[notebook.index("from pykafka_wire") : notebook.index("ingest.start(")]
+    found: dict[str, Any] = {**given, "checkpoint": given["ingest_checkpoint"]}
+    exec(code, found)  # the constructor checks every setting
+    assert (found["ingest"].settings.topics, found["ingest"].settings.into) == (r"shop\..*", "main.shop")
+    assert found["ingest"].settings.kafka["sasl.password"] == "env:KAFKA_PASSWORD"
 
 
 @pytest.mark.parametrize("name", ["spark-defaults.conf", "spark-delta.conf"])

@@ -15,6 +15,7 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
+from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing, TableStatus
@@ -129,6 +130,7 @@ class Ingest:
             IngestError: a topic has no schema, two have one table, a table is another program's, or the checkpoint is another
                 query's.
         """
+        spark.dataSource.register(PykafkaWireDataSource)
         mistakes = [f"topic {each.topic}: {each.mistake}" for each in self.plan() if each.mistake is not None]
         log = self._open_log(spark)
         if log is not None:

@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
 from pykafka_wire.ingest.json_types import column_ddl
@@ -154,13 +155,17 @@ class Landing:
         """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
         found: SparkSession | None = getattr(self._local, "session", None)
         if found is None:
-            found = self._local.session = session.newSession()
+            found = session.newSession()
+            found.dataSource.register(
+                PykafkaWireDataSource
+            )  # where a platform installs libraries after Spark has started
             for name, value in session.conf.getAll.items():
                 is_new = found.conf.get(name, None) != value
                 if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
                     found.conf.set(name, value)
             if found.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
                 found.conf.set(_SNAPSHOT_PARTITIONS, "2")
+            self._local.session = found
         return found
 
     def _land_one(self, session: SparkSession, work: _Work) -> None:

@@ -232,7 +232,7 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     ]
     shop = Shop(kafka.bootstrap_servers, registry_url)
     file = settings(tmp_path, kafka.bootstrap_servers, registry_url, topics)
-    gone = Topic(name=topic(1, name="shop.gone"), kind="avro")
+    gone = Topic(name=topic(2, name="shop.gone"), kind="avro")
     for each in [gone, *topics]:  # each has a schema before the start
         shop.write(each, 100)
     program, lake = Program(file, tmp_path / "log"), tmp_path / "lake"

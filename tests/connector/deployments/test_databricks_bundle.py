@@ -96,8 +96,9 @@ def read_by_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], 
     return read
 
 
-def test_the_job_is_valid_by_the_models(read_by_models: Callable[[Any], str]) -> None:
-    assert read_by_models(bundle()["resources"]["jobs"]["stream_orders"]) == ""
+@pytest.mark.parametrize("name", ["stream_orders", "ingest_shop"])
+def test_the_job_is_valid_by_the_models(read_by_models: Callable[[Any], str], name: str) -> None:
+    assert read_by_models(bundle()["resources"]["jobs"][name]) == ""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
