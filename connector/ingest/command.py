@@ -145,7 +145,7 @@ def _plan(run: Ingest, as_json: bool) -> int:
         for each in planned
     ]  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"starts": run.settings.starting_offsets, "tables": rows}))
+        click.echo(json.dumps({"starts": run.settings.starting_offsets, "tables": rows}, default=str))
     else:
         for row in rows:
             click.echo(
@@ -225,7 +225,8 @@ def _run(spark: SparkSession, run: Ingest, *, once: bool, every: str, metrics_po
     if as_json:
         for status in run.statuses.values():
             fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
-            click.echo(json.dumps({name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}))
+            shown = {name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}
+            click.echo(json.dumps(shown, default=str))
     error = query.exception()
     if error is not None:
         raise IngestError(str(error).split("\n")[0])

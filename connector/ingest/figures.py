@@ -63,7 +63,7 @@ def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: L
             TABLE_REJECTS: status.rejects,
             TABLE_COMMITS: status.commits,
             TABLE_LAG: lag_of(status, ends),
-            TABLE_SCHEMA: status.schema_id,
+            TABLE_SCHEMA: status.schema_id if isinstance(status.schema_id, int) else None,  # a UUID is no number
             TABLE_STOPPED: int(status.error is not None),
         }.get(metric)
         if value is not None:

@@ -29,6 +29,7 @@ from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, QUERY_PROPERTY, Landed, LandedTable, check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
+from pykafka_wire.values.registry.client import RegistryId
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class TableStatus:
     rows: int = 0
     rejects: int = 0
     commits: int = 0
-    schema_id: int | None = None
+    schema_id: RegistryId | None = None
     error: str | None = None
     landed_at: float | None = None
     seconds: float = 0.0
@@ -369,7 +370,7 @@ class TableWriter:
         if last is None or last.schema_id is None:
             raise error
         _log.warning(
-            "Table %s cannot take the newest schema and goes on with %d: %s",
+            "Table %s cannot take the newest schema and goes on with %s: %s",
             self._status.name,
             last.schema_id,
             _shown(error),

@@ -18,6 +18,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.values.registry.client import RegistryId, registry_id
 
 #: Properties of every table, beside Delta's own.
 TOPIC_PROPERTY: Final = "pykafka-wire.topic"
@@ -52,11 +53,12 @@ class Landed:
     topic_id: str
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
-    schema_id: int | None = None
+    schema_id: RegistryId | None = None
 
     def to_json(self) -> str:
         found = {name: getattr(self, name) for name in ("query", "micro_batch", "topic", "topic_id", "schema_id")}
-        return json.dumps({_METADATA: {**found, "start": _sorted(self.start), "end": _sorted(self.end)}})
+        landed = {**found, "start": _sorted(self.start), "end": _sorted(self.end)}
+        return json.dumps({_METADATA: landed}, default=str)  # a UUID
 
     @classmethod
     def from_json(cls, text: str | None) -> Landed | None:
@@ -66,7 +68,7 @@ class Landed:
         except (ValueError, TypeError, KeyError):
             return None
         offsets = {name: {int(p): int(o) for p, o in found[name].items()} for name in ("start", "end")}
-        return cls(**{**found, **offsets})
+        return cls(**{**found, **offsets, "schema_id": registry_id(found.get("schema_id"))})
 
 
 def _landed_in(commits: Sequence[tuple[int, str | None]], until: int | None) -> Iterator[Landed]:

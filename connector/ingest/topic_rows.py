@@ -21,7 +21,7 @@ from pykafka_wire.ingest.changes import REASON, UNTYPED, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry, RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -82,7 +82,7 @@ class ValueSchema:
     """
 
     format: str
-    schema_id: int | None = None
+    schema_id: RegistryId | None = None
     schema: Schema | None = None
 
 
@@ -93,7 +93,7 @@ class TopicReader:
         self._settings = settings
         self._registry: Registry | None = registry_of(settings.source_registry_options | settings.kafka_options)
 
-    def value_schema(self, topic: str, table: Table, schema_id: int | None = None) -> ValueSchema:
+    def value_schema(self, topic: str, table: Table, schema_id: RegistryId | None = None) -> ValueSchema:
         """How values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
 
         Raises:
@@ -141,7 +141,8 @@ class TopicReader:
     def _key_format(self, topic: str, table: Table) -> str:
         if table.key_format is not None:
             return table.key_format
-        if self._registry is not None:
+        # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
+        if self._registry is not None and not self._registry.is_glue:
             try:
                 _, schema = self._registry.latest(self._subject(topic, table, "key"))
             except DecodeError:
@@ -149,10 +150,10 @@ class TopicReader:
             return _KINDS.get(schema.kind, "binary")
         return "binary"
 
-    @staticmethod
-    def _subject(topic: str, table: Table, column: Any) -> str:
+    def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
-        return subject_of(strategy, topic, column, record_name=table.options.get(f"{column}Message"))
+        record = table.options.get(f"{column}Message")
+        return subject_of(strategy, topic, column, record_name=record, registry=self._registry)
 
     def options(self, part: TopicRange) -> dict[str, str]:
         """The options of every read of a range."""

@@ -79,7 +79,7 @@ ON_KEY_ERROR = Option("onKeyError", "SB", choice("fail", "null", "divert"), "fai
 READER_SCHEMA = Option("readerSchema", "S", choice("checkpoint", "latest"), "checkpoint", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on")
 
 # --- Schema registry
-SCHEMA_REGISTRY_URL = Option("schema.registry.url", "SBW", text, None, "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; see [A registry's settings](registry.md)")
+SCHEMA_REGISTRY_URL = Option("schema.registry.url", "SBW", text, None, "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; or `glue://region/name`, a registry of AWS Glue; see [A registry's settings](registry.md)")
 VALUE_SUBJECT_NAME_STRATEGY = Option("value.subject.name.strategy", "SBW", text, "TopicNameStrategy", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`")
 KEY_SUBJECT_NAME_STRATEGY = Option("key.subject.name.strategy", "SBW", text, "TopicNameStrategy", "the same for keys")
 SCHEMA_REGISTRY_AUTO_REGISTER = Option("schema.registry.auto.register", "W", boolean, False, "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same")

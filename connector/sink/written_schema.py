@@ -31,7 +31,7 @@ from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.json.variant import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry, RegistryId, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, refuse_rules, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 
@@ -151,7 +151,9 @@ class WantedSchema:
             DecodeError: the given schema is not valid.
         """
         record = self._record_name()
-        subject = subject_of(self.column.subject_strategy, self.topic or "", self.column.name, record_name=record)
+        subject = subject_of(
+            self.column.subject_strategy, self.topic or "", self.column.name, record_name=record, registry=self.registry
+        )
         if self.topic is None and subject != record:
             raise OptionError(
                 "the topic comes from a column, and a subject cannot be named after it before any row is seen: set "
@@ -211,12 +213,12 @@ class WantedSchema:
             return writer
         from pykafka_wire.values.registry.rules import WriterByRules  # which few subjects need
 
-        assert self.registry is not None and schema.schema_id is not None
+        assert self.registry is not None and isinstance(schema.schema_id, int), "AWS Glue has no rules"
         return WriterByRules(writer, self.registry, subject, schema.schema_id, registered)
 
     def _refuse_rules_of_json(self) -> None:
         """Raises SchemaError where the topic's subject has rules for what is written, though JSON is written without a frame."""
-        if self.registry is None or self.topic is None:
+        if self.registry is None or self.registry.is_glue or self.topic is None:
             return
         subject = subject_of("TopicNameStrategy", self.topic, self.column.name)
         try:
@@ -239,7 +241,7 @@ class WantedSchema:
             ) from error
         return self._by_id(subject, schema_id, schema)
 
-    def _by_id(self, subject: str, schema_id: int, schema: Schema) -> ColumnWriter:
+    def _by_id(self, subject: str, schema_id: RegistryId, schema: Schema) -> ColumnWriter:
         assert self.registry is not None
         registered = self.registry.by_id(schema_id)
         refuse_rules(subject, registered, self._applied())

@@ -8,6 +8,7 @@ has :mod:`~pykafka_wire.source.pinned_schemas`'s.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -20,7 +21,7 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.values.converter import Format, ReadsTypes
 from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry, RegistryId, Schema, registry_id
 from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -42,7 +43,7 @@ class ReaderSchema:
     """
 
     format: FormatName
-    schema_id: int | None = None
+    schema_id: RegistryId | None = None
     text: str | None = None
     subject: str | None = None
     message: str | None = None
@@ -66,7 +67,7 @@ class ReaderSchema:
         """The form in a checkpoint: only what is set."""
         found = {
             "format": self.format,
-            "id": self.schema_id,
+            "id": str(self.schema_id) if isinstance(self.schema_id, uuid.UUID) else self.schema_id,
             "schema": self.text,
             "subject": self.subject,
             "message": self.message,
@@ -79,7 +80,7 @@ class ReaderSchema:
         """Raises KeyError, TypeError or ValueError for what :meth:`to_json` does not make."""
         made = cls(
             format=found["format"],
-            schema_id=None if found.get("id") is None else int(found["id"]),
+            schema_id=registry_id(found.get("id")),
             text=found.get("schema"),
             subject=found.get("subject"),
             message=found.get("message"),
@@ -235,7 +236,7 @@ def _newest_of_subjects(
         SchemaError: a subject does not exist, has another format, or several topics have different schemas.
         RegistryError: the registry does not respond.
     """
-    found: dict[str, tuple[int, Schema]] = {}
+    found: dict[str, tuple[RegistryId, Schema]] = {}
     for topic, subject in subjects.items():
         if subject in found:
             continue
@@ -267,7 +268,7 @@ def _newest_of_subjects(
     return ReaderSchema(format=format_, schema_id=schema_id, subject=subject, message=message)
 
 
-def _some(subjects: Collection[str], found: Mapping[str, tuple[int, Schema]]) -> str:
+def _some(subjects: Collection[str], found: Mapping[str, tuple[RegistryId, Schema]]) -> str:
     shown = [f"{subject} has id {found[subject][0]}" for subject in list(subjects)[:5]]
     return ", ".join(shown) + (f" and {len(subjects) - 5} more" if len(subjects) > 5 else "")
 
@@ -321,7 +322,7 @@ def find_reader_schemas(
             continue
         assert column.format in ("json", "avro", "protobuf")
         assert registry is not None, "the options were checked"
-        subjects = _subjects(column, cluster, subscription)
+        subjects = _subjects(column, registry, cluster, subscription)
         found[column.name] = _newest_of_subjects(
             column.format, registry, subjects, message=column.message, column=column.name
         )
@@ -387,7 +388,7 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
             if names == ("*",):
                 names = _all_names(column, registry, topics)
             return ReaderSchema(format=format_, types=tuple(_of_type(column, registry, topics, name) for name in names))
-        subjects = _named_subjects(column, topics)
+        subjects = _named_subjects(column, registry, topics)
         whole = _newest_of_subjects(format_, registry, subjects, column=column.name)
     if names == ("*",):
         try:
@@ -401,7 +402,7 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
 def _of_type(column: TypedColumn, registry: Registry, topics: Collection[str], name: str) -> ReaderSchema:
     """The newest schema of the subjects of one type."""
     assert column.format in ("avro", "protobuf")
-    subjects = _named_subjects(column, topics, name)
+    subjects = _named_subjects(column, registry, topics, name)
     found = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
     return found.with_full_name(registry)
 
@@ -425,15 +426,18 @@ def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str])
     return found
 
 
-def _subjects(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> dict[str, str]:
+def _subjects(column: TypedColumn, registry: Registry, cluster: Cluster, subscription: Subscription) -> dict[str, str]:
     """The subject of each topic."""
-    return _named_subjects(column, _topics(column, cluster, subscription), column.message)
+    return _named_subjects(column, registry, _topics(column, cluster, subscription), column.message)
 
 
-def _named_subjects(column: TypedColumn, topics: Collection[str], record: str | None = None) -> dict[str, str]:
+def _named_subjects(
+    column: TypedColumn, registry: Registry, topics: Collection[str], record: str | None = None
+) -> dict[str, str]:
     if column.subject is not None:
         return {"": column.subject}
-    return {topic: subject_of(column.subject_strategy, topic, column.name, record_name=record) for topic in topics}
+    strategy, name = column.subject_strategy, column.name
+    return {topic: subject_of(strategy, topic, name, record_name=record, registry=registry) for topic in topics}
 
 
 def _topics(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> Collection[str]:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.source.reader_schema import from_json, registry_in, schema_in_options
+from pykafka_wire.values.bulk.reading import ColumnTooLargeError
 from pykafka_wire.values.converter import (
-    ColumnTooLargeError,
     Decoded,
     Format,
     ReadsTypes,

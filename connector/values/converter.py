@@ -17,7 +17,7 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, reassemble
-from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
+from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -112,17 +112,6 @@ class Decoded:
     others: tuple[Ints, ...] = ()
     #: The rows of each schema; None for values without a frame.
     groups: Sequence[tuple[SchemaId | None, Ints]] = ()
-
-
-class ColumnTooLargeError(ValueFormatError):
-    """Values that are valid, and are too large to be one column together."""
-
-    @staticmethod
-    def of(n_rows: int, column_type: pa.DataType) -> ColumnTooLargeError:
-        return ColumnTooLargeError(
-            f"{n_rows} values are together too large for one column of {str(column_type)[:_MAX_REASON]}. Decode fewer rows at a "
-            "time: lower spark.sql.execution.arrow.maxRecordsPerBatch."
-        )
 
 
 def diverted_type(column_type: pa.DataType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""The libraries behind the extra ``values``, imported when they are needed."""
+"""The libraries behind the extras ``values`` and ``aws``, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pykafka_wire.errors import MissingLibraryError
 
 
 @lru_cache  # called for every value
-def library(name: str, what_for: str) -> Any:  # Any: modules that may be absent have no types to promise
+def library(
+    name: str, what_for: str, extra: str = "values"
+) -> Any:  # Any: modules that may be absent have no types to promise
     """An optional module.
 
     Raises:
@@ -20,6 +22,6 @@ def library(name: str, what_for: str) -> Any:  # Any: modules that may be absent
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise MissingLibraryError(
-            f"{what_for} needs the module {error.name}, which is not installed: pip install 'pykafka-wire[values]', on the "
-            "driver and on every executor."
+            f"{what_for} needs the module {error.name}, which is not installed: pip install 'pykafka-wire[{extra}]', on "
+            "the driver and on every executor."
         ) from error

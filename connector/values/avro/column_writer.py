@@ -389,11 +389,14 @@ _TIMESTAMPS: Final = {
 }
 
 
-def column_writer(schema: ParsedSchema, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
+def column_writer(
+    schema: ParsedSchema, column_type: pa.DataType, prefix: bytes = b"", *, has_lengths: bool = False
+) -> SegmentWriter:
     """What writes columns of an Arrow type under a schema.
 
     Args:
-        prefix: Confluent's frame before each value, if there is one.
+        prefix: the frame before each value, if there is one.
+        has_lengths: whether values that are bytes alone have their lengths behind a frame; Confluent's serializers leave them out.
 
     Raises:
         SchemaError: the schema cannot hold such a column.
@@ -401,8 +404,7 @@ def column_writer(schema: ParsedSchema, column_type: pa.DataType, prefix: bytes 
     plan = WritePlan(schema)
     step = plan.step(schema.root, column_type, "")
     refuse(plan.problems, column_type, "Avro")
-    if prefix and kind_of(schema.definition(schema.root)) == "bytes":
-        # Behind a frame, Confluent's serializers write the type bytes without its length.
+    if prefix and not has_lengths and kind_of(schema.definition(schema.root)) == "bytes":
         assert isinstance(step, Required) and isinstance(step.step, (StringWriter, DecimalNumber))
         step = replace(step, step=replace(step.step, has_length=False))
     return SegmentWriter(step, prefix)

@@ -61,7 +61,7 @@ class Avro:
 
     @property
     def framing(self) -> Framing:
-        return "none" if self.registry is None else "required"
+        return "none" if self.registry is None else self.registry.framing
 
     def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
         """The type of the column that ``reader_schema`` gives; fields outside of the selection are of the type null.
@@ -124,7 +124,9 @@ class Avro:
         from pykafka_wire.values.avro.column_writer import column_writer  # which no reader loads
 
         assert self.writer is not None
-        return column_writer(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())
+        is_glue = self.registry is not None and self.registry.is_glue
+        written = _parsed(self.registry, self.writer.schema)
+        return column_writer(written, column_type, self.writer.frame(), has_lengths=is_glue)
 
     def _read(self) -> ParsedSchema | None:
         if self.reader_schema is None:
@@ -155,8 +157,8 @@ class _Reader:
     """Reads what was written with one schema: in columns by ``type_reader``, one by one by ``read_whole``.
 
     Attributes:
-        lacks_length: whether values are bytes alone, without their length: behind a frame, Confluent's serializers write the type
-            bytes so, whatever its logical type (``AbstractKafkaAvroSerializer``).
+        lacks_length: whether values are bytes alone, without their length: behind their frame, Confluent's serializers write the
+            type bytes so, whatever its logical type (``AbstractKafkaAvroSerializer``).
     """
 
     type_reader: TypeReader
@@ -198,7 +200,9 @@ def _reader(
     if plan.left:
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Avro values that hold %s are read one by one, not in columns, as %s", places, column_type)
-    lacks_length = registry is not None and kind_of(written.definition(written.root)) == "bytes"
+    lacks_length = (
+        registry is not None and not registry.is_glue and kind_of(written.definition(written.root)) == "bytes"
+    )
     return _Reader(type_reader=type_reader, column_type=column_type, read_whole=read_one, lacks_length=lacks_length)
 
 

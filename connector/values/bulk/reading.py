@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.errors import ValueFormatError
 from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, slices
 
 #: The offset of a text, a list or a map.
 _OFFSET_BYTES: Final = 4
+#: Of a column's type in an error.
+_MAX_TYPE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,17 @@ class PayloadReader(Protocol):
             DecodeError: the bytes stand for no such value.
             RegistryError: the registry does not respond, which says nothing about the bytes.
         """
+
+
+class ColumnTooLargeError(ValueFormatError):
+    """Values that are valid, and are too large to be one column together."""
+
+    @staticmethod
+    def of(n_rows: int, column_type: pa.DataType) -> ColumnTooLargeError:
+        return ColumnTooLargeError(
+            f"{n_rows} values are together too large for one column of {str(column_type)[:_MAX_TYPE]}. Decode fewer rows at a "
+            "time: lower spark.sql.execution.arrow.maxRecordsPerBatch."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Json:
 
     @property
     def framing(self) -> Framing:
-        return "optional" if self.registry is None else "known"
+        return "optional" if self.registry is None else "known glue" if self.registry.is_glue else "known"
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
         reader = json_reader(column_type)
@@ -61,10 +61,13 @@ class Json:
 class JsonSchema:
     """Values that follow a JSON Schema."""
 
-    framing: ClassVar[Framing] = "required"
     has_message_indexes: ClassVar[bool] = False
     registry: Registry
     writer: WriterSchema | None = None
+
+    @property
+    def framing(self) -> Framing:
+        return self.registry.framing
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> OneByOne:
         assert schema_id is not None

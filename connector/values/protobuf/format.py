@@ -22,6 +22,7 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId, encode_message_indexes
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.wire.protocol.primitives import encode_uvarint
 
 if TYPE_CHECKING:
     from pykafka_wire.values.bulk.writing import SegmentWriter
@@ -49,7 +50,7 @@ class Protobuf:
 
     @property
     def framing(self) -> Framing:
-        return "none" if self.registry is None else "required"
+        return "none" if self.registry is None else self.registry.framing
 
     def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
         """The type of the message of the reader's schema; fields outside of the selection are of the type null.
@@ -67,7 +68,7 @@ class Protobuf:
             assert self.reader_schema is not None, "values without a frame need a schema"
             return _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
         schema = schema_of(self.registry, schema_id, "PROTOBUF", self.reader_schema)
-        indexes = schema_id.message_indexes
+        indexes = _indexes(self.registry, schema, schema_id)
         try:
             if self.reader_schema is not None:
                 written = _message(self.registry, schema, indexes).full_name
@@ -85,7 +86,11 @@ class Protobuf:
         assert self.writer is not None
         indexes = self.message_indexes()
         descriptor = _message(self.registry, self.writer.schema, indexes)
-        return column_writer(descriptor, column_type, self.writer.frame(encode_message_indexes(indexes)))
+        if self.registry is not None and self.registry.is_glue:
+            named = encode_uvarint(_in_order(self.registry, self.writer.schema).index(indexes))
+        else:
+            named = encode_message_indexes(indexes)
+        return column_writer(descriptor, column_type, self.writer.frame(named))
 
     def message_indexes(self) -> tuple[int, ...]:
         """The indexes of the message to read or write, from the outermost on.
@@ -107,9 +112,10 @@ class Protobuf:
         """The full name of the message that a frame stands for. Raises DecodeError, and RegistryError."""
         if self.registry is None or schema_id is None:
             return self.message_name()
-        indexes = schema_id.message_indexes
+        schema = schema_of(self.registry, schema_id, "PROTOBUF")
+        indexes = _indexes(self.registry, schema, schema_id)
         try:
-            found = _message(self.registry, schema_of(self.registry, schema_id, "PROTOBUF"), indexes)
+            found = _message(self.registry, schema, indexes)
         except IndexError as error:
             raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
         return str(found.full_name)
@@ -129,6 +135,23 @@ def _reader(
     registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType
 ) -> MessageReader:
     return message_reader(_message(registry, schema, indexes), column_type)
+
+
+def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[int, ...]:
+    """The indexes of the message that a frame names. Raises DecodeError."""
+    number = schema_id.message_number
+    if number is None:
+        return schema_id.message_indexes
+    known = _in_order(registry, schema)
+    found = known[number] if number < len(known) else None
+    if found is None:
+        raise DecodeError(f"its schema has no message with the number {number}")
+    return found
+
+
+@cached
+def _in_order(registry: Registry, schema: Schema) -> list[tuple[int, ...] | None]:
+    return _file(registry, schema).in_order()
 
 
 def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:

@@ -70,6 +70,23 @@ class LinkedFile:
             level = self._declared(found.nested_types)
         return found
 
+    def in_order(self) -> list[tuple[int, ...] | None]:
+        """The indexes of all messages, nested ones, too, in the order of their full names, as AWS Glue's serializers number them;
+        None for what indexes do not count.
+        """
+        found: dict[str, tuple[int, ...] | None] = {}
+        waiting: list[tuple[tuple[int, ...] | None, list[Any]]] = [
+            ((), list(self.descriptor.message_types_by_name.values()))
+        ]
+        while waiting:
+            outer, level = waiting.pop()
+            places = {each.full_name: number for number, each in enumerate(self._declared(level))}
+            for each in level:
+                number = places.get(each.full_name)
+                indexes = found[each.full_name] = None if outer is None or number is None else (*outer, number)
+                waiting.append((indexes, list(each.nested_types)))
+        return [found[name] for name in sorted(found)]
+
     def message_names(self) -> list[str]:
         """The full names of the messages that are not nested."""
         return [each.full_name for each in self._declared(self.descriptor.message_types_by_name.values())]

@@ -1,30 +1,39 @@
-"""A schema registry: schemas by id and by subject, over the REST API that Confluent's, Apicurio's and Karapace's share.
+"""A schema registry: schemas by id and by subject.
 
-Owns what the API offers, and the cache of schemas, one for each process. :mod:`~pykafka_wire.values.registry.rest` sends the
-requests, :mod:`~pykafka_wire.values.registry.settings` makes a registry of Spark's options. Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+Owns its address, what every kind of registry offers, and the cache of schemas, one for each process. The kinds are
+:mod:`~pykafka_wire.values.registry.confluent` and :mod:`~pykafka_wire.values.registry.glue`;
+:mod:`~pykafka_wire.values.registry.settings` makes a registry of Spark's options. Knows no format.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from functools import partial
+from typing import Final, Literal, Protocol
+from urllib.parse import urlsplit
 
-from pykafka_wire.errors import DecodeError, OptionError, RegistryError
-from pykafka_wire.values.registry.cache import cached, this_minute
-from pykafka_wire.values.registry.rest import NotARegistryError, request
+from pykafka_wire.errors import OptionError
+from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.wire.settings import ClientSettings
+
+#: A number, or a GUID, of Confluent's registry; the UUID of a schema's version in AWS Glue's.
+RegistryId = int | uuid.UUID
+
+
+def registry_id(found: int | str | None) -> RegistryId | None:
+    """An id out of JSON, where a UUID is a text. Raises TypeError or ValueError for what is none."""
+    return uuid.UUID(found) if isinstance(found, str) else None if found is None else int(found)
+
 
 #: Ids and GUIDs that the registry lacks, of which every value of a topic may have another. Each takes some 300 bytes.
 _MAX_UNKNOWN: Final = 20_000
-#: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
-_NEW_IDS: Final = 10_000
-#: Requests for unknown ids within a minute, before further ids count as unknown without a request.
-_MAX_REQUESTS_FOR_UNKNOWN: Final = 1_000
+_GLUE: Final = "glue://"
+#: The region, and the registry's name; without one AWS's default (``AWSSchemaRegistryConstants`` of its Java library).
+_GLUE_URL: Final = re.compile(r"glue://([a-z0-9-]+)(?:/([\w$#.-]{1,255}))?/?", re.ASCII)
+_DEFAULT_REGISTRY: Final = "default-registry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +83,36 @@ class Schema:
         return next((each for each in self.rules if each.mode in modes and each.type not in but), None)
 
 
+class Api(Protocol):
+    """What a registry of any kind is asked for. Each raises RegistryError where it does not respond, or denies access."""
+
+    def by_id(self, schema_id: RegistryId) -> Schema:
+        """Raises DecodeError: the registry knows no such id."""
+
+    def latest(self, subject: str) -> tuple[RegistryId, Schema]:
+        """Raises DecodeError: the subject has no version."""
+
+    def subjects(self, prefix: str) -> list[str]: ...
+
+    def subjects_of(self, schema_id: int) -> list[str]:
+        """Raises DecodeError: the registry knows no such id."""
+
+    def version(self, reference: Reference) -> Schema:
+        """Raises DecodeError: there is none."""
+
+    def lookup(self, subject: str, schema: Schema) -> RegistryId:
+        """Raises DecodeError: the subject does not have the schema."""
+
+    def register(self, subject: str, schema: Schema) -> RegistryId: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """The address of a schema registry, and the credentials for it. It is not asked before a schema is needed.
 
     Attributes:
-        url: ``https://host:port``, with Apicurio's or a proxy's path behind it; several, separated by commas, are tried in turn.
+        url: ``https://host:port``, with Apicurio's or a proxy's path behind it; several, separated by commas, are tried in turn. Or
+            ``glue://region/name``, a registry of AWS Glue, whose credentials are those that botocore finds.
         basic_auth: ``user:password``, or a reference to it, ``env:NAME``, ``file:/path`` or ``provider:module:function``, which
             each worker resolves: only then the secret does not travel with the query.
         bearer_token: a token, or a reference to it.
@@ -104,6 +137,9 @@ class Registry:
     rule_executors: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.is_glue:
+            self._check_glue()
+            return
         for url in self.urls:
             try:
                 parts = urlsplit(url)
@@ -134,35 +170,38 @@ class Registry:
         """Each address, without a slash at its end."""
         return [each.strip().rstrip("/") for each in self.url.split(",")]
 
-    def by_id(self, schema_id: int) -> Schema:
+    @property
+    def is_glue(self) -> bool:
+        """Whether it is AWS Glue's, whose frames, ids and names of subjects are of its own."""
+        return self.url.startswith(_GLUE)
+
+    @property
+    def framing(self) -> Literal["required", "required glue"]:
+        """The frames of its serializers."""
+        return "required glue" if self.is_glue else "required"
+
+    def subject_of_topic(self, topic: str, column: Literal["key", "value"]) -> str:
+        """The subject of a topic's keys or values, as the registry's own serializers name it by default."""
+        return topic if self.is_glue else f"{topic}-{column}"
+
+    def by_id(self, schema_id: RegistryId) -> Schema:
         """The schema of an id, from this process's cache if it was asked for before.
 
         Raises:
             DecodeError: the registry knows no such id.
-            RegistryError: it does not respond, or denies access.
+            RegistryError: it does not respond, denies access, or knows no schema by GUID, as Apicurio's.
         """
         return _by_id(self, schema_id)
 
-    def by_guid(self, guid: uuid.UUID) -> Schema:
-        """The schema of a GUID, from the cache if it was asked for before.
-
-        Raises:
-            DecodeError: the registry knows no such GUID.
-            RegistryError: it does not respond, denies access, or knows no schema by GUID, as Apicurio's.
-        """
-        return _by_guid(self, guid)
-
-    def latest(self, subject: str) -> tuple[int, Schema]:
+    def latest(self, subject: str) -> tuple[RegistryId, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a subject without
         versions.
         """
-        response = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
-        return _integer_field(self, response, "id"), _schema(self, response)
+        return self._api().latest(subject)
 
     def subjects(self, prefix: str) -> list[str]:
         """The subjects whose names begin with a text. Raises RegistryError."""
-        found = request(self, "GET", f"/subjects?{urlencode({'subjectPrefix': prefix})}", is_list=True)
-        return [name for name in map(str, found) if name.startswith(prefix)]
+        return self._api().subjects(prefix)
 
     def subjects_of(self, schema_id: int) -> tuple[str, ...]:
         """The subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
@@ -172,144 +211,61 @@ class Registry:
         """The schema that a reference names, from the cache if it was asked for before."""
         return _version(self, reference)
 
-    def lookup(self, subject: str, schema: Schema) -> int:
+    def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """The id that a schema has under a subject.
 
         Raises:
             DecodeError: the subject does not have it.
             RegistryError: the registry does not respond, or denies access.
         """
-        return _integer_field(self, request(self, "POST", _subject_path(subject), _body(schema)), "id")
+        return self._api().lookup(subject, schema)
 
-    def register(self, subject: str, schema: Schema) -> int:
+    def register(self, subject: str, schema: Schema) -> RegistryId:
         """The id of a schema under a subject; registers it if it is new there."""
-        path = f"{_subject_path(subject)}/versions"
-        return _integer_field(self, request(self, "POST", path, _body(schema)), "id")
+        return self._api().register(subject, schema)
 
+    def _api(self) -> Api:
+        # Each loaded where it is used: botocore's is large.
+        if self.is_glue:
+            from pykafka_wire.values.registry.glue import GlueApi
 
-def _body(schema: Schema) -> dict[str, Any]:
-    body: dict[str, Any] = {"schema": schema.text}
-    if schema.kind != "AVRO":  # the default; Confluent's first versions do not know schemaType
-        body["schemaType"] = schema.kind
-    if schema.references:
-        body["references"] = [
-            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
-        ]
-    return body
+            return GlueApi(self, *self._glue_parts())
+        from pykafka_wire.values.registry.confluent import ConfluentApi
+
+        return ConfluentApi(self)
+
+    def _glue_parts(self) -> tuple[str, str]:
+        """The region and the registry's name."""
+        found = _GLUE_URL.fullmatch(self.url.strip())
+        if found is None:
+            raise OptionError(
+                "the schema registry's url must be glue://region/name, as in glue://eu-west-1/default-registry, and is one only."
+            )
+        return found[1], found[2] or _DEFAULT_REGISTRY
+
+    def _check_glue(self) -> None:
+        self._glue_parts()
+        if self.rule_executors:
+            raise OptionError(
+                f"rule.executors is set, and the schema registry {self.url} has no rules: remove rule.executors."
+            )
+        if any((self.basic_auth, self.bearer_token, self.sasl, self.ca_file, self.tls, self.extra_headers)):
+            raise OptionError(
+                f"the schema registry {self.url} takes its credentials and its authorities from AWS's own settings (a role, "
+                "AWS_PROFILE, AWS_CA_BUNDLE): remove basic.auth.*, bearer.auth.* and schema.registry.ssl.*."
+            )
 
 
 @partial(cached, max_failures=_MAX_UNKNOWN)
-def _by_id(registry: Registry, schema_id: int) -> Schema:
-    ids = _unknown_ids(registry)
-    ids.check(schema_id)
-    try:
-        response = request(registry, "GET", f"/schemas/ids/{schema_id}")
-    except DecodeError:
-        ids.missing(schema_id)
-        raise
-    ids.found(schema_id)
-    return _schema(registry, response)
-
-
-@lru_cache(maxsize=16)
-def _unknown_ids(registry: Registry) -> _UnknownIds:
-    """Of this process, for a registry."""
-    return _UnknownIds()
-
-
-@partial(cached, max_failures=_MAX_UNKNOWN)
-def _by_guid(registry: Registry, guid: uuid.UUID) -> Schema:
-    try:
-        return _schema(registry, request(registry, "GET", f"/schemas/guids/{guid}"))
-    except NotARegistryError as error:
-        raise RegistryError(
-            f"this schema registry does not know schemas by GUID, and a record's header names its schema by the GUID {guid}. "
-            "Confluent's registry does in newer versions, Apicurio's does not. Producers without HeaderSchemaIdSerializer write "
-            f"ids that every registry knows. ({error.message})"
-        ) from error
+def _by_id(registry: Registry, schema_id: RegistryId) -> Schema:
+    return registry._api().by_id(schema_id)
 
 
 @cached
 def _subjects_of(registry: Registry, schema_id: int) -> tuple[str, ...]:
-    return tuple(map(str, request(registry, "GET", f"/schemas/ids/{schema_id}/subjects", is_list=True)))
+    return tuple(registry._api().subjects_of(schema_id))
 
 
 @cached
 def _version(registry: Registry, reference: Reference) -> Schema:
-    path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
-    return _schema(registry, request(registry, "GET", path))
-
-
-def _subject_path(subject: str) -> str:
-    if subject in ("", ".", ".."):  # which HTTP clients and servers take for steps in a path
-        raise DecodeError(f"{subject!r} cannot be the name of a subject")
-    return f"/subjects/{quote(subject, safe='')}"
-
-
-def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
-    try:
-        rule_set = response.get("ruleSet") or {}
-        rules = tuple(_rules(rule_set))
-        found = Schema(
-            kind=str(response.get("schemaType") or "AVRO"),
-            text=str(response["schema"]),
-            references=tuple(
-                Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
-                for each in response.get("references") or ()
-            ),
-            rules=rules,
-            contract=json.dumps({"ruleSet": rule_set, "metadata": response.get("metadata")}) if rules else None,
-        )
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise NotARegistryError(f"{registry.url} responded with something that is not a schema") from error
-    texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
-    if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
-        raise DecodeError("its schema holds half of a surrogate pair, which is not text")
-    return found
-
-
-def _rules(rule_set: dict[str, Any]) -> Iterator[Rule]:
-    for phase in ("migrationRules", "domainRules", "encodingRules"):
-        for each in rule_set.get(phase) or ():
-            if not each.get("disabled"):
-                yield Rule(name=str(each["name"]), type=str(each.get("type")), mode=str(each.get("mode")))
-
-
-def _integer_field(registry: Registry, response: dict[str, Any], name: str) -> int:
-    if not isinstance(response.get(name), int):
-        raise NotARegistryError(f"{registry.url} responded without {name}")
-    return int(response[name])
-
-
-class _UnknownIds:
-    """Which ids of schemas are worth a request: damaged values may name another unknown id each.
-
-    All are, until a thousand unknown ids were requested within a minute; then only those that a new schema may have, or an older
-    one than the newest that was found.
-    """
-
-    __slots__ = ("_largest", "_unknown")
-
-    def __init__(self) -> None:
-        self._largest = 0
-        self._unknown = (0, 0)
-
-    def check(self, schema_id: int) -> None:
-        """Raises DecodeError for an id that is not worth a request."""
-        minute, n_unknown = self._unknown
-        if n_unknown >= _MAX_REQUESTS_FOR_UNKNOWN and minute == this_minute() and not self._is_plausible(schema_id):
-            raise DecodeError(
-                f"its schema id was not looked up: this minute the registry was asked for {n_unknown} other ids that it does not "
-                f"know, and the largest that it is known to have is {self._largest}"
-            )
-
-    def found(self, schema_id: int) -> None:
-        self._largest = max(self._largest, schema_id)
-
-    def missing(self, schema_id: int) -> None:
-        if not self._is_plausible(schema_id):
-            minute, n_unknown = self._unknown
-            self._unknown = (this_minute(), n_unknown + 1 if minute == this_minute() else 1)
-
-    def _is_plausible(self, schema_id: int) -> bool:
-        return 0 <= schema_id <= self._largest + _NEW_IDS
+    return registry._api().version(reference)

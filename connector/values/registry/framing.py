@@ -1,46 +1,60 @@
-"""Which schema each value of a column was written with: Confluent's frames, read for all rows at once.
+"""Which schema each value of a column was written with: the frames of serializers, read for all rows at once.
 
-The frame stands before the payload (a zero byte, the schema's id as int32, for Protobuf the message indexes), or in a record
-header, as newer serializers write it (a byte 1, the schema's GUID, the message indexes). Knows no registry.
+Confluent's frame stands before the payload (a zero byte, the schema's id as int32, for Protobuf the message indexes), or in a
+record header, as newer serializers write it (a byte 1, the schema's GUID, the message indexes). AWS Glue's stands before it: a byte
+3, a byte 0 (or 5 where all that follows the frame is compressed with zlib), the UUID of the schema's version, for Protobuf the
+message's number. Knows no registry. https://github.com/awslabs/aws-glue-schema-registry
 """
 
 from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.bulk.arrays import Ints
-from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.bulk.reading import ColumnTooLargeError, Payloads
 from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
 
 #: ``optional``: a frame is skipped where there is one; ``known``: its schema counts where there is one. A payload that may begin
-#: with a zero byte needs to know.
-Framing = Literal["none", "optional", "known", "required"]
+#: with a zero byte needs to know. Frames are Confluent's, unless they are called Glue's.
+Framing = Literal["none", "optional", "known", "required", "known glue", "required glue"]
 
 _HEAD: Final = struct.Struct(">bi")
 #: protoc allows messages in messages 32 deep.
 _MAX_DEPTH: Final = 100
 _FRAME_BYTES: Final = 5
 _GUID_BYTES: Final = 16
+_GLUE_VERSION: Final = 3
+_GLUE_FRAME_BYTES: Final = 18
+_ZLIB: Final = 5
+#: Of a compressed value, and of those of a column together: zlib makes a thousand bytes of one.
+_MAX_DECOMPRESSED: Final = 64 << 20
 #: Distinct message indexes that are looked for in all rows at once; values with yet others are read one by one.
 _MAX_PREFIXES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaId:
-    """What a frame says of a value's schema: the registry's id or GUID, and for Protobuf which message of its file."""
+    """What a frame says of a value's schema: the registry's id, GUID or version, and for Protobuf which message of its file.
+
+    Attributes:
+        message_number: Glue's, instead of indexes: the place of the message's full name among those of its file, in order.
+    """
 
     id: int | uuid.UUID
     message_indexes: tuple[int, ...] = ()
+    message_number: int | None = None
 
 
 @dataclass(slots=True)
@@ -68,26 +82,39 @@ def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = Fal
     present = np.flatnonzero(validity(rows))
     if framing == "none":
         return Frames(payloads, [(None, present)])
-    starts = payloads.starts.copy()
-    frames = Frames(Payloads(payloads.data, starts, payloads.ends))
+    need, _, kind = framing.partition(" ")
+    frames = Frames(Payloads(payloads.data, payloads.starts.copy(), payloads.ends))
     if headers is not None and headers.null_count < len(headers):
         present = _split_headers(frames, headers, present, has_message_indexes)
-    begins = _begins_with_zero(payloads, present)
-    framed, others = present[begins], present[~begins]
-    if framing == "optional":
-        starts[framed] += _FRAME_BYTES
-        frames.groups.append((None, present))
+    if need == "optional":
+        _skip_frames(frames, present)
         return frames
-    if framing == "known":
+    is_glue = kind == "glue"
+    begins = _begin_with(payloads, present, *((_GLUE_VERSION, _GLUE_FRAME_BYTES) if is_glue else (0, _FRAME_BYTES)))
+    framed, others = present[begins], present[~begins]
+    if need == "known":
         if len(others):
             frames.groups.append((None, others))
+    else:
+        wanted = "AWS Glue's byte 3 and a schema's version" if is_glue else "Confluent's magic byte 0 and a schema id"
+        for row in others.tolist():
+            n_bytes = int(payloads.ends[row] - payloads.starts[row])
+            frames.reasons[row] = f"its {n_bytes} bytes do not begin with {wanted}"
+    if is_glue:
+        _split_versions(frames, framed, has_message_indexes)
+    else:
         _split_ids(frames, framed, has_message_indexes)
-        return frames
-    for row in others.tolist():
-        n_bytes = int(payloads.ends[row] - payloads.starts[row])
-        frames.reasons[row] = f"its {n_bytes} bytes do not begin with Confluent's magic byte 0 and a schema id"
-    _split_ids(frames, framed, has_message_indexes)
     return frames
+
+
+def _skip_frames(frames: Frames, present: Ints) -> None:
+    """Frames of both kinds, whose schemas do not count."""
+    glue = present[_begin_with(frames.payloads, present, _GLUE_VERSION, _GLUE_FRAME_BYTES)]
+    frames.payloads.starts[present[_begin_with(frames.payloads, present, 0, _FRAME_BYTES)]] += _FRAME_BYTES
+    if len(glue):
+        unreadable = glue[~_decompress(frames, glue)]
+        present = present[~np.isin(present, unreadable)]
+    frames.groups.append((None, present))
 
 
 def header_values(headers: Any, name: str) -> Any:
@@ -108,10 +135,11 @@ def _index(names: list[str | None], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _begins_with_zero(payloads: Payloads, index: Ints) -> Any:
+def _begin_with(payloads: Payloads, index: Ints, first: int, n_bytes: int) -> Any:
+    """bool[n]: which of these begin with a byte, and have so many."""
     starts = payloads.starts[index]
-    long_enough = payloads.ends[index] - starts >= _FRAME_BYTES
-    return long_enough & (payloads.data.take(starts, mode="clip") == 0)
+    long_enough = payloads.ends[index] - starts >= n_bytes
+    return long_enough & (payloads.data.take(starts, mode="clip") == first)
 
 
 def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
@@ -125,8 +153,79 @@ def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
         if not has_message_indexes:
             frames.groups.append((SchemaId(number), index))
             continue
-        for indexes, some in _split_message_indexes(frames, index):
+        for indexes, some in _split_message_indexes(frames, index, decode_message_indexes):
             frames.groups.append((SchemaId(number, indexes), some))
+
+
+def _split_versions(frames: Frames, framed: Ints, has_message_number: bool) -> None:
+    """The same for Glue's frames."""
+    if not len(framed):
+        return
+    data = frames.payloads.data
+    halves = np.ndarray((len(data) - 7,), dtype=np.uint64, buffer=data.data, strides=(1,))
+    at = frames.payloads.starts[framed] + 2
+    first, second = halves[at], halves[at + 8]
+    readable = _decompress(frames, framed)
+    if not readable.all():
+        framed, first, second = framed[readable], first[readable], second[readable]
+    if not len(framed):
+        return
+    bounds = [0, len(framed)]
+    if not ((first == first[0]).all() and (second == second[0]).all()):
+        order = np.lexsort((second, first))
+        framed, first, second = framed[order], first[order], second[order]
+        bounds[1:1] = (np.flatnonzero((np.diff(first) != 0) | (np.diff(second) != 0)) + 1).tolist()
+    for begin, end in pairwise(bounds):
+        version, index = uuid.UUID(bytes=first[begin].tobytes() + second[begin].tobytes()), framed[begin:end]
+        if not has_message_number:
+            frames.groups.append((SchemaId(version), index))
+            continue
+        for (number,), some in _split_message_indexes(frames, index, _decode_message_number):
+            frames.groups.append((SchemaId(version, message_number=number), some))
+
+
+def _decompress(frames: Frames, framed: Ints) -> Flags:
+    """bool[n]: which of these rows, with Glue's frames, have a payload. Moves their starts behind the frames.
+
+    Raises:
+        ColumnTooLargeError: the payloads of more than one row become too large together.
+    """
+    payloads = frames.payloads
+    compression = payloads.data.take(payloads.starts[framed] + 1)
+    payloads.starts[framed] += _GLUE_FRAME_BYTES
+    readable: Flags = compression == 0
+    if readable.all():
+        return readable
+    for row, found in zip(framed[~readable].tolist(), compression[~readable].tolist(), strict=True):
+        if found != _ZLIB:
+            frames.reasons[row] = (
+                f"its compression, {found} in AWS Glue's frame, is neither 0 (none) nor {_ZLIB} (zlib)"
+            )
+    compressed = np.flatnonzero(compression == _ZLIB)
+    if not len(compressed):
+        return readable
+    parts = [payloads[row] for row in range(len(payloads))]
+    left = _MAX_DECOMPRESSED
+    for nth, row in zip(compressed.tolist(), framed[compressed].tolist(), strict=True):
+        stream = zlib.decompressobj()
+        try:
+            parts[row] = stream.decompress(parts[row], left)
+        except zlib.error:
+            frames.reasons[row] = "what follows AWS Glue's frame is not compressed with zlib, or damaged"
+            continue
+        left -= len(parts[row])
+        if stream.unconsumed_tail or left <= 0:
+            if len(compressed) > 1:
+                raise ColumnTooLargeError.of(len(payloads), pa.binary())
+            frames.reasons[row] = f"it becomes more than {_MAX_DECOMPRESSED >> 20} MiB when decompressed"
+        elif not stream.eof or stream.unused_data:
+            frames.reasons[row] = "what follows AWS Glue's frame does not end where zlib's data does"
+        else:
+            readable[nth] = True
+    ends = np.cumsum([len(part) for part in parts])
+    content = np.frombuffer(b"".join(parts) or bytes(1), dtype=np.uint8)
+    frames.payloads = Payloads(content, np.append(0, ends[:-1]), ends)
+    return readable
 
 
 def _alike(numbers: Ints, rows: Ints) -> Iterator[tuple[int, Ints]]:
@@ -141,7 +240,9 @@ def _alike(numbers: Ints, rows: Ints) -> Iterator[tuple[int, Ints]]:
         yield int(numbers[begin]), rows[begin:end]
 
 
-def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
+def _split_message_indexes(
+    frames: Frames, index: Ints, decode: Callable[[bytes], tuple[tuple[int, ...], bytes]]
+) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Message indexes, and the rows of ``index`` that have them; moves the starts of their payloads."""
     data, starts, ends = frames.payloads.data, frames.payloads.starts, frames.payloads.ends
     for _ in range(_MAX_PREFIXES):
@@ -149,7 +250,7 @@ def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[
             return
         row = int(index[0])
         try:
-            indexes, payload = decode_message_indexes(frames.payloads[row])
+            indexes, payload = decode(frames.payloads[row])
         except DecodeError as error:
             frames.reasons[row] = str(error)
             index = index[1:]
@@ -164,7 +265,7 @@ def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[
     alike: dict[tuple[int, ...], list[int]] = {}
     for row in index.tolist():
         try:
-            indexes, payload = decode_message_indexes(frames.payloads[row])
+            indexes, payload = decode(frames.payloads[row])
         except DecodeError as error:
             frames.reasons[row] = str(error)
             continue
@@ -200,8 +301,10 @@ def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
     return SchemaId(number, indexes)
 
 
-def encode_frame(schema_id: int, payload: bytes) -> bytes:
-    """A value under the id of its schema."""
+def encode_frame(schema_id: int | uuid.UUID, payload: bytes) -> bytes:
+    """A value under the id of its schema; under a UUID as AWS Glue has it, not compressed."""
+    if isinstance(schema_id, uuid.UUID):
+        return bytes((_GLUE_VERSION, 0)) + schema_id.bytes + payload
     return _HEAD.pack(0, schema_id) + payload
 
 
@@ -233,3 +336,12 @@ def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     except (ProtocolError, *SHORT_READ) as error:
         raise DecodeError("it ends within its message indexes") from error
     return tuple(indexes), payload[position:]
+
+
+def _decode_message_number(payload: bytes) -> tuple[tuple[int], bytes]:
+    """The number of a Protobuf message in Glue's serializers, and the message's bytes. Raises DecodeError."""
+    try:
+        number, position = decode_uvarint(payload, 0)
+    except (ProtocolError, *SHORT_READ) as error:
+        raise DecodeError("it ends within its message's number") from error
+    return (number,), payload[position:]

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.bulk.reading import PayloadReader
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry, RegistryId, Schema
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 from pykafka_wire.wire.masking import quoted
 
@@ -26,8 +26,15 @@ _STRATEGIES: Final[dict[str, Strategy]] = {
 }
 
 
-def subject_of(strategy: str, topic: str, column: Literal["key", "value"], *, record_name: str | None = None) -> str:
-    """The subject by a strategy, as the user named it in ``value.subject.name.strategy``.
+def subject_of(
+    strategy: str,
+    topic: str,
+    column: Literal["key", "value"],
+    *,
+    record_name: str | None = None,
+    registry: Registry | None = None,
+) -> str:
+    """The subject by a strategy, as the user named it in ``value.subject.name.strategy``. In AWS Glue it is the schema's name.
 
     Args:
         record_name: the full name of the Avro record or Protobuf message; a reader does not know it before it has the schema.
@@ -37,7 +44,7 @@ def subject_of(strategy: str, topic: str, column: Literal["key", "value"], *, re
     """
     known = strategy_of(strategy, column)
     if known == "TopicNameStrategy":
-        return f"{topic}-{column}"
+        return f"{topic}-{column}" if registry is None else registry.subject_of_topic(topic, column)
     if record_name is None:
         raise OptionError(
             f"{column}.subject.name.strategy is {known}, whose subjects contain the record's name, and that is not known before "
@@ -74,7 +81,7 @@ class WriterSchema:
         schema_id: None for values without a frame.
     """
 
-    schema_id: int | None
+    schema_id: RegistryId | None
     schema: Schema
 
     def frame(self, message_indexes: bytes = b"") -> bytes:
@@ -163,14 +170,11 @@ def schema_of(
             here.
         RegistryError: the registry does not respond.
     """
-    number = schema_id.id
-    is_id = isinstance(number, int)
     try:
-        schema = registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
+        schema = registry.by_id(schema_id.id)
     except DecodeError as error:
-        raise DecodeError(
-            f"its schema with the {'id' if is_id else 'GUID'} {number} in {registry.url}: {error}"
-        ) from error
+        kind = "id" if isinstance(schema_id.id, int) else "version" if registry.is_glue else "GUID"
+        raise DecodeError(f"its schema with the {kind} {schema_id.id} in {registry.url}: {error}") from error
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     rule = schema.rule("READ", "WRITEREAD", but=applied)

@@ -328,7 +328,7 @@ def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
     front: RegistryFront, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
-    monkeypatch.setattr("pykafka_wire.values.registry.client._MAX_REQUESTS_FOR_UNKNOWN", 20)
+    monkeypatch.setattr("pykafka_wire.values.registry.confluent._MAX_REQUESTS_FOR_UNKNOWN", 20)
     front.responses["/schemas/ids/1007"] = front.responses["/schemas/ids/7"]
 
     def read(*schema_ids: int) -> dict[int, str]:
@@ -425,10 +425,10 @@ def test_a_guid_that_the_registry_lacks_is_a_broken_value_and_a_registry_without
 ) -> None:
     asking = Registry(front.url)
     with pytest.raises(DecodeError, match="no such schema"):
-        asking.by_guid(GUID)
+        asking.by_id(GUID)
     front.responses[""] = Response(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
     with pytest.raises(RegistryError, match=f"does not know schemas by GUID.*{GUID}.*Apicurio"):
-        Registry(front.url, timeout_s=9).by_guid(GUID)  # another registry, for which nothing is remembered
+        Registry(front.url, timeout_s=9).by_id(GUID)  # another registry, for which nothing is remembered
     front.responses[""] = Response(status=500)
     with pytest.raises(ConnectorError, match="does not respond"):
-        Registry(front.url, timeout_s=8).by_guid(GUID)
+        Registry(front.url, timeout_s=8).by_id(GUID)

@@ -28,7 +28,7 @@ from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.registry import client as registry_module
+from pykafka_wire.values.registry import confluent as registry_module
 from pykafka_wire.values.registry.client import Reference
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.schemas import WriterSchema
@@ -400,7 +400,7 @@ def test_what_is_no_registry_is_reported_as_that(registry_url: str) -> None:
 
 def test_a_registry_that_knows_no_guids_is_reported_as_that(registry: Registry) -> None:
     with pytest.raises(RegistryError, match="does not know schemas by GUID"):
-        registry.by_guid(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
+        registry.by_id(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
 
 
 def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_task(

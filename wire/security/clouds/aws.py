@@ -236,7 +236,7 @@ def _botocore() -> Any:  # Any: botocore has no types
 
 
 class _Quiet(logging.Filter):
-    """Drops what botocore logs at DEBUG while this thread is in :func:`_botocore_calls`: session tokens and signatures."""
+    """Drops what botocore logs at DEBUG while this thread is in :func:`quiet_botocore`: session tokens and signatures."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno > logging.DEBUG or not getattr(_thread, "in_calls", False)
@@ -259,15 +259,25 @@ _LOGGERS: Final = (
 
 
 @contextmanager
-def _botocore_calls() -> Iterator[None]:
-    """Turn botocore's errors into this package's, and keep secrets out of its log."""
-    import botocore.exceptions as errors
-
+def quiet_botocore() -> Iterator[None]:
+    """Keep secrets out of botocore's log."""
     for name in _LOGGERS:
         logging.getLogger(f"botocore.{name}").addFilter(_quiet)  # once: a filter is not added twice
     _thread.in_calls = True
     try:
         yield
+    finally:
+        _thread.in_calls = False
+
+
+@contextmanager
+def _botocore_calls() -> Iterator[None]:
+    """Turn botocore's errors into this package's, and keep secrets out of its log."""
+    import botocore.exceptions as errors
+
+    try:
+        with quiet_botocore():
+            yield
     except WireError:
         raise
     except errors.ClientError as error:
@@ -284,5 +294,3 @@ def _botocore_calls() -> Iterator[None]:
             f"AWS credentials could not be loaded: {printable_line(error)}",
             remedy="Check the profile (AWS_PROFILE, awsProfileName) and this machine's clock.",
         ) from error
-    finally:
-        _thread.in_calls = False
