@@ -192,10 +192,10 @@ def theirs(registry: Registry, value: Any, schema: str, *, is_json: bool = False
 
 
 def test_confluents_executors_change_values_back_when_they_are_read(
-    registry: Registry, answers: dict[str, Any]
+    registry: Registry, responses: dict[str, Any]
 ) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
-    answers["/schemas/ids/1/subjects"] = ["s"]
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]})
+    responses["/schemas/ids/1/subjects"] = ["s"]
     value = theirs(registry, {"name": "anna"}, ORDER)
     assert value == encode_frame(1, b"\x08naan")
     found = read(Avro(registry=by_rules(registry, Rot13)), value, encode_frame(1, b"\x08na"), value)
@@ -203,10 +203,10 @@ def test_confluents_executors_change_values_back_when_they_are_read(
     assert found.reasons == {1: "the rules of subject s cannot be applied to it (EOFError)"}
 
 
-def test_values_of_json_are_changed_back_with_every_digit(registry: Registry, answers: dict[str, Any]) -> None:
+def test_values_of_json_are_changed_back_with_every_digit(registry: Registry, responses: dict[str, Any]) -> None:
     document = json.dumps({"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "number"}}})
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]}, document, "JSON")
-    answers["/schemas/ids/1/subjects"] = ["s"]
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]}, document, "JSON")
+    responses["/schemas/ids/1/subjects"] = ["s"]
     value = theirs(registry, {"name": "anna", "n": 1.5}, document, is_json=True).replace(
         b"1.5", b"12345678901234567890.50"
     )
@@ -215,9 +215,9 @@ def test_values_of_json_are_changed_back_with_every_digit(registry: Registry, an
     assert found.column.to_pylist() == [{"name": "anna", "n": Decimal("12345678901234567890.50")}]
 
 
-def test_confluents_executors_change_what_is_written(registry: Registry, answers: dict[str, Any]) -> None:
+def test_confluents_executors_change_what_is_written(registry: Registry, responses: dict[str, Any]) -> None:
     put(
-        answers,
+        responses,
         1,
         {"domainRules": [rule("WRITEREAD"), rule("WRITE", "CEL", doc="at most 8 letters")]},
     )
@@ -238,9 +238,9 @@ def wanted(registry: Registry, *, topic: str = "s", format_: Any = "avro") -> Wa
     return WantedSchema(column=column, type=TYPE, registry=registry, topic=topic, auto_register=False)
 
 
-def test_an_executor_that_cannot_work_now_ends_the_query(registry: Registry, answers: dict[str, Any]) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD", "CEL")]})
-    answers["/schemas/ids/1/subjects"] = ["s"]
+def test_an_executor_that_cannot_work_now_ends_the_query(registry: Registry, responses: dict[str, Any]) -> None:
+    put(responses, 1, {"domainRules": [rule("WRITEREAD", "CEL")]})
+    responses["/schemas/ids/1/subjects"] = ["s"]
     own = by_rules(registry, NoKeys)
     with pytest.raises(RegistryError, match=r"rules of subject s cannot be applied \(.*ConnectionError\)"):
         read(Avro(registry=own), encode_frame(1, ANNA))
@@ -248,25 +248,25 @@ def test_an_executor_that_cannot_work_now_ends_the_query(registry: Registry, ans
         encode(wanted(own).look_up(), pa.array([{"name": "anna"}], TYPE))
 
 
-def test_rules_are_applied_for_one_subject_alone(registry: Registry, answers: dict[str, Any]) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
-    answers["/schemas/ids/1/subjects"] = ["s", "t"]
+def test_rules_are_applied_for_one_subject_alone(registry: Registry, responses: dict[str, Any]) -> None:
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]})
+    responses["/schemas/ids/1/subjects"] = ["s", "t"]
     found = read(Avro(registry=by_rules(registry, Rot13)), encode_frame(1, ANNA))
     assert "2 subjects have it" in found.reasons[0]
 
 
-def test_what_is_no_executor_is_named(registry: Registry, answers: dict[str, Any]) -> None:
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]})
+def test_what_is_no_executor_is_named(registry: Registry, responses: dict[str, Any]) -> None:
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]})
     for name in ("no.such.module:Thing", "json:NoSuchClass", "json"):
         with pytest.raises(OptionError, match=f"rule.executors names '{name}', which cannot be used"):
             wanted(replace(registry, rule_executors=(name,))).look_up()
 
 
 def test_json_without_a_frame_is_not_written_to_a_subject_with_rules(
-    registry: Registry, answers: dict[str, Any]
+    registry: Registry, responses: dict[str, Any]
 ) -> None:
     assert encode(wanted(registry, format_="json").look_up(), pa.array([{"name": "anna"}], TYPE)).column.to_pylist()
-    put(answers, 1, {"domainRules": [rule("WRITEREAD")]}, "{}", "JSON")
-    answers["/subjects/s-value/versions/latest"] = answers["/subjects/s/versions/latest"]
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]}, "{}", "JSON")
+    responses["/subjects/s-value/versions/latest"] = responses["/subjects/s/versions/latest"]
     with pytest.raises(SchemaError, match="subject s-value has the rule hideNames"):
         wanted(registry, format_="json").look_up()
