@@ -161,10 +161,12 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
     for column in columns.typed:
         _check_schema(column, values, has_registry=bool(registry))
     is_read = values.mode != "sink"
+    formats = {column.format for column in columns.typed}
     if registry and not any(
         column.format in _REGISTERED or (is_read and column.takes_type_of_registry) for column in columns.typed
     ):
-        values.warnings.append(f"The option {_URL} has no effect without valueFormat or keyFormat avro or protobuf")
+        effect = "only refuses JSON for subjects with rules" if "json" in formats else "has no effect"
+        values.warnings.append(f"The option {_URL} {effect} without valueFormat or keyFormat avro or protobuf")
     return columns
 
 

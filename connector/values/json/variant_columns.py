@@ -100,14 +100,12 @@ def _layout(documents: Payloads) -> Layout | None:
 def _same_members(layout: Layout, has: dict[str, Flags], readable: Flags) -> list[tuple[tuple[str, ...], Ints]]:
     """The members that rows have in common, and these rows; without those that few have."""
     there = np.stack([has[each.name] for each in layout.members], axis=1)
-    patterns = np.packbits(there, axis=1)
     index = np.flatnonzero(readable)
+    _, patterns = np.unique(np.packbits(there[index], axis=1), axis=0, return_inverse=True)
+    patterns = patterns.reshape(-1)  # of NumPy 2.0 it has two dimensions
     groups = []
-    while len(index) >= _MIN_ROWS:
-        same = (patterns[index] == patterns[index[len(index) // 2]]).all(axis=1)
-        if np.count_nonzero(same) < _MIN_ROWS:
-            break
-        some, index = index[same], index[~same]
+    for pattern in np.flatnonzero(np.bincount(patterns) >= _MIN_ROWS).tolist():
+        some = index[patterns == pattern]
         names = tuple(each.name for nth, each in enumerate(layout.members) if there[some[0], nth])
         if names:
             groups.append((names, some))

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,8 @@ from pykafka_wire.wire.security.secret_references import resolve
 
 _WHAT: Final = "rule.executors"
 _FRAME_BYTES: Final = 5
+#: The release that was tried. How it applies rules within unions of records has changed over time.
+_LOWEST: Final = (2, 16)
 #: Errors of these packages, and Python's own, are about the value. Any other is an outage, such as of a service that holds keys.
 _OF_VALUES: Final = frozenset({"builtins", "confluent_kafka", "decimal", "fastavro", "jsonschema", "tink"})
 
@@ -62,6 +65,8 @@ def _confluent(name: str) -> Any:  # Any: a module of confluent-kafka
 @lru_cache(maxsize=16)
 def _executors(names: tuple[str, ...]) -> Any:  # Any: confluent-kafka's own classes
     found = _confluent("schema_registry.rule_registry").RuleRegistry()
+    if tuple(map(int, version("confluent-kafka").split(".")[:2])) < _LOWEST:
+        raise OptionError(f"{_WHAT} needs confluent-kafka {'.'.join(map(str, _LOWEST))} or newer.")
     for name in names:
         module, _, attribute = name.partition(":")
         try:

@@ -270,3 +270,28 @@ def test_json_without_a_frame_is_not_written_to_a_subject_with_rules(
     responses["/subjects/s-value/versions/latest"] = responses["/subjects/s/versions/latest"]
     with pytest.raises(SchemaError, match="subject s-value has the rule hideNames"):
         wanted(registry, format_="json").look_up()
+
+
+def test_rules_reach_records_within_unions(registry: Registry, responses: dict[str, Any]) -> None:
+    one, other = (
+        {"type": "record", "name": name, "namespace": "n", "fields": [{"name": "x", "type": ["null", "string"]}]}
+        for name in ("One", "Other")
+    )
+    fields = [
+        {"name": "both", "type": ["null", one, other]},
+        {"name": "list", "type": {"type": "array", "items": ["null", "n.One"]}},
+    ]
+    schema = json.dumps({"type": "record", "name": "Order", "namespace": "m", "fields": fields})
+    put(responses, 1, {"domainRules": [rule("WRITEREAD")]}, schema)
+    responses["/schemas/ids/1/subjects"] = ["s"]
+    own = by_rules(registry, Rot13)
+    inner = pa.struct([("x", pa.string())])
+    column_type = pa.struct(
+        [("both", pa.struct([("member0", inner), ("member1", inner)])), ("list", pa.list_(pa.field("element", inner)))]
+    )
+    value = {"both": {"member0": None, "member1": {"x": "anna"}}, "list": [{"x": "anna"}, None]}
+    rows = pa.array([value], column_type)
+    written = encode(replace(wanted(own), type=column_type).look_up(), rows).column
+    assert written[0].as_py().count(b"naan") == 2 and b"anna" not in written[0].as_py()
+    found = read_column(Avro(registry=own, reader_schema=schema), column_type, written)
+    assert (found.column.to_pylist(), found.reasons) == ([value], {})
