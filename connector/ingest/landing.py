@@ -409,6 +409,9 @@ class TableWriter:
 
     def _complete_rejects(self, landed: Landed) -> None:
         """Write the rejects of the table's newest commit, unless they are there."""
+        of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
+        if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
+            return  # they are one commit
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
         schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
         self._write_rejects(part, schema, landed.micro_batch)
