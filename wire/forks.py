@@ -1,8 +1,8 @@
 """Whether the process forked since an object was made: a child must not go on under its parent's producer id.
 
-Owns a count of the forks that lead to this process, and the list of what a child must mend. Whoever keeps a producer id, sequences
-or records of its own process remembers :data:`generation` with them, and compares before each use. A module's attribute, not a
-call or ``os.getpid()``: it is compared for each record that is sent.
+Owns a count of the forks that lead to this process, and the list of what a child must repair. Whoever keeps a producer id,
+sequences or records of its own process remembers :data:`generation` with them, and compares before each use. A module's
+attribute, not a call or ``os.getpid()``: it is compared for each record that is sent.
 
 A child that wrote under its parent's producer id would lose records: the broker takes its first batch for a duplicate of the
 parent's, acknowledges it and drops it. So the child's producer gets a new id; it fails if the parent had unacknowledged records.
@@ -21,7 +21,7 @@ generation: int = 0
 
 
 class HasAfterFork(Protocol):
-    """What a forked child must mend before it uses it: sockets that are its parent's, locks that no thread of its own holds."""
+    """What a forked child must repair before it uses it: sockets that are its parent's, locks that no thread of its own holds."""
 
     def after_fork(self) -> None: ...
 

@@ -7,12 +7,13 @@ is :mod:`~pykafka_wire.wire.settings`'s.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from pykafka_wire.wire.masking import quoted
 
 #: Host and port. Kafka has a default port, and a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
+NumberT = TypeVar("NumberT", int, float)
 
 
 def text(value: str) -> str:
@@ -26,26 +27,21 @@ def boolean(value: str) -> bool:
 
 
 def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("Use a whole number.") from None
-        if not minimum <= number <= maximum:
-            raise ValueError(f"Use a whole number from {minimum} to {maximum}.")
-        return number
-
-    return parse
+    return _number(int, "a whole number", minimum, maximum)
 
 
 def share(minimum: float, maximum: float) -> Callable[[str], float]:
-    def parse(value: str) -> float:
+    return _number(float, "a number", minimum, maximum)
+
+
+def _number(kind: Callable[[str], NumberT], name: str, minimum: NumberT, maximum: NumberT) -> Callable[[str], NumberT]:
+    def parse(value: str) -> NumberT:
         try:
-            number = float(value)
+            number = kind(value)
         except ValueError:
-            raise ValueError("Use a number.") from None
+            raise ValueError(f"Use {name}.") from None
         if not minimum <= number <= maximum:
-            raise ValueError(f"Use a number from {minimum} to {maximum}.")
+            raise ValueError(f"Use {name} from {minimum} to {maximum}.")
         return number
 
     return parse

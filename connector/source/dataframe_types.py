@@ -126,43 +126,44 @@ def describe_missing(missing: list[str], available: DataType, column: str) -> st
 
 def changes(before: DataType, after: DataType, column: str) -> list[str]:
     """What is new, gone and different in a type, field by field, in words."""
-    return list(_changes(before, after, column))
+    found = []
+    for path, old, new in _differences(before, after, column):
+        if old is None or new is None:
+            found.append(f"{path} is gone" if new is None else f"{path} {_short(new.simpleString())} is new")
+        else:
+            found.append(f"{path} is {_short(new.simpleString())} in place of {_short(old.simpleString())}")
+    return found
 
 
 def _missing(wanted: DataType, available: DataType, path: str) -> Iterator[str]:
-    if isinstance(wanted, StructType) and isinstance(available, StructType):
-        there = {field.name: field.dataType for field in available.fields}
-        for field in wanted.fields:
-            if field.name in there:
-                yield from _missing(field.dataType, there[field.name], f"{path}.{field.name}")
-            else:
-                yield f"{path}.{field.name}"
-    elif isinstance(wanted, ArrayType) and isinstance(available, ArrayType):
-        yield from _missing(wanted.elementType, available.elementType, f"{path}.element")
-    elif isinstance(wanted, MapType) and isinstance(available, MapType):
-        yield from _missing(wanted.keyType, available.keyType, f"{path}.key")
-        yield from _missing(wanted.valueType, available.valueType, f"{path}.value")
-    elif wanted != available:
-        raise TypesContradictError(f"{path} is {_short(available.simpleString())}, not {_short(wanted.simpleString())}")
+    for where, there, needed in _differences(available, wanted, path):
+        if there is None:
+            yield where
+        elif needed is not None:
+            raise TypesContradictError(
+                f"{where} is {_short(there.simpleString())}, not {_short(needed.simpleString())}"
+            )
 
 
-def _changes(before: DataType, after: DataType, path: str) -> Iterator[str]:
+def _differences(
+    before: DataType, after: DataType, path: str
+) -> Iterator[tuple[str, DataType | None, DataType | None]]:
+    """``(path, before, after)`` of each place where two types differ, in the order of ``after``; None for a missing field."""
     if isinstance(before, StructType) and isinstance(after, StructType):
         old = {field.name: field.dataType for field in before.fields}
-        new = {field.name: field.dataType for field in after.fields}
-        for name, found in new.items():
-            if name in old:
-                yield from _changes(old[name], found, f"{path}.{name}")
+        for field in after.fields:
+            if field.name in old:
+                yield from _differences(old[field.name], field.dataType, f"{path}.{field.name}")
             else:
-                yield f"{path}.{name} {_short(found.simpleString())} is new"
-        yield from (f"{path}.{name} is gone" for name in old if name not in new)
+                yield f"{path}.{field.name}", None, field.dataType
+        yield from ((f"{path}.{name}", gone, None) for name, gone in old.items() if name not in after.names)
     elif isinstance(before, ArrayType) and isinstance(after, ArrayType):
-        yield from _changes(before.elementType, after.elementType, f"{path}.element")
+        yield from _differences(before.elementType, after.elementType, f"{path}.element")
     elif isinstance(before, MapType) and isinstance(after, MapType):
-        yield from _changes(before.keyType, after.keyType, f"{path}.key")
-        yield from _changes(before.valueType, after.valueType, f"{path}.value")
+        yield from _differences(before.keyType, after.keyType, f"{path}.key")
+        yield from _differences(before.valueType, after.valueType, f"{path}.value")
     elif before != after:
-        yield f"{path} is {_short(after.simpleString())} in place of {_short(before.simpleString())}"
+        yield path, before, after
 
 
 def _at(found: DataType | None, names: list[str]) -> DataType | None:

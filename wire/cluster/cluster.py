@@ -520,11 +520,11 @@ class Cluster:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         retry = self.retry()
 
-        def look() -> int:
+        def level() -> int:
             connection = self._connection(self._resolve(ANY, retry.deadline), GENERAL, retry.deadline)
             return connection.state_machine.finalized_features.get(name, 0)
 
-        return retry.run(look, f"asking for the feature {name}")
+        return retry.run(level, f"asking for the feature {name}")
 
     # --- routing ------------------------------------------------------------------------------------------------------
 

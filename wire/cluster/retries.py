@@ -88,7 +88,7 @@ class Retry:
         return error_info(code).retriable and self._grace_periods.allow(code)
 
     def keep(self, error: WireError) -> None:
-        """Keep a failure that another try may mend as the reason for the next one; raise any other."""
+        """Keep a failure after which another try may succeed as the reason for the next one; raise any other."""
         if isinstance(error, NoBrokerAvailableError):  # it comes after its own retries
             if isinstance(self.last, BrokerError) and self.deadline.expired:
                 return  # brokers did respond before: what they said says more

@@ -122,7 +122,7 @@ class CommittedTopics:
         )
 
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
-        """The error codes that another try may mend, among others."""
+        """The error codes, among them those after which another try may succeed."""
         # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
         final = _UNKNOWN_TOPIC_ID if self.are_ids_known else None
         return (p.error_code for topic in response.topics for p in topic.partitions if p.error_code != final)
