@@ -10,9 +10,23 @@ happened, where (topic-partition, offset, broker, API and version), and the reme
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pykafka_wire.wire.error_codes import ErrorInfo, error_info, remedy_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Place(TypedDict, total=False):
+    """Where an error happened, as :class:`WireError` takes it."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    broker: int | str | None
+    api: str | None
+    version: int | None
 
 
 class WireError(Exception):
@@ -197,14 +211,12 @@ class TopicRecreatedError(WireError):
         self,
         message: str,
         *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
         expected_id: str | None = None,
         found_id: str | None = None,
         remedy: str = "Start the query from a new checkpoint, or set its starting offsets again.",
+        **place: Unpack[Place],
     ) -> None:
-        super().__init__(message, topic=topic, partition=partition, offset=offset, remedy=remedy)
+        super().__init__(message, remedy=remedy, **place)
         self.expected_id = expected_id
         self.found_id = found_id
 
@@ -252,15 +264,12 @@ class LogTruncatedError(WireError):
         self,
         message: str,
         *,
-        topic: str,
-        partition: int,
-        offset: int,
-        broker: int | None = None,
         diverging_epoch: int = -1,
         diverging_offset: int = -1,
         remedy: str = "Set unclean.leader.election.enable=false, or start from an offset that exists.",
+        **place: Unpack[Place],
     ) -> None:
-        super().__init__(message, topic=topic, partition=partition, offset=offset, broker=broker, remedy=remedy)
+        super().__init__(message, remedy=remedy, **place)
         self.diverging_epoch = diverging_epoch
         self.diverging_offset = diverging_offset
 
@@ -276,32 +285,12 @@ class BrokerError(WireError):
         detail: the broker's own error message, if it sent one.
     """
 
-    def __init__(
-        self,
-        code: int,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        broker: int | str | None = None,
-        api: str | None = None,
-        version: int | None = None,
-        detail: str | None = "",
-    ) -> None:
+    def __init__(self, code: int, *, detail: str | None = "", **place: Unpack[Place]) -> None:
         info = error_info(code)
         message = f"{info.name} (error {code}): {info.meaning}"
         if detail:
             message = f"{message} {detail}"
-        super().__init__(
-            message,
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            broker=broker,
-            api=api,
-            version=version,
-            remedy=remedy_of(code, api),
-        )
+        super().__init__(message, remedy=remedy_of(code, place.get("api")), **place)
         self.code = code
         self.name = info.name
         self.retriable = info.retriable
@@ -347,26 +336,6 @@ _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
 }
 
 
-def broker_error(
-    code: int,
-    *,
-    topic: str | None = None,
-    partition: int | None = None,
-    offset: int | None = None,
-    broker: int | str | None = None,
-    api: str | None = None,
-    version: int | None = None,
-    detail: str | None = "",
-) -> BrokerError:
+def broker_error(code: int, *, detail: str | None = "", **place: Unpack[Place]) -> BrokerError:
     """The exception for a broker's error code, of the most specific class."""
-    cls = _BROKER_ERRORS.get(code, BrokerError)
-    return cls(
-        code,
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        broker=broker,
-        api=api,
-        version=version,
-        detail=detail,
-    )
+    return _BROKER_ERRORS.get(code, BrokerError)(code, detail=detail, **place)
