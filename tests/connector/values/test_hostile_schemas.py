@@ -176,13 +176,13 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
 
 
 def test_values_of_a_type_of_many_parts_take_no_memory_for_each_part_and_piece(
-    registry: Registry, answers: dict[str, Any]
+    registry: Registry, responses: dict[str, Any]
 ) -> None:
     messages = [f"message M{n} {{ {' '.join(f'repeated M{n + 1} f{i} = {i};' for i in (1, 2, 3))} }}" for n in range(7)]
     text = (
         f"syntax = 'proto3'; {' '.join(messages)} message M7 {{ repeated int32 f1 = 1; int32 f2 = 2; int32 f3 = 3; }}"
     )
-    answers["/schemas/ids/1"] = schema("PROTOBUF", text)
+    responses["/schemas/ids/1"] = schema("PROTOBUF", text)
     reader_schema = Schema(kind="PROTOBUF", text=text)
     column_type = Protobuf(registry=registry, reader_schema=reader_schema).column_type()
     payloads = [b"", *(bytes([8 * (n % 3 + 1) | 2, 2, 8 * (n % 2 + 1) | 2, 0]) for n in range(90))]
