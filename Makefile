@@ -186,7 +186,7 @@ compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, 
 
 .PHONY: deployments
 deployments: setup  ## the ways of docs/deployment.md: sent, packed and installed on a standalone cluster, pipelines, Sail, Databricks' bundle
-	$(BIN)/python -m pytest -m "long or not long" tests/connector/deployments -s $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/deployments tests/connector/test_lookup.py -s $(PYTEST_ARGS)
 
 # Against the packages that the wheel needs only: those of the extras and of the tests are the newest.
 .PHONY: lowest-versions

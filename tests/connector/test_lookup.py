@@ -79,7 +79,8 @@ def test_a_classic_session_finds_the_format(spark: Any) -> None:
     assert frame.columns[:2] == ["key", "value"]
 
 
-@pytest.mark.parametrize("kind", SESSIONS)
+# deployments/test_standalone.py has executors of their own in `make test`.
+@pytest.mark.parametrize("kind", ["connect", pytest.param("local-cluster", marks=pytest.mark.long)])
 def test_other_sessions_read_write_and_stream(
     kind: str,
     request: pytest.FixtureRequest,

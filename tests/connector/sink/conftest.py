@@ -23,7 +23,8 @@ from tests.connector.sink.tasks_query import Query
 def processes() -> Any:
     """Starts processes by forking one that has everything imported."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([tasks_process.__name__])
+    # pyarrow imports pandas for the first array made of Python objects, which takes most of such a process's time.
+    context.set_forkserver_preload([tasks_process.__name__, "pandas"])
     return context
 
 
