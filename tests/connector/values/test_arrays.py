@@ -72,3 +72,8 @@ def test_what_is_none_of_the_type_is_refused(column_type: pa.DataType, value: An
         pa.array([value], column_type)
     with pytest.raises(Exception):  # noqa: B017
         array_of(column_type)([value])
+
+
+def test_a_maps_entry_that_is_null_is_refused() -> None:  # pyarrow aborts the process
+    with pytest.raises(pa.ArrowInvalid, match="entry or key that is null"):
+        array_of(pa.map_(pa.string(), pa.int32()))([[("a", 1), None]])
