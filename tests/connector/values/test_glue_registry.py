@@ -353,6 +353,8 @@ def test_options_that_mean_nothing_to_glue_are_refused() -> None:
         ) as raised:
             registry_of({"schema.registry.url": URL, **more})
         assert "s3cret" not in str(raised.value)
+    with pytest.raises(OptionError, match=r"has no rules: remove rule\.executors"):
+        registry_of({"schema.registry.url": URL, "rule.executors": "module:Class"})
 
 
 def test_values_that_are_bytes_alone_have_their_lengths(stub: GlueStub, registry: Registry) -> None:
