@@ -255,7 +255,8 @@ def remedy_of(code: int, api: str | None) -> str:
     resource, operations = _NEEDED.get(code, ("", {}))
     for operation, apis in operations.items():
         if api in apis:
-            return f"Grant the principal the missing ACL: {operation} on {resource}."
+            included = " (Read or Write includes it)" if operation == "Describe" else ""
+            return f"Grant the principal the missing ACL: {operation} on {resource}{included}."
     return error_info(code).remedy
 
 

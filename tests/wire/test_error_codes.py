@@ -61,6 +61,7 @@ def test_a_refusal_names_the_acl_that_the_api_needs() -> None:
     assert str(broker_error(29, topic="t", api="Produce")).endswith("the missing ACL: Write on the topic.")
     assert str(broker_error(30, api="OffsetCommit")).endswith("the missing ACL: Read on the group.")
     assert str(broker_error(53, api="EndTxn")).endswith("the missing ACL: Write on the transactional id.")
+    assert str(broker_error(29, api="Metadata")).endswith("ACL: Describe on the topic (Read or Write includes it).")
     for api in (None, "SaslHandshake"):
         assert str(broker_error(29, api=api)).endswith("Grant the principal the missing ACL.")
     named = {api for _, operations in error_codes._NEEDED.values() for apis in operations.values() for api in apis}
