@@ -143,14 +143,13 @@ class Ingest:
         if log is not None and log.committed:
             # Tables that were stopped, or that were repaired by hand, continue where they are.
             last = log.committed[-1]
-            self._land(spark, log, last, is_again=False)
-        planned_before = log.planned[-1] if log is not None and log.planned else -1
+            self._land(spark, log, last)
 
         def land(batch: DataFrame, micro_batch: int) -> None:
             session = batch.sparkSession
             found = self._open_log(session)
             assert found is not None, "Spark has planned the micro-batch"
-            self._land(session, found, micro_batch, is_again=micro_batch <= planned_before)
+            self._land(session, found, micro_batch)
 
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         self._query = (
@@ -181,7 +180,7 @@ class Ingest:
             "failOnDataLoss": "false",
         }
 
-    def _land(self, session: SparkSession, log: QueryLog, micro_batch: int, *, is_again: bool) -> None:
+    def _land(self, session: SparkSession, log: QueryLog, micro_batch: int) -> None:
         if self._landing is None:
             query = log.query_id()
             if query is None:
@@ -189,7 +188,7 @@ class Ingest:
             self._landing = Landing(self.settings, query)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
-        self._landing.land(session, _by_topic(ranges), micro_batch, is_again=is_again)
+        self._landing.land(session, _by_topic(ranges), micro_batch)
 
     def _open_log(self, session: SparkSession) -> QueryLog | None:
         """The checkpoint's log; None before the first start."""

@@ -3,8 +3,7 @@
 The stream only plans: its checkpoint says up to which offsets each topic is read. What a table gets starts where the table itself
 ends, by the metadata of its newest commit. So a table that was written before a crash is skipped, one that was not is written,
 and one that was stopped continues where it stopped. Rejects are written after the commit whose range they belong to, by the same
-schema;
-when Spark runs a micro-batch again, they are written again, and Delta skips them if they are there.
+schema. When a table is opened, those of its newest commit are written if they are missing.
 """
 
 from __future__ import annotations
@@ -44,10 +43,11 @@ _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 #: Spark delivers counts within milliseconds of a write's end.
 _SKIPPED_AFTER_S: Final = 60.0
 _UNKNOWN_TOPIC: Final = "[PYKAFKA_WIRE_UNKNOWN_TOPIC]"
+_DATA_LOSS: Final = "[PYKAFKA_WIRE_DATA_LOSS]"
 #: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
 _STOPPING: Final = (
     "[PYKAFKA_WIRE_INGEST]",
-    "[PYKAFKA_WIRE_DATA_LOSS]",
+    _DATA_LOSS,
     "[PYKAFKA_WIRE_SCHEMA]",
     "[PYKAFKA_WIRE_OPTION]",
     "[PYKAFKA_WIRE_OFFSETS]",
@@ -85,12 +85,11 @@ class TableStatus:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """A table's part of a micro-batch; ``is_again``: Spark may have run it before."""
+    """A table's part of a micro-batch."""
 
     status: TableStatus
     part: TopicRange
     micro_batch: int
-    is_again: bool
 
 
 class Landing:
@@ -107,21 +106,18 @@ class Landing:
         self._names: dict[str, str] = {settings.rejects.lower(): ""}
         self._has_rejects = False
 
-    def land(self, session: SparkSession, parts: Iterable[TopicRange], micro_batch: int, *, is_again: bool) -> None:
+    def land(self, session: SparkSession, parts: Iterable[TopicRange], micro_batch: int) -> None:
         """Bring every table up to the ends of ``parts``, whose starts count for tables that are new.
 
         Raises:
             IngestError: an error that another attempt may mend has failed some tables; the others are done.
         """
         self._make_rejects(session)
-        wanted = [
-            _Work(status=self._status(part.topic), part=part, micro_batch=micro_batch, is_again=is_again)
-            for part in parts
-        ]
+        wanted = [_Work(status=self._status(part.topic), part=part, micro_batch=micro_batch) for part in parts]
         futures = {
             work.status.topic: self._threads.submit(self._land_one, session, work)
             for work in wanted
-            if work.status.error is None and (is_again or work.status.position is None or _is_behind(work))
+            if work.status.error is None and (work.status.position is None or _is_behind(work))
         }
         failed = {topic: error for topic, each in futures.items() if (error := each.exception()) is not None}
         if failed:
@@ -173,21 +169,13 @@ class Landing:
         status, started = work.status, time.monotonic()
         try:
             TableWriter(self._session(session), self._settings, self._reader, self._query, status).land(
-                work.part, work.micro_batch, is_again=work.is_again
+                work.part, work.micro_batch
             )
         except Exception as error:
-            text = _shown(error)
+            text = _shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
+            status.position = None  # the table itself knows how far it came
             if not _stops(error):
                 raise
-            if _UNKNOWN_TOPIC in text and status.position is not None and not _is_behind(work):
-                _log.warning(
-                    "Topic %s was deleted. Table %s has its records up to there; if the driver was killed before it wrote the "
-                    "rejects of micro-batch %d, they are lost.",
-                    status.topic, status.name, work.micro_batch,
-                )  # fmt: skip
-                return
-            if _UNKNOWN_TOPIC in text:
-                text += f" {_lost_text(work)}"
             status.error = text
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
@@ -264,7 +252,7 @@ class TableWriter:
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
-    def land(self, part: TopicRange, micro_batch: int, *, is_again: bool) -> None:
+    def land(self, part: TopicRange, micro_batch: int) -> None:
         """Bring the table up to the range's end, from where it is, or from the range's start if it is new."""
         status, position = self._status, self._status.position
         if position is None:
@@ -272,7 +260,6 @@ class TableWriter:
             position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
             if not self._is_missing:
                 status.position = position
-            if is_again and landed.micro_batch == micro_batch:
                 self._complete_rejects(landed)
         if status.topic_id and part.topic_id and status.topic_id != part.topic_id:
             raise IngestError(
@@ -408,13 +395,25 @@ class TableWriter:
         return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
 
     def _complete_rejects(self, landed: Landed) -> None:
-        """Write the rejects of the table's newest commit, unless they are there."""
+        """Write the rejects of the table's newest commit, if the driver was killed between the two."""
+        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
+        if self._table.mode == "append" and self._target.n_written(landed) == part.n_offsets:
+            return
         of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
         if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
             return  # they are one commit
-        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
         schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
-        self._write_rejects(part, schema, landed.micro_batch)
+        try:
+            self._write_rejects(part, schema, landed.micro_batch)
+        except Exception as error:
+            if not any(code in str(error) for code in (_UNKNOWN_TOPIC, _DATA_LOSS)):
+                raise
+            _log.warning(
+                "The records of the newest commit of table %s are no longer in topic %s: if there were rejects among them, and the "
+                "driver was killed before it wrote them, they are lost.",
+                self._status.name,
+                landed.topic,
+            )
 
     def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
         """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""

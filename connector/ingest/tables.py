@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
@@ -130,6 +131,12 @@ class LandedTable:
         yield from _landed_in(recent, version)
         if len(recent) == _RECENT:
             yield from _landed_in(self._commits(None)[_RECENT:], version)
+
+    def n_written(self, landed: Landed) -> int | None:
+        """The rows that an append has added; None where it is not among the newest commits."""
+        history = self._session.sql(f"DESCRIBE HISTORY {self.identifier} LIMIT {_RECENT}")
+        found = history.where(F.col("userMetadata") == landed.to_json()).select("operationMetrics").first()
+        return None if found is None else int(found[0].get("numOutputRows", -1))
 
     def _commits(self, limit: int | None) -> list[tuple[int, str | None]]:
         """Version and metadata of commits."""
