@@ -64,6 +64,7 @@ class TableStatus:
 
     Attributes:
         position: next offset to land, by partition; None until the table was looked at.
+        is_open: whether the position is the table's own; after a failure the table is looked at again.
         schema_id: the registry's id of the newest schema that was used.
         error: why the table is stopped, None while it is not.
         landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
@@ -72,6 +73,7 @@ class TableStatus:
     topic: str
     name: str
     position: dict[int, int] | None = None
+    is_open: bool = False
     topic_id: str = ""
     micro_batch: int = -1
     rows: int = 0
@@ -117,7 +119,7 @@ class Landing:
         futures = {
             work.status.topic: self._threads.submit(self._land_one, session, work)
             for work in wanted
-            if work.status.error is None and (work.status.position is None or _is_behind(work))
+            if work.status.error is None and (not work.status.is_open or _is_behind(work))
         }
         failed = {topic: error for topic, each in futures.items() if (error := each.exception()) is not None}
         if failed:
@@ -173,7 +175,7 @@ class Landing:
             )
         except Exception as error:
             text = _shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
-            status.position = None  # the table itself knows how far it came
+            status.is_open = False
             if not _stops(error):
                 raise
             status.error = text
@@ -255,12 +257,13 @@ class TableWriter:
     def land(self, part: TopicRange, micro_batch: int) -> None:
         """Bring the table up to the range's end, from where it is, or from the range's start if it is new."""
         status, position = self._status, self._status.position
-        if position is None:
+        if position is None or not status.is_open:
             landed = self._open(part)
             position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
             if not self._is_missing:
                 status.position = position
                 self._complete_rejects(landed)
+                status.is_open = True
         if status.topic_id and part.topic_id and status.topic_id != part.topic_id:
             raise IngestError(
                 f"topic {part.topic} was deleted and created again, and table {status.name} holds the old one's records, at "
@@ -280,7 +283,7 @@ class TableWriter:
                 if self._is_missing and _stops(error) and not self._target.exists:
                     self._create(rest)
                 raise
-            status.position = {**position, **rest.end}
+            status.position, status.is_open = {**position, **rest.end}, True
             status.micro_batch = micro_batch
             status.landed_at = time.monotonic()
 
