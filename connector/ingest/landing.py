@@ -155,9 +155,8 @@ class Landing:
         found: SparkSession | None = getattr(self._local, "session", None)
         if found is None:
             found = session.newSession()
-            found.dataSource.register(
-                PykafkaWireDataSource
-            )  # where a platform installs libraries after Spark has started
+            # A platform may install libraries after Spark has looked for data sources.
+            found.dataSource.register(PykafkaWireDataSource)
             for name, value in session.conf.getAll.items():
                 is_new = found.conf.get(name, None) != value
                 if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):

@@ -140,7 +140,7 @@ def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader
     """A reader that applies the schema's rules first, where it has any.
 
     Raises:
-        DecodeError: the subject, which executors need, cannot be told.
+        DecodeError: the subject, which executors need, is unknown.
         RegistryError: the registry does not respond.
     """
     if schema.rule("READ", "WRITEREAD") is None:
@@ -173,8 +173,8 @@ def schema_of(
     try:
         schema = registry.by_id(schema_id.id)
     except DecodeError as error:
-        kind = "id" if isinstance(schema_id.id, int) else "version" if registry.is_glue else "GUID"
-        raise DecodeError(f"its schema with the {kind} {schema_id.id} in {registry.url}: {error}") from error
+        named = "id" if isinstance(schema_id.id, int) else "version" if registry.is_glue else "GUID"
+        raise DecodeError(f"its schema with the {named} {schema_id.id} in {registry.url}: {error}") from error
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     rule = schema.rule("READ", "WRITEREAD", but=applied)
