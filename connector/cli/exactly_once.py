@@ -13,7 +13,7 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import FAILED, counted, format_timestamp
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_marker
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import (
     decided_in,
     open_transactions,
@@ -22,7 +22,6 @@ from pykafka_wire.sink.exactly_once.orphaned_transactions import (
 )
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
-from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
@@ -38,7 +37,7 @@ def marker(transactional_id: str) -> None:
     A decided micro-batch is not settled yet: the transactions of its tasks that may still be open are listed.
     """
     with connected() as cluster:
-        found = _markers(cluster, transactional_id)
+        found = read_markers(cluster, transactional_id)
     if output().json:
         output().document([_fields(topic, each) for topic, each in found.items()])
     else:
@@ -99,26 +98,14 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     output().message(f"{len(abandoned) - refused} aborted{rest}")
 
 
-def _markers(cluster: Cluster, transactional_id: str) -> dict[str, FoundMarker]:
-    """What is committed in the marker's group, by marker topic."""
-    offsets = fetch_offsets(cluster, marker_group(transactional_id), None)
-    return {tp.topic: read_marker(cluster, transactional_id, tp.topic) for tp in sorted(offsets) if tp.partition == 0}
-
-
 def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
     """The transactions that a marker lists; None where one is lost or cannot be read."""
-    decided: set[ProducerIdentity] = set()
-    markers = _markers(cluster, transactional_id)
+    markers = read_markers(cluster, transactional_id)
     if not markers and (
         own_id_has_committed(cluster, transactional_id) or tasks_have_committed(cluster, transactional_id)
     ):
         return None
-    for found in markers.values():
-        listed = decided_in(found)
-        if listed is None:
-            return None
-        decided |= listed
-    return decided
+    return decided_in(markers.values())
 
 
 def _is_abandoned(transaction: DescribedTransaction, decided: set[ProducerIdentity] | None) -> bool:
@@ -133,11 +120,16 @@ def _fields(topic: str, found: FoundMarker) -> dict[str, Any]:
         "marker topic": topic,
         "query": found.query_id,
         "micro-batch": found.batch_id,
-        "state": "decided" if found.pending else "settled",
+        "state": "settled" if found.is_settled else _decided_text(found),
         "records": found.n_records,
         "digest": found.digest,
         "tasks": _tasks(found),
     }
+
+
+def _decided_text(found: Marker) -> str:
+    missing = ", ".join(map(str, found.missing_parts))
+    return f"decided, part {missing} of its list of transactions is missing" if missing else "decided"
 
 
 def _without_tasks(fields: dict[str, Any]) -> dict[str, Any]:

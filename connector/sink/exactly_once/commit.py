@@ -30,10 +30,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.decision import Decision, decide
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, digest_text, read_marker
+from pykafka_wire.sink.exactly_once.decision import Decision, decide, marker_of
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, digest_text, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import tasks_have_committed
-from pykafka_wire.sink.exactly_once.recovery import commit_decided, is_left, replacements
+from pykafka_wire.sink.exactly_once.recovery import commit_decided, incomplete_error, is_left, replacements
 from pykafka_wire.sink.exactly_once.tasks import TaskMessage
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -140,7 +140,8 @@ class MicroBatchCommit(Generic[TaskT]):
         try:
             with self._strategy.begin(tasks, batch):
                 self._progress.step = Step.READ_MARKER
-                found = read_marker(self._cluster, self._options.transactional_id, self._options.marker_topic)
+                markers = read_markers(self._cluster, self._options.transactional_id, self._options.marker_topic)
+                found = marker_of(batch, markers, self._options.marker_topic)
                 replacing: Sequence[TaskT] = []
                 strict = self._options.fail_on_missing_marker
                 if isinstance(found, Marker) and is_left(found, batch, fail_on_missing=strict):
@@ -201,8 +202,14 @@ class MicroBatchCommit(Generic[TaskT]):
                 batch.query_id,
             )
         aborted = commit_decided(self._cluster, found, fail_on_unknown=strict)
+        keep = self._options.keep_on_marker_mismatch
+        if found.missing_parts:
+            error = incomplete_error(found, is_replay=is_replay)
+            if strict and not keep:
+                raise error
+            _log.error("%s: %s", "onMarkerMismatch=skip" if keep else "failOnMissingMarker=false", error)
         with_rows = [task for task in tasks if task.n_records] if is_replay else []
-        replacing = replacements(found, aborted, with_rows, fail_on_missing=strict)
+        replacing = replacements(found, aborted, with_rows, fail_on_missing=strict, write_unlisted=not keep)
         self._strategy.settle_earlier(found, replacing, is_replay=is_replay)
         return replacing
 

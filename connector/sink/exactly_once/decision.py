@@ -14,6 +14,8 @@ none, and M is 0                            WRITE; refuse if the id has committe
 anything else                               refuse; WRITE with ``failOnMissingMarker=false``
 ==========================================  ===================================================
 
+Whatever is found under the option's ``markerTopic``: refuse if M's query has a later marker under another topic.
+
 "Anything else" is no marker, an older one, another query's, or an offset that is no marker. Then it is unknown whether M is in
 Kafka: also for M = 0, which a crashed driver may have written before the marker was lost. What such a marker lists is committed
 before M replaces it.
@@ -21,6 +23,7 @@ before M replaces it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from pykafka_wire.errors import ExactlyOnceError
@@ -35,6 +38,26 @@ class Decision(Enum):
     SKIP = "skip"
     #: It is in Kafka, with other rows, which are kept.
     KEEP = "keep"
+
+
+def marker_of(batch: Marker, markers: Mapping[str, FoundMarker], marker_topic: str) -> FoundMarker:
+    """The marker that decides on a micro-batch: the one under the query's marker topic.
+
+    Args:
+        markers: what is committed in the marker's group, by topic.
+
+    Raises:
+        ExactlyOnceError: the query's last marker is under another topic: the option has changed.
+    """
+    own = markers.get(marker_topic)
+    last = own.batch_id if isinstance(own, Marker) and own.query_id == batch.query_id else -1
+    for topic, found in markers.items():
+        if isinstance(found, Marker) and found.query_id == batch.query_id and found.batch_id > last:
+            raise ExactlyOnceError(
+                f"markerTopic is {marker_topic}, and the marker of query {batch.query_id}, of micro-batch {found.batch_id}, is "
+                f"under the topic {topic}: set markerTopic={topic}. Without the option it is the topic that is written to."
+            )
+    return own
 
 
 def decide(
@@ -90,6 +113,12 @@ def _mismatch(batch: Marker, found: Marker) -> ExactlyOnceError:
     )
 
 
+def missing_parts_text(marker: Marker) -> str:
+    """Which parts of a list are missing, for an error's text."""
+    numbers = ", ".join(map(str, marker.missing_parts))
+    return f"part {numbers} of the list (was its consumer group, which ends with .marker.{marker.missing_parts[0]}, deleted?)"
+
+
 def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
     if found is None and batch.batch_id == 0:
         seen = (
@@ -111,9 +140,10 @@ def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
     else:
         seen = f"the marker is of micro-batch {found.batch_id}"
     listed = ""
-    if isinstance(found, Marker) and found.pending:
+    if isinstance(found, Marker) and not found.is_settled:
+        without = f", without {missing_parts_text(found)}" if found.missing_parts else ""
         listed = (
-            f" The marker lists {len(found.pending)} decided transactions, which may not have ended: "
+            f" The marker lists {len(found.pending)} decided transactions{without}, which may not have ended: "
             "failOnMissingMarker=false commits them first."
         )
     return ExactlyOnceError(

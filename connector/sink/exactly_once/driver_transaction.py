@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -33,8 +32,9 @@ from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step, judge
+from pykafka_wire.sink.exactly_once.decision import marker_of
 from pykafka_wire.sink.exactly_once.fencing import once_per_process
-from pykafka_wire.sink.exactly_once.marker import Marker, commit_marker, read_marker
+from pykafka_wire.sink.exactly_once.marker import Marker, commit_marker, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
 from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, closed_in_partitions, is_left
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit, too_large
@@ -124,14 +124,15 @@ class DriverTransaction:
         transactional_id = self._options.transactional_id
         once_per_process(self._cluster, self._options, _warn_at_start)
         if batch.batch_id == 0 and own_id_has_committed(self._cluster, transactional_id):
-            found = read_marker(self._cluster, transactional_id, self._options.marker_topic)
+            markers = read_markers(self._cluster, transactional_id, self._options.marker_topic)
+            found = marker_of(batch, markers, self._options.marker_topic)
             if not is_left(found, batch, fail_on_missing=self._options.fail_on_missing_marker):
                 judge(self._options, batch, found, id_has_committed=True)
 
     def settle_earlier(self, found: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:
         # The marker of the micro-batch before is replaced together with the next one's records.
         if is_replay:
-            self.write(replace(found, pending=()), replacing)
+            self.write(found.settled(), replacing)
 
     def write(self, batch: Marker, tasks: Sequence[EncodedTask]) -> None:
         first_offsets = self._write(tasks)

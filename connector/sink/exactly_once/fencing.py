@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeout_ms, warn_of_expiry
-from pykafka_wire.sink.exactly_once.marker import read_marker
+from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, WireError
@@ -63,11 +63,12 @@ def _check_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
     only together with a marker. InitProducerId changes the id's state, so this is first.
     """
     if options.fail_on_missing_marker and own_id_has_committed(cluster, options.transactional_id):
-        found = read_marker(cluster, options.transactional_id, options.marker_topic)
-        if found is None:
+        markers = read_markers(cluster, options.transactional_id, options.marker_topic)
+        if options.marker_topic not in markers:
+            under = f" under markerTopic={options.marker_topic}, but under {', '.join(markers)}" if markers else ""
             raise ExactlyOnceError(
-                f"kafka.transactional.id {options.transactional_id!r} has committed a transaction, and there is no marker (was "
-                "its group deleted? did it expire, offsets.retention.minutes? is markerTopic another one? does another "
+                f"kafka.transactional.id {options.transactional_id!r} has committed a transaction, and there is no marker{under} "
+                "(is markerTopic another one? was its group deleted? did it expire, offsets.retention.minutes? does another "
                 "producer use the id?): it is unknown which micro-batches are in Kafka. Use a kafka.transactional.id of this "
                 "query's own, or compare the topic with the source and set failOnMissingMarker=false for one start."
             )

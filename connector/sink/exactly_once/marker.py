@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -92,6 +92,7 @@ class Marker:
     Attributes:
         n_records, digest: its content; the digest depends neither on the order of the rows nor on their split into tasks.
         pending: transactions that were decided with it, and that may not have ended yet.
+        missing_parts: parts of their list that are not there any more, so that it is not known what else was decided.
     """
 
     query_id: str
@@ -99,6 +100,16 @@ class Marker:
     n_records: int
     digest: str
     pending: tuple[DecidedTask, ...] = ()
+    missing_parts: tuple[int, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of it is in Kafka."""
+        return not self.pending and not self.missing_parts
+
+    def settled(self) -> Marker:
+        """The marker after all of its transactions have ended."""
+        return replace(self, pending=(), missing_parts=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +205,12 @@ def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id:
             digest=str(fields["digest"]),
         )
         if version > _SETTLED:
-            marker = replace(marker, pending=_pending(fields, committed[1:], transactional_id))
-    except _IncompleteError as error:
-        return UnreadableMarker(description=str(error))
+            parts = [fields, *_further_parts(fields, committed[1:])]
+            marker = replace(
+                marker,
+                pending=_pending(fields, [part for part in parts if part is not None], transactional_id),
+                missing_parts=tuple(number for number, part in enumerate(parts) if part is None),
+            )
     except (ValueError, KeyError, TypeError, AttributeError):
         return foreign
     if marker.batch_id + 1 != first.offset:  # set by a tool, as kafka-consumer-groups --reset-offsets
@@ -224,23 +238,24 @@ def n_parts(first: CommittedOffset | None) -> int:
         return 1
 
 
-class _IncompleteError(Exception):
-    pass
+def _further_parts(
+    fields: Mapping[str, Any], further: Sequence[CommittedOffset | None]
+) -> Iterator[Mapping[str, Any] | None]:
+    """The fields of each part after the first one; None for a part that is missing, or has other metadata in its place."""
+    for number in range(1, int(fields["parts"])):
+        wanted = {"query": fields["query"], "batch": fields["batch"], "part": number}
+        committed = further[number - 1] if number <= len(further) else None
+        try:
+            part = json.loads(committed.metadata) if committed is not None else {}
+            yield part if wanted.items() <= part.items() else None
+        except (ValueError, AttributeError):
+            yield None
 
 
 def _pending(
-    fields: Mapping[str, Any], further: Sequence[CommittedOffset | None], transactional_id: str
+    fields: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], transactional_id: str
 ) -> tuple[DecidedTask, ...]:
     version = TransactionVersion[fields["protocol"]]
-    parts = [fields, *(json.loads(part.metadata) if part is not None else {} for part in further)]
-    own = [fields[name] for name in ("query", "batch")]
-    for number in range(1, int(fields["parts"])):
-        part = parts[number] if number < len(parts) else {}
-        if [part.get(name) for name in ("query", "batch")] != own or part.get("part") != number:
-            raise _IncompleteError(
-                f"the marker of micro-batch {fields['batch']} without part {number} of its list of transactions (was the "
-                f"group {marker_group(transactional_id, number)!r} deleted?)"
-            )
     return tuple(
         DecidedTask(
             task=int(task),
@@ -264,20 +279,31 @@ def marker_group(transactional_id: str, part: int = 0) -> str:
     return f"{transactional_id}.marker" + (f".{part}" if part else "")
 
 
-def read_marker(cluster: Cluster, transactional_id: str, marker_topic: str) -> FoundMarker:
-    """What is committed in the marker's place. Waits until no transaction on it is open.
+def read_markers(cluster: Cluster, transactional_id: str, marker_topic: str | None = None) -> dict[str, FoundMarker]:
+    """What is committed in the marker's group, by topic: under more than one if a query's ``markerTopic`` has changed. Waits until
+    no transaction on it is open.
+
+    Args:
+        marker_topic: a topic that the principal must be allowed to describe; others that it may not are left out.
 
     Raises:
         WireError: a group may not be read, or its coordinator does not respond.
     """
-    place = TopicPartition(marker_topic, 0)
 
-    def part(number: int) -> CommittedOffset | None:
-        group = marker_group(transactional_id, number)
-        return fetch_offsets(cluster, group, [place], require_stable=True).get(place)
+    def part(number: int, place: TopicPartition) -> CommittedOffset | None:
+        return fetch_offsets(cluster, marker_group(transactional_id, number), [place], require_stable=True).get(place)
 
-    first = part(0)
-    return decode_marker([first, *(part(number) for number in range(1, n_parts(first)))], transactional_id)
+    group = marker_group(transactional_id)
+    first_parts = fetch_offsets(cluster, group, None, require_stable=True)
+    if marker_topic is not None and (own := TopicPartition(marker_topic, 0)) not in first_parts:
+        first_parts |= fetch_offsets(cluster, group, [own], require_stable=True)
+    return {
+        place.topic: decode_marker(
+            [first, *(part(number, place) for number in range(1, n_parts(first)))], transactional_id
+        )
+        for place, first in sorted(first_parts.items())
+        if place.partition == 0
+    }
 
 
 def commit_marker(transaction: Transaction, options: ExactlyOnceOptions, marker: Marker) -> None:

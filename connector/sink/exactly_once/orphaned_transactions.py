@@ -12,13 +12,13 @@ until a later micro-batch uses them again, so those of a committed micro-batch 0
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Final
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, read_marker
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, read_markers
 from pykafka_wire.sink.exactly_once.recovery import commit_decided
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -72,35 +72,39 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: Transaction
     ]
     if not orphans:
         return 0, 0
-    marker = read_marker(cluster, options.transactional_id, options.marker_topic)
+    markers = read_markers(cluster, options.transactional_id, options.marker_topic)
     if not is_latest(cluster, handle):
         _log.warning(
             "Another driver has taken over %r: that driver ends the open transactions", options.transactional_id
         )
         return 0, 0
-    listed = decided_in(marker)
+    n_committed = sum(
+        _commit_listed(cluster, options, marker, {orphan.identity for orphan in orphans})
+        for marker in markers.values()
+        if isinstance(marker, Marker)
+    )
+    listed = decided_in(markers.values())
     is_lost = (
-        marker is None and options.fail_on_missing_marker and tasks_have_committed(cluster, options.transactional_id)
+        options.marker_topic not in markers
+        and options.fail_on_missing_marker
+        and tasks_have_committed(cluster, options.transactional_id)
     )
     if listed is None or is_lost:
         _log.warning(
-            "%d transactions that were left open end by their time-out: the marker, which may list them, %s",
-            len(orphans),
-            "is lost" if marker is None else f"cannot be read: {marker}",
+            "Transactions that were left open, up to %d, end by their time-out: the marker, which may list them, %s",
+            len(orphans) - n_committed,
+            "is lost" if is_lost else f"or a part of its list cannot be read: {markers}",
         )
-        return 0, 0
+        return n_committed, 0
     abandoned = [orphan for orphan in orphans if orphan.identity not in listed]
     abort_all(cluster, abandoned)
-    n_committed = _commit_listed(cluster, options, marker, {orphan.identity for orphan in orphans})
     return n_committed, len(abandoned)
 
 
 def _commit_listed(
-    cluster: Cluster, options: ExactlyOnceOptions, marker: FoundMarker, is_open: Set[ProducerIdentity]
+    cluster: Cluster, options: ExactlyOnceOptions, marker: Marker, is_open: Set[ProducerIdentity]
 ) -> int:
     """Commit those of a marker's list that are open; how many. What cannot be committed is left to the replay, which reports it."""
-    if not isinstance(marker, Marker):
-        return 0
     listed = tuple(task for task in marker.pending if task.transaction.identity in is_open)
     if not listed:
         return 0
@@ -122,11 +126,14 @@ def open_transactions(cluster: Cluster, transactional_id: str) -> list[Described
     return list(describe_all(cluster, [name for name in listed if is_task_id(transactional_id, name)]).values())
 
 
-def decided_in(marker: FoundMarker) -> set[ProducerIdentity] | None:
-    """The transactions that a marker lists; None where it cannot be read, so that any may be decided."""
-    if isinstance(marker, UnreadableMarker):
-        return None
-    return {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
+def decided_in(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
+    """The transactions that markers list; None where one, or a part of its list, cannot be read, so that any may be decided."""
+    decided: set[ProducerIdentity] = set()
+    for marker in markers:
+        if isinstance(marker, UnreadableMarker) or (marker is not None and marker.missing_parts):
+            return None
+        decided |= {task.transaction.identity for task in marker.pending} if marker is not None else set()
+    return decided
 
 
 def is_latest(cluster: Cluster, handle: TransactionHandle) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.sink.exactly_once.decision import missing_parts_text
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, digest_text
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_producers
@@ -46,6 +47,9 @@ class ReplayedTask(Protocol):
 
 
 TaskT = TypeVar("TaskT", bound=ReplayedTask)
+#: Count and digest of rows.
+Content: TypeAlias = tuple[int, str]
+_NO_ROWS: Final[Content] = (0, digest_text(0))
 
 
 def is_left(found: object, batch: Marker, *, fail_on_missing: bool = True) -> bool:
@@ -56,7 +60,7 @@ def is_left(found: object, batch: Marker, *, fail_on_missing: bool = True) -> bo
         fail_on_missing: else also that of any other marker which this micro-batch replaces, another query's or an older one:
             nobody could end a list that is no longer in the marker.
     """
-    if not isinstance(found, Marker) or not found.pending:
+    if not isinstance(found, Marker) or found.is_settled:
         return False
     if found.query_id != batch.query_id:
         return not fail_on_missing
@@ -209,10 +213,18 @@ def is_ongoing(described: DescribedTransaction | None, handle: TransactionHandle
 
 
 def replacements(
-    marker: Marker, aborted: Sequence[DecidedTask], tasks: Iterable[TaskT], *, fail_on_missing: bool = True
+    marker: Marker,
+    aborted: Sequence[DecidedTask],
+    tasks: Iterable[TaskT],
+    *,
+    fail_on_missing: bool = True,
+    write_unlisted: bool = True,
 ) -> list[TaskT]:
     """Tasks of this run with the rows of the aborted transactions, by count and digest: one for each, or where this run has
     divided the rows among other tasks, all tasks that together have the rows of all aborted ones.
+
+    Args:
+        write_unlisted: where a part of the list is missing, also the tasks with the rows that no part has which is left.
 
     Raises:
         ExactlyOnceError: there are none for some of them; names what is missing.
@@ -232,19 +244,26 @@ def replacements(
         same = take(lost)
         found += same
         missing += [] if same else [lost]
-    if missing:
+    unlisted = _unlisted(marker) if write_unlisted and replayed else _NO_ROWS
+    if missing or unlisted != _NO_ROWS:
         for committed in set(marker.pending) - set(aborted):
             take(committed)
         others = [task for same in by_content.values() for task in same]
-        if _total(others) == _total_listed(missing):
-            found, missing = found + others, []
+        if _total(others) == _sum([unlisted, *map(_content, missing)]):
+            found, missing, unlisted = found + others, [], _NO_ROWS
+    if unlisted != _NO_ROWS:
+        raise ExactlyOnceError(
+            f"micro-batch {marker.batch_id} was decided, and {unlisted[0]} of its records are in no part that is left of the list "
+            "of its transactions. No tasks of this run have just these rows. Write them, or do without them, then set "
+            "onMarkerMismatch=skip for one start, which takes the micro-batch for complete."
+        )
     if missing:
         is_same = _total(replayed) == (marker.n_records, marker.digest)
         error = missing_error(marker, missing, divided_otherwise=is_same)
         if fail_on_missing:
             raise error
         _log.error("failOnMissingMarker=false: %s", error)
-    if found:
+    if found and aborted:
         _log.warning(
             "Micro-batch %d was decided, and %d of its transactions were aborted before they could be committed: %s. The tasks of "
             "this run with the same rows are written in their place",
@@ -255,14 +274,45 @@ def replacements(
     return found
 
 
-def _total(tasks: Iterable[ReplayedTask]) -> tuple[int, str]:
+def _total(tasks: Iterable[ReplayedTask]) -> Content:
     """Count and digest of the rows of all tasks."""
-    replayed = list(tasks)
-    return sum(task.n_records for task in replayed), digest_text(sum(task.digest for task in replayed))
+    return _sum((task.n_records, digest_text(task.digest)) for task in tasks)
 
 
-def _total_listed(tasks: Sequence[DecidedTask]) -> tuple[int, str]:
-    return sum(task.n_records for task in tasks), digest_text(sum(int(task.digest, 16) for task in tasks))
+def _content(task: DecidedTask) -> Content:
+    return task.n_records, task.digest
+
+
+def _sum(contents: Iterable[Content]) -> Content:
+    each = list(contents)
+    return sum(n_records for n_records, _ in each), digest_text(sum(int(digest, 16) for _, digest in each))
+
+
+def _unlisted(marker: Marker) -> Content:
+    """The rows of a decided micro-batch that no part of its list has which is left."""
+    if not marker.missing_parts:
+        return _NO_ROWS
+    n_records, digest = _sum(map(_content, marker.pending))
+    return marker.n_records - n_records, digest_text(int(marker.digest, 16) - int(digest, 16))
+
+
+def incomplete_error(marker: Marker, *, is_replay: bool) -> ExactlyOnceError:
+    """The error for a marker of whose list a part is missing, after the transactions that are left of it have ended.
+
+    Args:
+        is_replay: whether this run computes the marker's micro-batch, and can write its rows again.
+    """
+    ways_on = "failOnMissingMarker=false"
+    if is_replay:
+        ways_on += (
+            ", which writes these records again, or onMarkerMismatch=skip, which takes the micro-batch for complete"
+        )
+    return ExactlyOnceError(
+        f"micro-batch {marker.batch_id} of query {marker.query_id} was decided, and {missing_parts_text(marker)} of its "
+        f"transactions is missing. The {len(marker.pending)} transactions that are left of the list are ended. It is unknown "
+        f"whether {_unlisted(marker)[0]} records of the others are in the topic: those that are open end by their time-out. "
+        f"Compare the topic with the source, then set for one start {ways_on}."
+    )
 
 
 def missing_error(

@@ -31,7 +31,7 @@ from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
-from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, commit_marker, digest_text, read_marker
+from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, commit_marker, digest_text, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, decided_in, is_latest
 from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, commit_decided, is_ongoing, named, not_open
 from pykafka_wire.sink.exactly_once.tasks import OpenTask, write_open_task
@@ -105,7 +105,7 @@ class TaskTransactions:
 
     def settle_earlier(self, found: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
-            decided = replace(found, pending=listed(replacing))
+            decided = replace(found.settled(), pending=listed(replacing))
             self._marker_writer.write(decided)
             self._end(decided)
         self._settle(found)
@@ -170,7 +170,7 @@ class TaskTransactions:
 
     def _settle(self, marker: Marker) -> None:
         self.progress.step = Step.SETTLE
-        self._marker_writer.write(replace(marker, pending=()))
+        self._marker_writer.write(marker.settled())
 
     def clean_up(self, unused: Sequence[OpenTask]) -> None:
         """Abort what does not count: this run's own transactions of a micro-batch that was there, and attempts that lost."""
@@ -229,8 +229,7 @@ def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[Wr
     try:
         # Ends the driver's own transaction, also one whose commit is in doubt, or fails if another driver has taken over.
         init_transaction(cluster, options.transactional_id, successor_of=tasks[0].token.handle.identity)
-        found = read_marker(cluster, options.transactional_id, options.marker_topic)
-        decided = decided_in(found)
+        decided = decided_in(read_markers(cluster, options.transactional_id, options.marker_topic).values())
         if decided is not None:
             abort_all(cluster, [handle for handle in handles if handle.identity not in decided])
     except WireError as error:

@@ -89,6 +89,7 @@ def drivers(tmp_path: Path, java: None) -> Iterator[Drivers]:
 
 @pytest.fixture
 def query(transaction_version_brokers: tuple[str, Any], topic: Any) -> Iterator[Query]:
+    """On brokers with each version of the transaction protocol."""
     brokers = transaction_version_brokers[1]
     settings = {"bootstrap.servers": brokers.bootstrap_servers, "retry.backoff.ms": "20"}
     with Cluster(ClientSettings.from_options(settings)) as cluster:

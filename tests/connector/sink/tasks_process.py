@@ -208,7 +208,7 @@ def count(
 
 def _switch_off(safeguard: str) -> None:
     if safeguard == "marker":
-        commit.read_marker = lambda *_: None  # type: ignore[attr-defined]
+        commit.read_markers = lambda *_: {}  # type: ignore[attr-defined]
         commit.decide = lambda *_, **__: commit.Decision.WRITE  # type: ignore[attr-defined]
     elif safeguard == "replacements":
         commit.replacements = lambda *_, **__: []  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
-from pykafka_wire.sink.exactly_once.marker import read_marker
+from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.sink.exactly_once.task_transactions import MarkerWriter, TaskTransactions, listed
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask, OpenTask
@@ -74,7 +74,7 @@ class Query:
         abort_all(self.cluster, [task.transaction for task in tasks if task.transaction is not None])
 
     def marker(self) -> Any:
-        return read_marker(self.cluster, self.options.transactional_id, self.topic)
+        return read_markers(self.cluster, self.options.transactional_id, self.topic).get(self.topic)
 
     def open(self) -> int:
         """How many transactions of tasks are open, once those that are being ended have ended."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.sink.exactly_once.decision import Decision, decide
+from pykafka_wire.sink.exactly_once.decision import Decision, decide, marker_of
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker
 
 SEVEN = Marker(query_id="q", batch_id=7, n_records=3, digest="00000000000000ff")
@@ -70,3 +70,19 @@ def test_a_new_query_needs_none_unless_its_id_has_committed() -> None:
     with pytest.raises(ExactlyOnceError, match=r"its kafka.transactional.id has committed a transaction"):
         decide(ZERO, None, id_has_committed=True)
     assert decide(ZERO, None, id_has_committed=True, fail_on_missing=False) is Decision.WRITE
+
+
+@pytest.mark.parametrize(
+    "own", [None, RESET, replace(SEVEN, batch_id=5), replace(SEVEN, query_id="other", batch_id=9)], ids=str
+)
+def test_a_later_marker_under_another_topic_means_that_the_marker_topic_has_changed(own: FoundMarker) -> None:
+    text = r"markerTopic is new, and the marker of query q, of micro-batch 6, is under the topic old: set markerTopic=old\."
+    with pytest.raises(ExactlyOnceError, match=text):
+        marker_of(SEVEN, {"old": replace(SEVEN, batch_id=6), "new": own}, "new")
+
+
+@pytest.mark.parametrize("other", [RESET, replace(SEVEN, batch_id=5), replace(SEVEN, query_id="other", batch_id=9)])
+def test_under_another_topic_an_older_marker_or_another_querys_says_nothing(other: FoundMarker) -> None:
+    six = replace(SEVEN, batch_id=6)
+    assert marker_of(SEVEN, {"old": other, "new": six}, "new") == six
+    assert marker_of(SEVEN, {"old": RESET}, "new") is None

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.sink.exactly_once.marker import Marker, read_marker
+from pykafka_wire.sink.exactly_once.marker import Marker, read_markers
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import OpenProducer, open_producers
@@ -178,7 +178,7 @@ def test_a_decided_transaction_whose_end_was_lost(
     assert brokers.proxy.dropped.is_set(), driver.output
     driver.kill()
     with Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})) as cluster:
-        marker = read_marker(cluster, name, target)
+        marker = read_markers(cluster, name)[target]
         assert isinstance(marker, Marker) and marker.batch_id == 1 and marker.pending
         if fault == "times out":
             until(lambda: not list_open(cluster, task_prefix(name)), timeout_s=TIMEOUT_S, what="the time-out")

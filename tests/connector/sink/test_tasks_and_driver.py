@@ -39,14 +39,14 @@ def test_from_tasks_to_the_driver_without_the_marker_aborts_nothing_that_may_be_
     tasks = [query.task(query.fence(), 0, b"b", batch_id=1)]
     query.decide_and_crash(*tasks, batch_id=1)
     replay = encoded(0, tasks[0], query.topic, b"b")
-    marker_topic = query.topic
+    marker_topic, text = query.topic, "at micro-batch 1, and there is no marker"
     if lost == "its group deleted":
         group = marker_group(query.options.transactional_id)
         outside = outside_of(query.servers)
         outside.admin.delete_consumer_groups([group])[group].result(30)
     else:
-        marker_topic += "-other"
-    with pytest.raises(ExactlyOnceError, match="at micro-batch 1, and there is no marker"):
+        marker_topic, text = f"{query.topic}-other", f"is under the topic {query.topic}: set markerTopic={query.topic}"
+    with pytest.raises(ExactlyOnceError, match=text):
         query.commit_by_driver(replay, batch_id=1, marker_topic=marker_topic)
     assert query.open() == 1
     if lost == "its group deleted":  # the way on: what is open is not known to be decided, and is written anew

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.connector.spark_errors import sentence_in
+
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark]
 
 
@@ -56,8 +58,11 @@ def test_a_topic_made_again_during_an_available_now_run(
 
     seen.before = make_again  # type: ignore[assignment]
     if fail_on_data_loss == "true":
-        with pytest.raises(PySparkException, match="TOPIC_RECREATED"):
+        with pytest.raises(PySparkException) as raised:
             seen.run()
+        sentence = sentence_in(str(raised.value))
+        assert sentence.startswith("[PYKAFKA_WIRE_DATA_LOSS] TOPIC_RECREATED: the topic was deleted and created again")
+        assert f"{name}-0" in sentence and "set the option failOnDataLoss to false" in sentence
     else:
         seen.run()
     outside.delete(name)
