@@ -165,11 +165,8 @@ class _Steps:
             self._result(f"{ranges[index].topic_partition}: position {position}, end {ranges[index].end_offset}")
 
         self._step("OffsetCommit: the next offsets to read, with the member id and the generation.")
-        identity = member.state_machine.identity
         offsets = {ranges[index].topic_partition: CommittedOffset(position) for index, position in positions.items()}
-        commit_offsets(
-            cluster, self._group, offsets, generation=identity.generation, member_id=identity.member_id
-        )  # fmt: skip
+        commit_offsets(cluster, self._group, offsets, member=member.state_machine.identity)
 
         self._step(
             "Heartbeat: tells the coordinator that the member is alive; an error response would announce a rebalance."

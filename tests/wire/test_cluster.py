@@ -217,11 +217,7 @@ def test_retriable_codes_in_a_response_are_retried(pair: tuple[FakeBroker, FakeB
     one.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
         coordinators=[Coordinator(key="k", error_code=codes.pop(0) if codes else 0, node_id=2)]
     )
-    response = cluster.request(
-        CONTROLLER,
-        FindCoordinatorRequest(coordinator_keys=["k"]),
-        error_codes=lambda response: [each.error_code for each in response.coordinators],
-    )
+    response = cluster.request(CONTROLLER, FindCoordinatorRequest(coordinator_keys=["k"]))
     assert response.coordinators[0].node_id == 2
     assert one.count(FindCoordinatorRequest) == 3
 

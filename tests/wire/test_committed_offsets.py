@@ -14,6 +14,7 @@ from pykafka_wire.wire.cluster.groups import Group, describe_group
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
+    MemberIdentity,
     commit_in_portions,
     commit_offsets,
     fetch_offsets,
@@ -96,7 +97,7 @@ def test_nothing_to_commit_sends_no_request(group: str) -> None:
 def test_a_commit_with_a_member_that_is_not_there_is_refused(topic: Any, cluster: Cluster, group: str) -> None:
     offsets = {TopicPartition(topic(), 0): CommittedOffset(1)}
     with pytest.raises(BrokerError) as raised:
-        commit_offsets(cluster, group, offsets, generation=3, member_id="nobody")
+        commit_offsets(cluster, group, offsets, member=MemberIdentity(generation=3, member_id="nobody"))
     assert raised.value.name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "GROUP_ID_NOT_FOUND")
     assert "1 of 1 offsets were refused" in raised.value.detail
 

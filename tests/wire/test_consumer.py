@@ -360,7 +360,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     first.subscribe([name])
     poll_until(first, lambda _: first.assignment == (TopicPartition(name, 0),))
     await_shares([other], {TopicPartition(name, 1)})
-    generation = other.consumer.group_metadata().generation
+    generation = other.consumer.group_metadata().member.generation
     revoked = list(other.revoked)  # what it had before the first one came
     first.close(leave=False)
     again = consumer(group_instance_id="a")
@@ -375,7 +375,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
         again.commit({TopicPartition(name, 0): 0})
     other.end()
     assert other.consumer.assignment == (TopicPartition(name, 1),)
-    assert other.consumer.group_metadata().generation == generation
+    assert other.consumer.group_metadata().member.generation == generation
     assert other.revoked == revoked
 
 

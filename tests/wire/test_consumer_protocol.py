@@ -15,8 +15,8 @@ from pykafka_wire.wire import ClientSettings, Consumer, SubscriptionPattern, Top
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.groups import describe_group
 from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
-from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from tests.wire.test_consumer import Reader, await_shares, ends_of, members, poll_until, produce, records_of
 
@@ -43,9 +43,7 @@ def leave_for(kafka: Any, group: str, member_id: str) -> None:
     """Leave the group in a member's place."""
     request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        response = cluster.coordinator_request(
-            CoordinatorKind.GROUP, group, lambda _: request, lambda a: [a.error_code]
-        )
+        response = cluster.coordinator_request(CoordinatorKind.GROUP, group, lambda _: request)
     assert response.error_code == 0
 
 

@@ -188,12 +188,7 @@ def create_topics(
         ],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    response = cluster.request(
-        CONTROLLER,
-        request,
-        deadline=deadline,
-        error_codes=lambda response: (topic.error_code for topic in response.topics),
-    )
+    response = cluster.request(CONTROLLER, request, deadline=deadline)
     for topic in response.topics:
         if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
             raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
@@ -223,7 +218,7 @@ def delete_topics(
         request,
         deadline=deadline,
         # A topic that is not there is the caller's to judge, not worth another try.
-        error_codes=lambda response: (t.error_code for t in response.responses if t.error_code != _UNKNOWN_TOPIC),
+        error_codes=lambda response: (code for code in response.error_codes() if code != _UNKNOWN_TOPIC),
     )
     for deleted in response.responses:
         if deleted.error_code and not (missing_ok and deleted.error_code == _UNKNOWN_TOPIC):
@@ -242,9 +237,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: 
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    response = cluster.request(
-        CONTROLLER, request, deadline=deadline, error_codes=lambda response: (t.error_code for t in response.results)
-    )
+    response = cluster.request(CONTROLLER, request, deadline=deadline)
     for result in response.results:
         if result.error_code:
             raise broker_error(
@@ -309,9 +302,7 @@ def _describe_configs(
             for name in names
         ]
     )
-    response = cluster.request(
-        node_id, request, deadline=deadline, error_codes=lambda response: (t.error_code for t in response.results)
-    )
+    response = cluster.request(node_id, request, deadline=deadline)
     for result in response.results:
         if result.error_code:
             raise broker_error(
@@ -342,12 +333,7 @@ def alter_topic_configs(
     request = IncrementalAlterConfigsRequest(
         resources=[AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=changes)]
     )
-    response = cluster.request(
-        CONTROLLER,
-        request,
-        deadline=deadline,
-        error_codes=lambda response: (each.error_code for each in response.responses),
-    )
+    response = cluster.request(CONTROLLER, request, deadline=deadline)
     for result in response.responses:
         if result.error_code:
             raise broker_error(

@@ -208,7 +208,7 @@ class Cluster:
         :data:`ANY` on another broker; any other error code is left in the response for the caller.
 
         Args:
-            error_codes: the codes in a response, by default its top-level one.
+            error_codes: the codes in a response, by default all.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
@@ -217,7 +217,7 @@ class Cluster:
             type(request).name,
             lambda until: self._resolve(node_id, until).node_id,
             lambda _: request,
-            error_codes or (lambda response: [getattr(response, "error_code", 0)]),
+            error_codes,
             deadline,
             moved_by=Action.REFRESH_METADATA,
             on_move=self.metadata.forget_controller if node_id == CONTROLLER else None,
@@ -230,8 +230,8 @@ class Cluster:
         kind: CoordinatorKind,
         key: str,
         build: Callable[[int], Request[ResponseT]],
-        error_codes: Callable[[ResponseT], Iterable[int]],
         *,
+        error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
         deadline: Deadline | None = None,
         version_cap: int | None = None,
         purpose: str = COORDINATION,
@@ -241,7 +241,7 @@ class Cluster:
 
         Args:
             build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
-            error_codes: the codes in a response; retriable ones are retried, others left to the caller.
+            error_codes: the codes in a response, by default all; retriable ones are retried, others left to the caller.
             request_timeout_ms: for one response, where it may take longer than others (``request.timeout.ms``).
         """
         return self._repeat(
@@ -262,7 +262,7 @@ class Cluster:
         what: str,
         find: Callable[[Deadline], int],
         build: Callable[[int], Request[ResponseT]],
-        error_codes: Callable[[ResponseT], Iterable[int]],
+        error_codes: Callable[[ResponseT], Iterable[int]] | None,
         deadline: Deadline | None,
         *,
         moved_by: Action,
@@ -290,7 +290,7 @@ class Cluster:
                 if on_move is not None:
                     on_move()
                 raise
-            for code in error_codes(response):
+            for code in error_codes(response) if error_codes else response.error_codes():
                 if on_move is not None and error_info(code).action is moved_by:
                     on_move()
                 if retry.allows(code):
@@ -380,7 +380,6 @@ class Cluster:
         kind: CoordinatorKind,
         keys: Sequence[str],
         build: Callable[[str, int], Request[ResponseT]],
-        error_code: Callable[[ResponseT], int],
         *,
         deadline: Deadline | None = None,
         version_cap: int | None = None,
@@ -390,7 +389,6 @@ class Cluster:
 
         Args:
             build: makes the request for a key and its coordinator's node id.
-            error_code: the code in a response; retriable ones are retried, others left to the caller.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
@@ -421,12 +419,13 @@ class Cluster:
                         retry.keep(error)
                         is_complete = False
                         continue
-                    code = error_code(response)
-                    if error_info(code).action is Action.FIND_COORDINATOR:
+                    codes = list(response.error_codes())
+                    if any(error_info(code).action is Action.FIND_COORDINATOR for code in codes):
                         self.metadata.forget_coordinator(kind, key)
-                    if retry.allows(code):
+                    retried = next(filter(retry.allows, codes), None)
+                    if retried is not None:
                         api = type(pending.sent.request).name
-                        retry.keep(broker_error(code, broker=node, api=api, detail=f"(for {key!r})"))
+                        retry.keep(broker_error(retried, broker=node, api=api, detail=f"(for {key!r})"))
                         is_complete = False
                     else:
                         responses[key] = response

@@ -113,7 +113,9 @@ def topics_by_broker(
     failure: TransportError | None = None
     for node_id in node_ids:
         try:
-            response = cluster.request(node_id, request, deadline=Deadline.after_ms(broker_ms))
+            response = cluster.request(
+                node_id, request, deadline=Deadline.after_ms(broker_ms), error_codes=lambda response: ()
+            )
         except TransportError as error:
             failure = error
             continue
@@ -153,15 +155,10 @@ def describe_transaction(
         BrokerError: it may not be described.
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
-
-    def codes(response: DescribeTransactionsResponse) -> Iterable[int]:
-        return (state.error_code for state in response.transaction_states)
-
     response = cluster.coordinator_request(
         CoordinatorKind.TRANSACTION,
         transactional_id,
         lambda _: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-        codes,
         deadline=deadline,
     )
     state = only_state(response)

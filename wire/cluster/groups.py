@@ -5,7 +5,7 @@ KIP-430 (authorized operations), KIP-518 (states in lists), KIP-848 (the consume
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +15,9 @@ from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
 )
 from pykafka_wire.wire.protocol.messages.group import (
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -99,15 +97,9 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
     Raises:
         BrokerError: it may not be described.
     """
-
-    def build(node: int) -> DescribeGroupsRequest:
-        return DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
-
-    def codes(response: DescribeGroupsResponse) -> Iterable[int]:
-        return (each.error_code for each in response.groups)
-
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
+        CoordinatorKind.GROUP, group, lambda _: request, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
     )
     described = response.groups[0]
     if described.error_code not in (0, _GROUP_ID_NOT_FOUND):
@@ -129,14 +121,8 @@ def _describe_consumer_group(cluster: Cluster, group: str, deadline: Deadline | 
     node = cluster.coordinator(CoordinatorKind.GROUP, group, deadline=deadline)
     if not cluster.supports(node, ConsumerGroupDescribeRequest, 0, purpose=COORDINATION, deadline=deadline):
         return None
-
-    def build(node: int) -> ConsumerGroupDescribeRequest:
-        return ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
-
-    def codes(response: ConsumerGroupDescribeResponse) -> Iterable[int]:
-        return (each.error_code for each in response.groups)
-
-    response = cluster.coordinator_request(CoordinatorKind.GROUP, group, build, codes, deadline=deadline)
+    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+    response = cluster.coordinator_request(CoordinatorKind.GROUP, group, lambda _: request, deadline=deadline)
     described = response.groups[0]
     if described.error_code == _GROUP_ID_NOT_FOUND:
         return None

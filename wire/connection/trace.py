@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -75,7 +74,7 @@ class Trace:
         """A response has come."""
         if self._target:
             sent = received.sent
-            errors = sorted({error_info(code).name for code in _error_codes(received.response) if code})
+            errors = sorted({error_info(code).name for code in received.response.error_codes() if code})
             parts = [
                 f"{broker} <- {_title(sent)} {received.size} B",
                 "" if latency_ms is None else f"{latency_ms:.1f} ms",
@@ -162,17 +161,3 @@ def _value(value: Any, version: int) -> str:  # Any: whatever a field may hold
     if isinstance(value, uuid.UUID):
         return topic_id_text(value)
     return "null" if value is None else str(value)
-
-
-def _error_codes(message: Any) -> Iterator[int]:  # Any: a structure or an array, of whatever
-    if isinstance(message, Struct):
-        for field in type(message).fields:
-            value = getattr(message, field.name)
-            if field.name == "error_code":
-                yield value
-            elif isinstance(value, Struct | list):
-                yield from _error_codes(value)
-    elif isinstance(message, list):
-        for element in message:
-            if isinstance(element, Struct | list):
-                yield from _error_codes(element)

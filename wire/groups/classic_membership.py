@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberIdentity, MemberState
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberState
 from pykafka_wire.wire.groups.strategies import are_cooperative
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.topic_partitions import TopicPartition

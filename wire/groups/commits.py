@@ -15,8 +15,14 @@ from typing import Final, TypeVar
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.member_state import MemberIdentity
+from pykafka_wire.wire.groups.committed_offsets import (
+    NO_MEMBER,
+    CommittedOffset,
+    GroupMetadata,
+    MemberIdentity,
+    commit_offsets,
+    fetch_offsets,
+)
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -54,14 +60,7 @@ class GroupCommits:
 
     def group_metadata(self) -> GroupMetadata:
         """The group and its member that commits now. Raises BrokerError where it has lost its place."""
-        member = self._identity()
-        return GroupMetadata(
-            group=self.group,
-            member_id=member.member_id,
-            generation=member.generation,
-            instance_id=member.instance_id,
-            topic_ids=self._topic_ids(),
-        )
+        return GroupMetadata(group=self.group, member=self._member(), topic_ids=self._topic_ids())
 
     def commit(self, positions: Positions, deadline: Deadline) -> None:
         """Commit these positions, after the automatic commit in progress: it must not overwrite this one.
@@ -85,19 +84,13 @@ class GroupCommits:
         stable = self._settings.isolation_level == "read_committed"
         wanted = list(partitions)
 
-        def fetch(identity: MemberIdentity) -> dict[TopicPartition, CommittedOffset]:
+        def fetch(member: MemberIdentity) -> dict[TopicPartition, CommittedOffset]:
             return fetch_offsets(
-                self._cluster,
-                self.group,
-                wanted,
-                member_id=identity.member_id,
-                member_epoch=identity.generation,
-                require_stable=stable,
-                deadline=deadline,
+                self._cluster, self.group, wanted, member=member, require_stable=stable, deadline=deadline
             )
 
         names_itself = as_member and self.membership is not None and self._settings.group_protocol == "consumer"
-        return self._as_member(self._identity() if names_itself else MemberIdentity(), fetch, deadline)
+        return self._as_member(self._member() if names_itself else NO_MEMBER, fetch, deadline)
 
     def record(self, committed: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed already: an automatic commit leaves them out."""
@@ -169,46 +162,37 @@ class GroupCommits:
 
     def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
         """A call that commits positions under the present generation, and returns their offsets."""
-        group, identity = self.group, self._identity()
+        group, member = self.group, self._member()
         topic_ids = self._topic_ids()
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
 
         def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
-            def commit(member: MemberIdentity) -> None:
-                commit_offsets(
-                    self._cluster,
-                    group,
-                    offsets,
-                    generation=member.generation,
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    topic_ids=topic_ids,
-                    deadline=deadline,
-                )
+            def commit(current: MemberIdentity) -> None:
+                commit_offsets(self._cluster, group, offsets, member=current, topic_ids=topic_ids, deadline=deadline)
 
-            self._as_member(identity, commit, deadline)
+            self._as_member(member, commit, deadline)
             return {tp: committed.offset for tp, committed in offsets.items()}
 
         return call
 
-    def _identity(self) -> MemberIdentity:
+    def _member(self) -> MemberIdentity:
         """The member that commits now. Raises BrokerError where it has lost its place."""
-        return MemberIdentity() if self.membership is None else self.membership.identity
+        return NO_MEMBER if self.membership is None else self.membership.identity
 
     def _topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
         return {} if self.membership is None else self.membership.topic_ids()
 
     def _as_member(
-        self, identity: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline
+        self, member: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline
     ) -> ResultT:
         """What ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848, KIP-429)."""
         while True:
             try:
-                return request(identity)
+                return request(member)
             except BrokerError as error:
                 if error.code not in _STALE_IDENTITY or self.membership is None:
                     raise
-                newer = self.membership.newer_identity(identity, deadline)
+                newer = self.membership.newer_identity(member, deadline)
                 if newer is None:
                     raise
-                identity = newer
+                member = newer

@@ -81,18 +81,31 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadata:
-    """A group, and its member that commits in a transaction, so that the group's coordinator fences zombies (KIP-447); only the
-    name for a commit from outside, which fences no member.
+class MemberIdentity:
+    """Who a group's member is: what its requests and commits carry. Replaced as a whole, so that threads may read it.
 
     Attributes:
-        generation: in the consumer protocol (KIP-848) the member's epoch; -1 from outside.
+        generation: in the consumer protocol (KIP-848) the member epoch; -1 outside of the group.
+        times_lost: how often the member had lost its place before: it may keep its member id.
     """
 
-    group: str
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
+    times_lost: int = 0
+
+
+#: A commit from outside, which the coordinator accepts while the group has no members.
+NO_MEMBER: Final = MemberIdentity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """A group, and its member that commits in a transaction, so that the group's coordinator fences zombies (KIP-447); only the
+    name for a commit from outside, which fences no member."""
+
+    group: str
+    member: MemberIdentity = NO_MEMBER
     #: The topics that the member has read, as for :func:`commit_offsets`.
     topic_ids: Mapping[TopicPartition, uuid.UUID] = field(default_factory=dict, compare=False)
 
@@ -125,7 +138,7 @@ class CommittedTopics:
         """The error codes, among them those after which another try may succeed."""
         # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
         final = _UNKNOWN_TOPIC_ID if self.are_ids_known else None
-        return (p.error_code for topic in response.topics for p in topic.partitions if p.error_code != final)
+        return (code for code in response.error_codes() if code != final)
 
     def results(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
         """The error code of each topic-partition of a response."""
@@ -142,9 +155,7 @@ def commit_offsets(
     group: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
     *,
-    generation: int = -1,
-    member_id: str = "",
-    instance_id: str | None = None,
+    member: MemberIdentity = NO_MEMBER,
     topic_ids: Mapping[TopicPartition, uuid.UUID] = _NO_IDS,
     deadline: Deadline | None = None,
 ) -> None:
@@ -165,16 +176,16 @@ def commit_offsets(
     def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
         request = OffsetCommitRequest(
             group_id=group,
-            generation_id_or_member_epoch=generation,
-            member_id=member_id,
-            group_instance_id=instance_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
             topics=topics.of_request(portion, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
         )
         response = cluster.coordinator_request(
             CoordinatorKind.GROUP,
             group,
             lambda _: request,
-            topics.codes,
+            error_codes=topics.codes,
             deadline=deadline,
             version_cap=None if topics.are_ids_known else _LAST_VERSION_BY_NAME,
         )
@@ -257,8 +268,7 @@ def fetch_offsets(
     group: str,
     partitions: Iterable[TopicPartition] | None,
     *,
-    member_id: str = "",
-    member_epoch: int = -1,
+    member: MemberIdentity = NO_MEMBER,
     require_stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
@@ -266,7 +276,7 @@ def fetch_offsets(
 
     Args:
         partitions: None for all of the group.
-        member_id, member_epoch: of a member of the consumer protocol (KIP-848), whose epoch the coordinator then checks.
+        member: of the consumer protocol (KIP-848), whose epoch the coordinator then checks.
         require_stable: wait until open transactions on these offsets have ended (KIP-447).
 
     Raises:
@@ -287,8 +297,8 @@ def fetch_offsets(
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
             asked = OffsetFetchRequestGroup(
                 group_id=group,
-                member_id=member_id or None,
-                member_epoch=member_epoch,
+                member_id=member.member_id or None,
+                member_epoch=member.generation,
                 topics=None if wanted is None else batch,
             )
             return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
@@ -300,15 +310,8 @@ def fetch_offsets(
             require_stable=require_stable and supports(_FIRST_STABLE_VERSION),
         )
 
-    def codes(response: OffsetFetchResponse) -> Iterable[int]:
-        yield response.error_code
-        for entry in response.groups:
-            yield entry.error_code
-        for _, code, _ in _offsets(response):
-            yield code
-
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+        CoordinatorKind.GROUP, group, build, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
     # A query that took "not in the response" for "nothing committed" would start somewhere else.
     if batched and [entry.group_id for entry in response.groups] != [group]:
@@ -322,7 +325,7 @@ def fetch_offsets(
         if code not in (_NONE, _GROUP_ID_NOT_FOUND):
             raise _refused(code, group, tp)
         offsets[tp] = committed
-    if _GROUP_ID_NOT_FOUND not in codes(response):
+    if _GROUP_ID_NOT_FOUND not in response.error_codes():
         _require_all(
             (TopicPartition(t, p) for t, ps in (wanted or {}).items() for p in ps), offsets, group, "OffsetFetch"
         )
@@ -374,7 +377,11 @@ def fetch_offsets_of_groups(
         for first in range(0, len(names), _MAX_GROUPS):
             asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names[first : first + _MAX_GROUPS]]
             response = cluster.request(
-                node, OffsetFetchRequest(groups=asked), deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+                node,
+                OffsetFetchRequest(groups=asked),
+                deadline=deadline,
+                version_cap=_LAST_VERSION_BY_NAME,
+                error_codes=lambda response: (),  # each group has its own
             )
             for entry in response.groups:
                 if entry.group_id not in wanted:

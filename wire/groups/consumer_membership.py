@@ -22,6 +22,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
+from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.consumer_member_state import (
     FENCED_MEMBER_EPOCH,
     JOIN_EPOCH,
@@ -30,7 +31,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
     ConsumerMemberStateMachine,
     Place,
 )
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberIdentity
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
@@ -99,9 +100,8 @@ class ConsumerGroupMember:
 
         try:
             response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, build, lambda response: [response.error_code],
-                purpose=self._purpose, deadline=deadline,
-            )  # fmt: skip
+                CoordinatorKind.GROUP, machine.group_id, build, purpose=self._purpose, deadline=deadline
+            )
         except WireError:
             with self._lock:
                 machine.repeat_all()
@@ -131,14 +131,8 @@ class ConsumerGroupMember:
         """Leave the group, so that others need not wait for the session timeout. A failure is logged, never raised."""
         machine = self.state_machine
         request = machine.leave_request(for_a_while=for_a_while)
-        leave_group(
-            self._cluster,
-            machine.group_id,
-            lambda _: request,
-            lambda response: [response.error_code],
-            machine.handle_leave,
-            Deadline.after_ms(LEAVE_TIMEOUT_MS),
-        )
+        deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
+        leave_group(self._cluster, machine.group_id, lambda _: request, machine.handle_leave, deadline)
 
     def assigned(self, known: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Place]:
         """What the coordinator assigns, without topics whose names are not known yet.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
@@ -26,7 +25,6 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     SyncGroupResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
@@ -148,7 +146,6 @@ class GroupMember:
         machine.state = MemberState.LEFT
         if not is_member:
             return
-
         deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
 
         def build(node: int) -> LeaveGroupRequest:
@@ -157,10 +154,7 @@ class GroupMember:
             )
             return machine.leave_request(batched=batched)
 
-        def codes(response: LeaveGroupResponse) -> Iterable[int]:
-            return [response.error_code, *(member.error_code for member in response.members)]
-
-        leave_group(self._cluster, machine.group_id, build, codes, machine.handle_leave, deadline)
+        leave_group(self._cluster, machine.group_id, build, machine.handle_leave, deadline)
 
     def close(self) -> None:
         """Close the member's connection, and end the requests of another thread on it."""
@@ -172,7 +166,6 @@ class GroupMember:
             CoordinatorKind.GROUP,
             self.state_machine.group_id,
             lambda _: request,
-            lambda response: [response.error_code],
             purpose=self._purpose,
             request_timeout_ms=timeout_ms,
             deadline=self._deadline(timeout_ms),

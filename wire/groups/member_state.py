@@ -27,12 +27,12 @@ coordinator rather than the member (it moved, it is loading) never come here: th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
 from pykafka_wire.wire.groups.assignors import Subscriber
+from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.strategies import (
     ASSIGNORS,
     decode_assignment,
@@ -76,21 +76,6 @@ class MemberState(Enum):
     STABLE = "stable"
     REBALANCING = "rebalancing"
     LEFT = "left"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberIdentity:
-    """Member id, generation and instance id, which commits carry too. Replaced as a whole, so that threads may read it.
-
-    Attributes:
-        generation: in the consumer protocol (KIP-848) the member epoch.
-        times_lost: how often the member had lost its place before: it may keep its member id.
-    """
-
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-    times_lost: int = 0
 
 
 class MemberStateMachine:
@@ -281,7 +266,7 @@ class MemberStateMachine:
     def handle_leave(self, response: LeaveGroupResponse) -> None:
         """Take LeaveGroup's response. Raises BrokerError where the coordinator refuses; a member that it does not know has
         left already."""
-        for code in (response.error_code, *(member.error_code for member in response.members)):
+        for code in response.error_codes():
             if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
@@ -245,13 +245,12 @@ def leave_group(
     cluster: Cluster,
     group_id: str,
     build: Callable[[int], Request[ResponseT]],
-    error_codes: Callable[[ResponseT], Iterable[int]],
     check: Callable[[ResponseT], None],
     deadline: Deadline,
 ) -> None:
     """Leave a group, so that others need not wait for the session timeout. A failure is logged, never raised."""
     try:
-        check(cluster.coordinator_request(CoordinatorKind.GROUP, group_id, build, error_codes, deadline=deadline))
+        check(cluster.coordinator_request(CoordinatorKind.GROUP, group_id, build, deadline=deadline))
     except WireError as error:
         logger.warning(
             "group %s: leaving failed, the coordinator drops the member after its session timeout: %s", group_id, error

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.groups.member_state import MemberIdentity
+from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 

@@ -13,6 +13,7 @@ Type checkers read the annotation; the call makes the row of the field table
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
 
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
@@ -65,6 +66,10 @@ class Message(Struct):
             error.api, error.version = self.name, version
             raise
 
+    def error_codes(self) -> Iterator[int]:
+        """Every error code in the message, from the top downwards, 0 for none."""
+        return _error_codes(self)
+
     def encode(self, version: int) -> list[Segment]:
         """The segments of the encoded message. Each buffer of record batches is a segment of its own, not copied.
 
@@ -104,6 +109,18 @@ class Message(Struct):
             excess = f"{cls.__name__} ends at byte {position} of {len(data)}"
             raise ProtocolError(excess, api=cls.name, version=version)
         return message
+
+
+def _error_codes(part: Struct) -> Iterator[int]:
+    for field in type(part).fields:
+        value = getattr(part, field.name)
+        if field.name.endswith("error_code"):
+            yield value
+        elif isinstance(value, Struct):
+            yield from _error_codes(value)
+        elif field.kind == "array" and isinstance(field.item, type):
+            for element in value or ():
+                yield from _error_codes(element)
 
 
 ResponseT = TypeVar("ResponseT", bound=Message)

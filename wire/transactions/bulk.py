@@ -17,7 +17,6 @@ from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     ListTransactionsRequest,
 )
 from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
@@ -107,16 +106,12 @@ def describe_all(
     cluster: Cluster, transactional_ids: Sequence[str], *, deadline: Deadline | None = None
 ) -> dict[str, DescribedTransaction]:
     """The state of each transactional id; without those that are not known, or may not be described."""
-
-    def build(transactional_id: str, node: int) -> Request[DescribeTransactionsResponse]:
-        return DescribeTransactionsRequest(transactional_ids=[transactional_id])
-
-    def code(response: DescribeTransactionsResponse) -> int:
-        return only_state(response).error_code
-
     try:
         responses = cluster.by_coordinator(
-            CoordinatorKind.TRANSACTION, transactional_ids, build, code, deadline=deadline
+            CoordinatorKind.TRANSACTION,
+            transactional_ids,
+            lambda name, _: DescribeTransactionsRequest(transactional_ids=[name]),
+            deadline=deadline,
         )
     except UnsupportedVersionError:  # brokers older than Kafka 3.0
         return {}
@@ -184,11 +179,6 @@ def _end_all(
         )
 
     responses = cluster.by_coordinator(
-        CoordinatorKind.TRANSACTION,
-        list(by_id),
-        build,
-        lambda response: response.error_code,
-        deadline=deadline,
-        version_cap=cap,
+        CoordinatorKind.TRANSACTION, list(by_id), build, deadline=deadline, version_cap=cap
     )
     return {handle: responses[handle.transactional_id].error_code for handle in handles}

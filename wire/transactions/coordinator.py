@@ -25,15 +25,13 @@ from pykafka_wire.wire.groups.committed_offsets import (
     commit_in_portions,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
-from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
-    EndTxnResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -88,12 +86,8 @@ def init_transaction(
         producer_id=-1 if successor_of is None else successor_of.producer_id,
         producer_epoch=-1 if successor_of is None else successor_of.producer_epoch,
     )
-
-    def codes(response: InitProducerIdResponse) -> Iterable[int]:
-        return [response.error_code]
-
     response = cluster.coordinator_request(
-        CoordinatorKind.TRANSACTION, transactional_id, lambda _: request, codes, deadline=deadline
+        CoordinatorKind.TRANSACTION, transactional_id, lambda _: request, deadline=deadline
     )
     if response.error_code:
         raise broker_error(response.error_code, api="InitProducerId", detail=f"(transactional id {transactional_id!r})")
@@ -137,19 +131,14 @@ class TransactionRequests:
                 for partition in topic.results_by_partition:
                     yield topic.name, partition.partition_index, partition.partition_error_code
 
-        response = self._request(
-            lambda _: request,
-            lambda response: (code for _, _, code in results(response)),
-            version_cap=_ADD_PARTITIONS_CAP,
-            deadline=deadline,
-        )
+        response = self._request(lambda _: request, version_cap=_ADD_PARTITIONS_CAP, deadline=deadline)
         rejected = [result for result in results(response) if result[2]]
         for topic, partition, code in sorted(rejected, key=lambda result: result[2] == _OPERATION_NOT_ATTEMPTED):
             raise broker_error(code, topic=topic, partition=partition, api="AddPartitionsToTxn")
 
     def commit_offsets(
         self,
-        member: GroupMetadata,
+        metadata: GroupMetadata,
         offsets: Mapping[TopicPartition, CommittedOffset],
         deadline: Deadline | None = None,
     ) -> None:
@@ -158,11 +147,11 @@ class TransactionRequests:
         Raises:
             BrokerError: an offset was rejected, or the member has lost its place in the group (KIP-447).
         """
-        group = member.group
+        group, member = metadata.group, metadata.member
         if self._handle.version.adds_by_request:
             self._add_offsets(group, deadline)
 
-        topics = CommittedTopics(offsets, member.topic_ids)
+        topics = CommittedTopics(offsets, metadata.topic_ids)
 
         def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
             request = TxnOffsetCommitRequest(
@@ -179,7 +168,7 @@ class TransactionRequests:
             if not topics.are_ids_known:
                 cap = min(cap or _LAST_COMMIT_BY_NAME, _LAST_COMMIT_BY_NAME)
             response: TxnOffsetCommitResponse = self._request(
-                self._in_version(request), topics.codes, group=group, version_cap=cap, deadline=deadline
+                self._in_version(request), error_codes=topics.codes, group=group, version_cap=cap, deadline=deadline
             )
             return topics.results(response)
 
@@ -203,11 +192,7 @@ class TransactionRequests:
             producer_epoch=self._handle.identity.producer_epoch,
             committed=committed,
         )
-
-        def codes(response: EndTxnResponse) -> Iterable[int]:
-            return [response.error_code]
-
-        response = self._request(self._in_version(request), codes, version_cap=self._cap(request), deadline=deadline)
+        response = self._request(self._in_version(request), version_cap=self._cap(request), deadline=deadline)
         if response.error_code:
             raise broker_error(
                 response.error_code, api="EndTxn", detail=f"(transactional id {self._handle.transactional_id!r})"
@@ -223,19 +208,15 @@ class TransactionRequests:
             producer_epoch=self._handle.identity.producer_epoch,
             group_id=group,
         )
-
-        def codes(response: AddOffsetsToTxnResponse) -> Iterable[int]:
-            return [response.error_code]
-
-        response = self._request(lambda _: request, codes, deadline=deadline)
+        response = self._request(lambda _: request, deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, api="AddOffsetsToTxn", detail=f"(group {group!r})")
 
     def _request(
         self,
         build: Callable[[int], Request[ResponseT]],
-        codes: Callable[[ResponseT], Iterable[int]],
         *,
+        error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
         group: str | None = None,
         version_cap: int | None = None,
         deadline: Deadline | None,
@@ -255,11 +236,11 @@ class TransactionRequests:
         def codes_of_response(response: ResponseT) -> Iterable[int]:
             nonlocal n_without_response
             n_without_response -= 1
-            return codes(response)
+            return response.error_codes() if error_codes is None else error_codes(response)
 
         try:
             return self._cluster.coordinator_request(
-                kind, key, counted, codes_of_response, deadline=deadline, version_cap=version_cap
+                kind, key, counted, error_codes=codes_of_response, deadline=deadline, version_cap=version_cap
             )
         finally:
             self.has_lost_responses |= n_without_response > 0

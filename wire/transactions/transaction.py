@@ -258,11 +258,11 @@ class Transaction:
             BrokerError: an offset was rejected. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID and
                 STALE_MEMBER_EPOCH another member owns the partitions (KIP-447): abort the transaction.
         """
-        member = GroupMetadata(group=group) if isinstance(group, str) else group
+        metadata = GroupMetadata(group=group) if isinstance(group, str) else group
         self._require_writable("commit_offsets")
         if offsets:  # without any the coordinator would not get to know of the transaction, and reject its end
             with self._adding():
-                self._requests.commit_offsets(member, offsets, deadline)
+                self._requests.commit_offsets(metadata, offsets, deadline)
 
     def commit(self, *, deadline: Deadline | None = None) -> None:
         """Make all of it visible. The decision is in the coordinator's log when this returns.

@@ -16,8 +16,7 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.member_state import MemberIdentity
+from pykafka_wire.wire.groups.committed_offsets import NO_MEMBER, CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -80,24 +79,22 @@ class GroupCommitter:
             self._last = dict(progress.offsets)
             return
         deadline = Deadline.after_ms(_DEADLINE_MS)
-        identity = MemberIdentity()
+        member = NO_MEMBER
         try:
             if self._member is not None:
-                identity = self._member.identity(progress, deadline)
+                member = self._member.identity(progress, deadline)
             if not self._found_others:
                 self._check_for_others(progress.group, changed, metadata, deadline)
             commit_offsets(
                 self._cluster,
                 progress.group,
                 changed,
-                generation=identity.generation,
-                member_id=identity.member_id,
-                instance_id=identity.instance_id,
+                member=member,
                 deadline=deadline,
             )
         except WireError as error:
             self.failures += 1
-            rejoined = self._member is not None and identity != MemberIdentity() and self._member.has_moved_on(identity)
+            rejoined = self._member is not None and member != NO_MEMBER and self._member.has_moved_on(member)
             if isinstance(error, BrokerError) and error.name == _FENCED and not rejoined:
                 self._fenced = True
                 self._warn_once(
