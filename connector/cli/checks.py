@@ -27,10 +27,10 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from pykafka_wire.wire.protocol.messages.handshake import SaslHandshakeRequest
 from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
-from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest
 from pykafka_wire.wire.security import tls
 from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings

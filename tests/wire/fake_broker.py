@@ -21,8 +21,13 @@ from weakref import WeakValueDictionary
 from pykafka_wire.wire.connection.state_machine import request_header_version, response_header_version
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages import api
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.messages.handshake import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    RequestHeader,
+    ResponseHeader,
+)
 from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,

@@ -10,7 +10,6 @@ from typing import Final
 from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.strategies import encode_assignment
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -31,17 +30,18 @@ from pykafka_wire.wire.protocol.messages.group import (
     encode_versioned,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
+from pykafka_wire.wire.protocol.messages.handshake import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pykafka_wire.wire.protocol.messages.metadata import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
-)
-from pykafka_wire.wire.protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

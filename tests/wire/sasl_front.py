@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pykafka_wire.wire.protocol.message import Message
-from pykafka_wire.wire.protocol.messages.sasl import (
+from pykafka_wire.wire.protocol.messages.handshake import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -16,7 +16,7 @@ from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.effects import TIMEOUT_S, Rig
 from tests.wire.fake_broker import CLOSE, FakeBroker

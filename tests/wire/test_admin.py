@@ -29,7 +29,7 @@ from pykafka_wire.wire.cluster.admin import (
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError, UnsupportedVersionError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import lacking

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import bootstrap
+from pykafka_wire.wire.cluster import metadata
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -19,7 +19,7 @@ from pykafka_wire.wire.errors import (
     MisroutedConnectionError,
     NoBrokerAvailableError,
 )
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
@@ -95,8 +95,8 @@ def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[F
 def test_when_no_broker_responds_each_address_is_named_with_its_reason(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "_FIRST_CONTACT_MS", 300)
-    monkeypatch.setattr(bootstrap, "_MIN_ATTEMPT_MS", 100)
+    monkeypatch.setattr(metadata, "_FIRST_CONTACT_MS", 300)
+    monkeypatch.setattr(metadata, "_MIN_ATTEMPT_MS", 100)
     dead = free_address()
     brokers[0].silent = True
     brokers[1].on[ApiVersionsRequest] = lambda request, version: b"SSH-2.0-OpenSSH_9.2\r\n"
@@ -127,7 +127,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when all brokers are down under a stream, which asks for the ends of its topics again and again."""
-    monkeypatch.setattr(bootstrap, "_WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(metadata, "_WARN_AFTER_S", 0.1)
     caplog.set_level(logging.INFO, "pykafka_wire")
     with cluster_of(
         brokers[0].address, default_api_timeout_ms=1_000, retry_backoff_max_ms=20, reconnect_backoff_ms=5
@@ -156,7 +156,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
 def test_a_broker_that_responds_ends_the_silence(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(bootstrap, "_WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(metadata, "_WARN_AFTER_S", 0.1)
     caplog.set_level(logging.INFO, "pykafka_wire")
     settings = {"socket_connection_setup_timeout_ms": 50, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
     with cluster_of(brokers[0].address, **settings) as cluster:
@@ -178,7 +178,7 @@ def test_a_refusal_is_final(brokers: list[FakeBroker]) -> None:
     """No other server is tried with credentials that one refused: accounts get locked."""
     brokers[0].on[ApiVersionsRequest] = lambda request, version: versions_response()
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+    from pykafka_wire.wire.protocol.messages.handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
     brokers[0].on[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=33)
     cluster = cluster_of(brokers[0].address, brokers[1].address, sasl_username="u", sasl_password="p", **settings)

@@ -21,10 +21,10 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
 )
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,

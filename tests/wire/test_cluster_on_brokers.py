@@ -15,7 +15,7 @@ from pykafka_wire.wire.cluster.cluster import ANY, Deadline
 from pykafka_wire.wire.cluster.groups import list_groups
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, likely_release
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, likely_release
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 from tests.broker_features import BROKERS, lacking

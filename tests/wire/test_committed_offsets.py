@@ -14,12 +14,11 @@ from pykafka_wire.wire.cluster.groups import Group, describe_group
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
-    MemberIdentity,
     commit_in_portions,
     commit_offsets,
     fetch_offsets,
 )
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.protocol.messages.group import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -34,6 +33,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

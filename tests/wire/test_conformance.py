@@ -18,7 +18,7 @@ from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Struct
 from pykafka_wire.wire.protocol.message import Message
 from pykafka_wire.wire.protocol.messages import group
-from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.messages.handshake import RequestHeader, ResponseHeader
 from tests.conformance import generate, kafka
 
 #: Of each (message, version): the default message, one with every field set, and random ones.

@@ -23,7 +23,6 @@ from pykafka_wire.wire.errors import (
     SettingsError,
     UnsupportedVersionError,
 )
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -40,6 +39,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
 from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, end_early, takes_passwords

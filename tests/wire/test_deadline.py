@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.settings import ClientSettings
 

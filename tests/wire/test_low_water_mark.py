@@ -18,13 +18,13 @@ from pykafka_wire.wire.connection.connection import Connection, ResponseFuture, 
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import HAS_LOW_WATER_MARK
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import frame_of, versions_response
 from tests.wire.scripted_server import script

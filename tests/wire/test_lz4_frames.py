@@ -11,8 +11,14 @@ import lz4.frame
 import pytest
 
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records.compression import Codec, Decompressor, GrowingBuffer, compress, decompress
-from pykafka_wire.wire.records.lz4_frames import plain_frame
+from pykafka_wire.wire.records.compression import (
+    Codec,
+    Decompressor,
+    GrowingBuffer,
+    compress,
+    decompress,
+    plain_lz4_frame,
+)
 
 TEXT = b"".join(b'{"id":%d,"name":"n%d"}' % (number, number * 7919) for number in range(20_000))
 SAMPLES = [b"", b"a", TEXT, TEXT[:65_536], os.urandom(70_000) + TEXT, bytes(9_000_000)]
@@ -29,7 +35,7 @@ def frame(data: bytes, **more: Any) -> memoryview:
 @pytest.mark.parametrize("store_size", [False, True])
 def test_independent_blocks_without_checksums_need_no_library(sample: bytes, block_size: int, store_size: bool) -> None:
     packed = frame(sample, block_size=block_size, store_size=store_size)
-    found = plain_frame(packed)
+    found = plain_lz4_frame(packed)
     assert found is not None
     sizes = {4: 65_536, 5: 262_144, 6: 1_048_576, 7: 4_194_304}
     assert found.block_bytes == sizes[block_size] or len(sample) <= found.block_bytes in sizes.values()
@@ -44,16 +50,16 @@ def test_independent_blocks_without_checksums_need_no_library(sample: bytes, blo
 )
 def test_other_frames_are_the_librarys(other: dict[str, bool]) -> None:
     packed = frame(TEXT, **other)
-    assert plain_frame(packed) is None
+    assert plain_lz4_frame(packed) is None
     assert bytes(decompress(Codec.LZ4, packed)) == TEXT
 
 
 def test_several_frames_and_skippable_ones() -> None:
     skippable = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"12345"
     packed = bytes(frame(TEXT)) + bytes(frame(b"end"))
-    assert plain_frame(memoryview(packed)) is None
+    assert plain_lz4_frame(memoryview(packed)) is None
     assert bytes(decompress(Codec.LZ4, packed)) == TEXT + b"end"
-    assert plain_frame(memoryview(skippable + bytes(frame(TEXT)))) is None
+    assert plain_lz4_frame(memoryview(skippable + bytes(frame(TEXT)))) is None
 
 
 def test_each_truncation_and_each_damaged_byte_is_an_error_or_the_same() -> None:
@@ -93,7 +99,7 @@ def test_a_block_of_more_than_the_headers_size_is_an_error() -> None:
         struct.pack("<I", len(compressed)) + compressed,
         struct.pack("<I", len(plain) | 1 << 31) + plain,
     ):
-        assert plain_frame(memoryview(framed(block))) is not None
+        assert plain_lz4_frame(memoryview(framed(block))) is not None
         with pytest.raises(CorruptBatchError):
             decompress(Codec.LZ4, framed(block))
 
@@ -102,9 +108,9 @@ def test_a_frame_of_very_many_blocks_is_left_to_the_library() -> None:
     # An empty block takes four bytes, and a list of a million of them would take 240 MB.
     empty = struct.pack("<I", 1 << 31)
     header = bytes(frame(b""))[:7]
-    assert plain_frame(memoryview(header + 4096 * empty + bytes(4))) is not None
+    assert plain_lz4_frame(memoryview(header + 4096 * empty + bytes(4))) is not None
     packed = header + 4097 * empty + bytes(4)
-    assert plain_frame(memoryview(packed)) is None
+    assert plain_lz4_frame(memoryview(packed)) is None
     assert bytes(decompress(Codec.LZ4, packed)) == b""
 
 

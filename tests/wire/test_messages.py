@@ -17,7 +17,6 @@ from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Field, Struct
 from pykafka_wire.wire.protocol.message import Message
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykafka_wire.wire.protocol.messages.group import (
     AssignedTopicPartitions,
@@ -26,9 +25,14 @@ from pykafka_wire.wire.protocol.messages.group import (
     decode_versioned,
     encode_versioned,
 )
+from pykafka_wire.wire.protocol.messages.handshake import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslHandshakeRequest,
+)
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest
 
 CLASSES = [cls for key in messages.APIS for cls in (messages.api(key), messages.api(key).response)]
 

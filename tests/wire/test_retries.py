@@ -7,8 +7,7 @@ import time
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.retries import GracePeriods, Retry
+from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods, Retry
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (

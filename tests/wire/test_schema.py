@@ -15,10 +15,14 @@ from pykafka_wire.wire.protocol.fields import Field, Struct
 from pykafka_wire.wire.protocol.message import Message
 from pykafka_wire.wire.protocol.messages import group
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.messages.handshake import (
+    RequestHeader,
+    ResponseHeader,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData
-from pykafka_wire.wire.protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 from tests.conformance import kafka
 

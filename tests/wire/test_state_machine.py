@@ -25,18 +25,19 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
-from pykafka_wire.wire.protocol.messages.sasl import (
+from pykafka_wire.wire.protocol.messages.handshake import (
+    ApiVersionsRequest,
+    FinalizedFeatureKey,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
 from pykafka_wire.wire.security.token import SaslMechanism
 from tests.wire.fake_broker import VERSIONS, frame_of, versions_response
 

@@ -15,6 +15,12 @@ from pykafka_wire.wire.connection.state_machine import Received, Sent
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, UnknownTopicError
+from pykafka_wire.wire.protocol.messages.handshake import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -22,12 +28,6 @@ from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from pykafka_wire.wire.protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
 

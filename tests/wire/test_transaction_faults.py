@@ -20,19 +20,20 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, fetch_offsets
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.metadata import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
-from pykafka_wire.wire.protocol.messages.transaction_admin import (
+from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    EndTxnRequest,
     TransactionState,
+    TxnOffsetCommitRequest,
 )
-from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import commit_all, describe_all
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests, init_transaction

@@ -18,7 +18,7 @@ from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, TransportError, WireError
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, MetadataRequest, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,

@@ -20,11 +20,10 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_cache import Broker
-from pykafka_wire.wire.cluster.retries import Retry
+from pykafka_wire.wire.cluster.retries import Backoff, Retry
 from pykafka_wire.wire.connection.connection import Connection, ResponseFuture
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace

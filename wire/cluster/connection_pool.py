@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.metadata_cache import Broker
+from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity

@@ -17,7 +17,7 @@ from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from pykafka_wire.wire.protocol.messages.transaction_admin import (
+from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,

@@ -37,13 +37,16 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.protocol.message import Message, Request, ResponseT
 from pykafka_wire.wire.protocol.messages import api
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
-from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.protocol.messages.sasl import (
+from pykafka_wire.wire.protocol.messages.handshake import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    RequestHeader,
+    ResponseHeader,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
+    likely_release,
 )
 from pykafka_wire.wire.protocol.primitives import MAX_INT32, Segment, encode_length32, n_bytes
 from pykafka_wire.wire.protocol.writing import coalesced

@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, NoReturn
 
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.cluster.rack import rack_of
+from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (

@@ -1,6 +1,6 @@
 """A consumer's place in a group of the classic protocol: when it joins again, and what it gives up before or after.
 
-Owns the steps between the consumer's thread and :mod:`~pykafka_wire.wire.groups.heartbeat`, whose thread sends the requests.
+Owns the steps between the consumer's thread and :mod:`~pykafka_wire.wire.groups.member`, whose thread sends the requests.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import broker_error
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
-from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
-from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member import GroupMember, HeartbeatThread, member_state_machine
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberState
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.strategies import are_cooperative
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.topic_partitions import TopicPartition

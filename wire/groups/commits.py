@@ -16,14 +16,12 @@ from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
 from pykafka_wire.wire.groups.committed_offsets import (
-    NO_MEMBER,
     CommittedOffset,
     GroupMetadata,
-    MemberIdentity,
     commit_offsets,
     fetch_offsets,
 )
-from pykafka_wire.wire.groups.membership import Membership
+from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity, Membership
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -26,6 +26,7 @@ from pykafka_wire.wire.cluster.cluster import (
 from pykafka_wire.wire.cluster.groups import ListedGroup
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
+from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -78,25 +79,6 @@ class CommittedOffset(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberIdentity:
-    """Who a group's member is: what its requests and commits carry. Replaced as a whole, so that threads may read it.
-
-    Attributes:
-        generation: in the consumer protocol (KIP-848) the member epoch; -1 outside of the group.
-        times_lost: how often the member had lost its place before: it may keep its member id.
-    """
-
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-    times_lost: int = 0
-
-
-#: A commit from outside, which the coordinator accepts while the group has no members.
-NO_MEMBER: Final = MemberIdentity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

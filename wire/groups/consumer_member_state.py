@@ -30,8 +30,8 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from pykafka_wire.wire.errors import BrokerError, broker_error
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,

@@ -17,12 +17,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.rack import rack_of
+from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.groups.consumer_member_state import (
     FENCED_MEMBER_EPOCH,
     JOIN_EPOCH,
@@ -33,6 +32,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
 )
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -32,7 +32,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
 from pykafka_wire.wire.groups.assignors import Subscriber
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.strategies import (
     ASSIGNORS,
     decode_assignment,

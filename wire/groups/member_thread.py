@@ -1,7 +1,7 @@
 """The thread of a group's member, in either group protocol: when it sends, what an error means for the membership, how it leaves.
 
 Heartbeats go out in time however long the member's caller works. What is sent is the protocol's:
-:mod:`~pykafka_wire.wire.groups.heartbeat` for the classic one, :mod:`~pykafka_wire.wire.groups.consumer_membership` for that of
+:mod:`~pykafka_wire.wire.groups.member` for the classic one, :mod:`~pykafka_wire.wire.groups.consumer_membership` for that of
 KIP-848.
 """
 
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     NoBrokerAvailableError,

@@ -10,11 +10,30 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberIdentity:
+    """Who a group's member is: what its requests and commits carry. Replaced as a whole, so that threads may read it.
+
+    Attributes:
+        generation: in the consumer protocol (KIP-848) the member epoch; -1 outside of the group.
+        times_lost: how often the member had lost its place before: it may keep its member id.
+    """
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+    times_lost: int = 0
+
+
+#: A commit from outside, which the coordinator accepts while the group has no members.
+NO_MEMBER: Final = MemberIdentity()
 
 
 class Membership(Protocol):

@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
 from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster
-from pykafka_wire.wire.cluster.retries import GracePeriods
+from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.errors import (

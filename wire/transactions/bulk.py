@@ -15,11 +15,12 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, described_transaction, only_state
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import Request
-from pykafka_wire.wire.protocol.messages.transaction_admin import (
+from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeTransactionsRequest,
+    EndTxnRequest,
+    EndTxnResponse,
     ListTransactionsRequest,
 )
-from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 
 #: States of a transaction that has not ended.

@@ -16,7 +16,8 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
-from pykafka_wire.wire.groups.committed_offsets import NO_MEMBER, CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.membership import NO_MEMBER
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)

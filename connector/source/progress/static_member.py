@@ -19,9 +19,8 @@ from typing import NoReturn
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from pykafka_wire.wire.groups.committed_offsets import MemberIdentity
-from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
-from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member import GroupMember, HeartbeatThread, member_state_machine
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.settings import ClientSettings
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from pykafka_wire.wire.protocol.messages.handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.connector.cli.conftest import plain, terminal_output
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.secured import PASSWORDS, Secured

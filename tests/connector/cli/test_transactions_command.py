@@ -10,7 +10,7 @@ import pytest
 
 from pykafka_wire.cli import offsets
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.protocol.messages.transaction_admin import (
+from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,

@@ -1,12 +1,33 @@
-"""Which APIs and versions a broker speaks, and the features its cluster has finalized (KIP-35, KIP-511, KIP-584)."""
+"""What every connection begins with, and what stands before each message.
+
+The headers of requests and responses, after the frame's int32 length (KIP-482); which APIs and versions a broker speaks, and the
+features its cluster has finalized (KIP-35, KIP-511, KIP-584); the choice of a SASL mechanism, then its tokens (KIP-43, KIP-152,
+session lifetime KIP-368).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int16, int32, int64, string
+from pykafka_wire.wire.protocol.fields import Struct, array, binary, boolean, int16, int32, int64, string
 from pykafka_wire.wire.protocol.message import Message, Request
+
+
+class RequestHeader(Message, versions=(1, 2), flexible=2):
+    """Version 2, which adds tagged fields, stands before requests of flexible versions."""
+
+    request_api_key: int = int16()
+    request_api_version: int = int16()
+    correlation_id: int = int32()
+    # Not compact in version 2 either: a broker must read the header of an ApiVersions request newer than itself.
+    client_id: str | None = string(nullable_since=1, compact=False)
+
+
+class ResponseHeader(Message, versions=(0, 1), flexible=1):
+    """Version 1, which adds tagged fields, stands before responses of flexible versions, ApiVersions excepted."""
+
+    correlation_id: int = int32()
 
 
 class ApiVersion(Struct):
@@ -73,3 +94,27 @@ def likely_release(versions: Mapping[int, tuple[int, int]]) -> str:
         if versions.get(key, (0, -1))[1] >= version:
             return f"Kafka {release}"
     return "a Kafka older than 2.1"
+
+
+class SaslHandshakeResponse(Message, versions=(0, 1)):
+    error_code: int = int16()
+    mechanisms: list[str] = array(string)
+
+
+class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=17, versions=(0, 1)):
+    """Version 1 puts the tokens that follow into SaslAuthenticate; version 0 would send them bare: never use it."""
+
+    mechanism: str = string()
+
+
+class SaslAuthenticateResponse(Message, versions=(0, 2), flexible=2):
+    """`session_lifetime_ms`, if not 0, asks for authentication anew before it is over (KIP-368)."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0)
+    auth_bytes: bytes = binary(secret=True)
+    session_lifetime_ms: int = int64(since=1, ignorable=True)
+
+
+class SaslAuthenticateRequest(Request[SaslAuthenticateResponse], api_key=36, versions=(0, 2), flexible=2):
+    auth_bytes: bytes = binary(secret=True)
