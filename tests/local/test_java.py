@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import http.server
 import io
 import json
 import logging
 import os
-import ssl
 import tarfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import trustme
 
 from pykafka_wire.local import java as java_module
 from pykafka_wire.local.java import JavaNotFoundError, ensure_java, export_java_home, find_java, parse_version
+from tests.http_server import QuietHandler, http_server, server_context
 
 
 @pytest.mark.parametrize(
@@ -131,37 +129,22 @@ def jdk_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
 
-    class Site(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Site(QuietHandler):
+        index: dict[str, object]
+
+        def respond(self) -> None:
             asked.append(self.path)
-            body = self.server.index if self.path == "/index.json" else packed.getvalue()  # type: ignore[attr-defined]
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send(200, json.dumps(self.index).encode() if self.path == "/index.json" else packed.getvalue())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    site = f"https://localhost:{server.server_port}"
-    package = {"jdk@temurin": {"17.0.99": f"tgz+{site}/jdk.tar.gz"}}
-    server.index = json.dumps(  # type: ignore[attr-defined]
-        {system: dict.fromkeys(("amd64", "arm64"), package) for system in ("linux", "darwin")}
-    ).encode()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("CJDK_INDEX_URL", f"{site}/index.json")
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
-    for proxy in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(proxy, raising=False)
-    yield asked
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with http_server(Site, server_context(authority.issue_cert("localhost"))) as url:
+        site = url.replace("127.0.0.1", "localhost")  # the name in the certificate
+        package = {"jdk@temurin": {"17.0.99": f"tgz+{site}/jdk.tar.gz"}}
+        Site.index = {system: dict.fromkeys(("amd64", "arm64"), package) for system in ("linux", "darwin")}
+        monkeypatch.setenv("CJDK_INDEX_URL", f"{site}/index.json")
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        for proxy in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(proxy, raising=False)
+        yield asked
 
 
 def test_without_java_one_is_downloaded_once_and_said_so(

@@ -14,14 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import trustme
 
-from tests.wire.http_server import http_server
+from tests.http_server import QuietHandler, http_server, server_context
 from tests.wire.secured import pkcs8
 
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "ASIAEXAMPLE", "aws-secret-canary/+=", "aws-session-canary//+=="
@@ -68,7 +67,7 @@ class CloudStub:
 
     @contextmanager
     def serving(self, tls: trustme.LeafCert | None = None) -> Iterator[CloudStub]:
-        with http_server(self._handler(), tls) as self.url:
+        with http_server(self._handler(), None if tls is None else server_context(tls)) as self.url:
             yield self
 
     # --- what points the libraries here -------------------------------------------------------------------------------
@@ -184,25 +183,14 @@ class CloudStub:
         token = f"ya29.canary-{len(self.issued)}"
         return _json({"access_token": token, "expires_in": int(self.lifetime_s), "token_type": "Bearer"})
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[QuietHandler]:
         stub = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def respond(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                status, kind, response = stub.response(self.command, self.path, self.headers, body)
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Metadata-Flavor", "Google")
-                self.send_header("X-aws-ec2-metadata-token-ttl-seconds", "21600")
-                self.send_header("Content-Length", str(len(response)))
-                self.end_headers()
-                self.wfile.write(response.encode())
-
-            do_GET = do_POST = do_PUT = respond  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                pass
+                status, kind, response = stub.response(self.command, self.path, self.headers, self.body().decode())
+                always = {"Metadata-Flavor": "Google", "X-aws-ec2-metadata-token-ttl-seconds": "21600"}
+                self.send(status, response.encode(), {"Content-Type": kind, **always})
 
         return Handler
 

@@ -10,8 +10,7 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -24,8 +23,8 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import BROKERS
+from tests.http_server import QuietHandler, http_server, server_context
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
-from tests.wire.http_server import http_server
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
 #: SASLprep would change it (to "a IX-secret"); Kafka does not.
@@ -129,30 +128,21 @@ class Issuer:
     @contextmanager
     def serving(self, tls: trustme.LeafCert | None = None) -> Iterator[Issuer]:
         """Responds at :attr:`url` for as long as the context lasts."""
-        with http_server(self._handler(), tls) as address:
+        with http_server(self._handler(), None if tls is None else server_context(tls)) as address:
             self.url = f"{address}/token"
             yield self
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[QuietHandler]:
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        class Handler(QuietHandler):
+            def respond(self) -> None:
+                form = parse_qs(self.body().decode())
                 authorization = self.headers.get("Authorization", "")
                 issuer.requests.append(form)
                 issuer.logins.append(base64.b64decode(authorization.removeprefix("Basic ")).decode())
                 status, body = issuer.response(authorization, form)
-                self.send_response(status)
-                if status in (301, 302, 307, 308):
-                    self.send_header("Location", body.decode())
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                with suppress(BrokenPipeError):  # a client that has given up
-                    self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
+                self.send(status, body, {"Location": body.decode()} if status in (301, 302, 307, 308) else {})
 
         return Handler
 

@@ -7,7 +7,6 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from pykafka_wire.wire.cluster import rack
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings
-from tests.wire.http_server import http_server
+from tests.http_server import QuietHandler, http_server
 
 POINT_HERE = {
     "aws": "AWS_EC2_METADATA_SERVICE_ENDPOINT",
@@ -29,7 +28,7 @@ def of(given: str) -> str:
     return rack_of(ClientSettings.from_options({"bootstrap.servers": "broker:9092", "client.rack": given}))
 
 
-class MetadataServices(BaseHTTPRequestHandler):
+class MetadataServices(QuietHandler):
     """Those of the three clouds, with what each demands of a request."""
 
     asked: list[str]
@@ -38,10 +37,7 @@ class MetadataServices(BaseHTTPRequestHandler):
     def respond(self) -> None:
         self.asked.append(f"{self.command} {self.path}")
         status, response = self.response()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(response)))
-        self.end_headers()
-        self.wfile.write(response.encode())
+        self.send(status, response.encode())
 
     def response(self) -> tuple[int, str]:
         if self.command == "PUT":
@@ -59,11 +55,6 @@ class MetadataServices(BaseHTTPRequestHandler):
                 else (403, "")
             )
         return 404, ""
-
-    do_GET = do_PUT = respond  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ not have is an error of the test.
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -19,6 +17,8 @@ from botocore import xform_name
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
+
+from tests.http_server import QuietHandler, http_server
 
 REGION, NAME = "eu-west-1", "shop"
 URL = f"glue://{REGION}/{NAME}"
@@ -140,11 +140,11 @@ def glue_stub() -> Iterator[GlueStub]:
     """A stub that listens, and requests and responses that do not follow the model fail the test."""
     stub = GlueStub()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+        def respond(self) -> None:
+            body = self.body()
             service, _, operation = self.headers["X-Amz-Target"].partition(".")
             assert (service, self.headers["Content-Type"]) == ("AWSGlue", "application/x-amz-json-1.1")
             assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 ")
@@ -152,27 +152,11 @@ def glue_stub() -> Iterator[GlueStub]:
                 status, found = 200, stub.response(operation, json.loads(body))
             except RefusedError as refused:
                 status, found = refused.status, {"__type": refused.code, "Message": str(refused)}
-            content = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.send(status, json.dumps(found).encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with http_server(Handler) as stub.url:
         yield stub
         assert not stub.wrong, stub.wrong
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def use_glue(stub: GlueStub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_server import QuietHandler, http_server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class RegistryFront:
 def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = None) -> Iterator[RegistryFront]:
     front = RegistryFront(upstream=upstream)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"  # with connections that serve several requests
         disable_nagle_algorithm = True  # or a response waits 40 ms for the client's acknowledgement of its headers
 
@@ -72,8 +73,8 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
             except (OSError, ValueError):  # the client went away
                 self.close_connection = True
 
-        def do_GET(self) -> None:
-            content = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+        def respond(self) -> None:
+            content = self.body() or None
             front.asked.append(f"{self.command} {self.path}")
             front.headers.append(dict(self.headers))
             response = front.responses.get(self.path) or front.responses.get("")
@@ -83,10 +84,7 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
                 response or Response(status=404, content=b'{"error_code": 40403, "message": "Schema not found"}')
             )
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def do_CONNECT(self) -> None:
+        def do_CONNECT(self) -> None:  # noqa: N802
             """As an HTTP proxy does for TLS: passes bytes on in both directions."""
             front.asked.append(f"{self.command} {self.path}")
             front.headers.append(dict(self.headers))
@@ -115,31 +113,12 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
                 if response.drips:
                     front.over.wait(response.delay_s)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def finish_request(self, request: Any, client_address: Any) -> None:
-            if tls is not None:  # in the thread of this connection: a handshake that fails delays no other
-                request = tls.wrap_socket(request, server_side=True)
-            super().finish_request(request, client_address)
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            pass  # a handshake that failed
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    front.url = f"http{'s' if tls else ''}://localhost:{server.server_address[1]}"
-    try:
-        yield front
-    finally:
-        front.over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(Handler, tls) as url:
+        front.url = url.replace("127.0.0.1", "localhost")  # the name in the certificate
+        try:
+            yield front
+        finally:
+            front.over.set()
 
 
 def _relay(source: socket.socket, target: socket.socket) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
+
+from tests.http_server import QuietHandler, http_server
 
 
 @contextmanager
@@ -18,29 +18,13 @@ def scripted_registry(responses: dict[str, Any]) -> Iterator[str]:
     A response of bytes is sent as it is. Responses may be changed while the server runs.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def respond(self) -> None:
             response = responses.get(unquote(self.path))
-            missing = {"error_code": 40403, "message": "not found"}
-            content = (
-                response
-                if isinstance(response, bytes)
-                else json.dumps(missing if response is None else response).encode()
-            )
-            self.send_response(404 if response is None else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            if response is None:
+                self.send(404, b'{"error_code": 40403, "message": "not found"}')
+            else:
+                self.send(200, response if isinstance(response, bytes) else json.dumps(response).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(Handler) as url:
+        yield url
