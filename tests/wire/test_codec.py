@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
-from pykafka_wire.wire.protocol import primitives, reading, writing
+from pykafka_wire.wire.protocol import encoding, primitives
 from pykafka_wire.wire.protocol.fields import (
     Records,
     Struct,
@@ -288,6 +288,6 @@ def test_record_batches_may_be_null_or_empty(version: int, records: Records) -> 
 
 
 def test_each_structure_is_compiled_once_per_version() -> None:
-    assert reading.reader(Sample, 2, True) is reading.reader(Sample, 2, True)
-    assert writing.writer(Sample, 2, True) is writing.writer(Sample, 2, True)
-    assert reading.reader(Sample, 2, True) is not reading.reader(Sample, 3, True)
+    assert encoding.reader(Sample, 2, True) is encoding.reader(Sample, 2, True)
+    assert encoding.writer(Sample, 2, True) is encoding.writer(Sample, 2, True)
+    assert encoding.reader(Sample, 2, True) is not encoding.reader(Sample, 3, True)

@@ -93,7 +93,7 @@ def test_a_commit_under_a_stale_epoch_is_sent_again_under_the_members_present_on
     stale = replace(membership.identity, generation=0)
     refused: list[MemberIdentity] = []
     renew = membership.newer_identity
-    monkeypatch.setattr(member._commits, "_identity", lambda: stale)
+    monkeypatch.setattr(member._commits, "_member", lambda: stale)
     monkeypatch.setattr(
         membership, "newer_identity", lambda identity, until: refused.append(identity) or renew(identity, until)
     )

@@ -35,6 +35,7 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from pykafka_wire.wire.protocol.encoding import coalesced
 from pykafka_wire.wire.protocol.message import Message, Request, ResponseT
 from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.handshake import (
@@ -49,7 +50,6 @@ from pykafka_wire.wire.protocol.messages.handshake import (
     likely_release,
 )
 from pykafka_wire.wire.protocol.primitives import MAX_INT32, Segment, encode_length32, n_bytes
-from pykafka_wire.wire.protocol.writing import coalesced
 from pykafka_wire.wire.security.token import SaslMechanism
 
 #: What a broker may send before it has authenticated us: its handshake responses take a few KiB.

@@ -1,8 +1,8 @@
 """Field tables: the rows of a message's declaration, and the structures whose instances hold their values.
 
 Owns :class:`Field`, one row; :class:`Struct`, whose class body is a table; and the functions that make rows, typed as the value
-of an instance's attribute. It knows neither messages nor bytes: :mod:`~pykafka_wire.wire.protocol.reading` and
-:mod:`~pykafka_wire.wire.protocol.writing` implement the encoding.
+of an instance's attribute. It knows neither messages nor bytes: :mod:`~pykafka_wire.wire.protocol.encoding` writes and
+reads them.
 """
 
 from __future__ import annotations

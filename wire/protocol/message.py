@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
 
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
-from pykafka_wire.wire.protocol import reading, writing
+from pykafka_wire.wire.protocol import encoding
 from pykafka_wire.wire.protocol.fields import Struct
 from pykafka_wire.wire.protocol.primitives import SHORT_READ, Segment
 
@@ -61,7 +61,7 @@ class Message(Struct):
         """Append the encoded message to `segments`; record batches as views, all else as bytes."""
         self.check_version(version)
         try:
-            writing.writer(type(self), version, self.is_flexible(version))(self, segments)
+            encoding.writer(type(self), version, self.is_flexible(version))(self, segments)
         except (ProtocolError, UnsupportedVersionError) as error:
             error.api, error.version = self.name, version
             raise
@@ -78,7 +78,7 @@ class Message(Struct):
         """
         segments: list[Segment] = []
         self.write(segments, version)
-        return writing.coalesced(segments)
+        return encoding.coalesced(segments)
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:
@@ -89,7 +89,7 @@ class Message(Struct):
         cls.check_version(version)
         buffer = data if isinstance(data, bytes) else memoryview(data)
         try:
-            return reading.reader(cls, version, cls.is_flexible(version))(buffer, position)
+            return encoding.reader(cls, version, cls.is_flexible(version))(buffer, position)
         except ProtocolError as error:
             error.api, error.version = cls.name, version
             raise
@@ -104,7 +104,7 @@ class Message(Struct):
         Raises ProtocolError for malformed bytes and for bytes left over.
         """
         # Reading bytes is faster than reading a view. Without record batches the copy is small, and worth it.
-        message, position = cls.read(memoryview(data) if reading.has_records(cls) else bytes(data), version)
+        message, position = cls.read(memoryview(data) if encoding.has_records(cls) else bytes(data), version)
         if position != len(data):
             excess = f"{cls.__name__} ends at byte {position} of {len(data)}"
             raise ProtocolError(excess, api=cls.name, version=version)

@@ -35,9 +35,8 @@ from pykafka_wire.wire.records.compression import (
     GrowingBuffer,
     codec_of,
 )
-from pykafka_wire.wire.records.record_fields import FieldReader
 from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.records.varints import ByteBuffer, Ints, read_varints
+from pykafka_wire.wire.records.varints import ByteBuffer, FieldReader, Ints, read_varints
 
 _logger = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records.record_fields import FieldReader
-from pykafka_wire.wire.records.varints import ByteBuffer, Ints
+from pykafka_wire.wire.records.varints import ByteBuffer, FieldReader, Ints
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
 MIN_RECORD_BYTES: Final = 6
