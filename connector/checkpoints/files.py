@@ -21,6 +21,26 @@ _DBFS_MOUNT: Final = "/dbfs"
 _VOLUMES: Final = "/Volumes/"
 
 
+def local_folder(path: str) -> str | None:
+    """The folder of a local path, ``file:/…`` or ``dbfs:/…``; None for any other URI."""
+    found = _SCHEME.match(path)
+    if found is None:
+        return str(Path(path).expanduser().absolute())
+    rest = path[found.end() :]
+    if found[1].lower() == "dbfs":
+        inside = "/" + rest.lstrip("/")
+        return inside if inside.startswith(_VOLUMES) else _DBFS_MOUNT + inside
+    if found[1].lower() == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
+        return str(Path(unquote(re.sub(r"^//[^/]*", "", rest))).absolute())
+    return None
+
+
+def stored_uri(uri: str) -> str:
+    """A URI of an object store by the scheme that libraries beside Hadoop know."""
+    scheme, _, rest = uri.partition(":")
+    return f"{'s3' if scheme.lower() in _S3 else scheme.lower()}:{rest}"
+
+
 def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's file system
     """The file system and the folder of a local path or a URI, such as ``file:/…``, ``s3://…``, ``abfss://…``, ``gs://…``.
 
@@ -32,24 +52,15 @@ def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's fi
     """
     import pyarrow.fs  # slow to load in every worker, and hardly any needs it
 
-    found = _SCHEME.match(path)
-    if found is None:
-        return pyarrow.fs.LocalFileSystem(), str(Path(path).expanduser().absolute())
-    scheme = found[1].lower()
-    rest = path[found.end() :]
-    if scheme == "dbfs":
-        inside = "/" + rest.lstrip("/")
-        return pyarrow.fs.LocalFileSystem(), inside if inside.startswith(_VOLUMES) else _DBFS_MOUNT + inside
-    if scheme == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
-        inside = unquote(re.sub(r"^//[^/]*", "", rest))
-        return pyarrow.fs.LocalFileSystem(), str(Path(inside).absolute())
-    if scheme in _S3:
-        scheme = "s3"
+    local = local_folder(path)
+    if local is not None:
+        return pyarrow.fs.LocalFileSystem(), local
+    uri = stored_uri(path)
     try:
-        filesystem, folder = pyarrow.fs.FileSystem.from_uri(f"{scheme}:{rest}")
+        filesystem, folder = pyarrow.fs.FileSystem.from_uri(uri)
     except (OSError, ValueError, pa.ArrowException) as error:
         shown = without_secrets(path)
-        text = str(error).replace(path, shown).replace(f"{scheme}:{rest}", shown)
+        text = str(error).replace(path, shown).replace(uri, shown)
         # Not chained: pyarrow's own text may quote the URI, credentials included, and a traceback would show it.
         raise OptionError(
             f"{option} is {shown!r}, which pyarrow cannot open ({text}): use a local folder, or a URI such as file:///…, "

@@ -28,6 +28,7 @@ class CheckpointReference:
         source: the query's source, by the name that the checkpoint has for it, a number from 0 on; None for all.
         position: what was read there already, as ``checkpoint_position`` returns it; None if it is to be read.
         is_table: whether the position is a table's end, and the path its name.
+        prefix: before the names of Kafka's columns in the table; None looks for them.
     """
 
     path: str = field(repr=False)
@@ -35,6 +36,7 @@ class CheckpointReference:
     source: str | None = None
     position: str | None = None
     is_table: bool = False
+    prefix: str | None = None
 
     @property
     def described(self) -> str:
@@ -89,17 +91,20 @@ def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> Ch
 
 
 def parse_table(value: str, option: str) -> CheckpointReference:
-    """The end of a table, as ``table_position`` returns it, with or without :data:`TABLE_PREFIX`.
+    """The end of a table behind :data:`TABLE_PREFIX`: ``PATH``, ``PATH#PREFIX``, or what ``table_position`` returns.
 
     Raises:
-        OptionError: it is the name of a table. A source plans in a process without a Spark session, which alone can read one.
+        OptionError: it is the name of a table. A source plans in a process without a Spark session, which alone can find one.
     """
     text = value.strip()[len(TABLE_PREFIX) :].strip()
     if not text.startswith("{"):
-        raise OptionError(
-            f"{option} is {without_secrets(value.strip())!r}: only a Spark session can read a table. Set {option} to "
-            f"table_position(spark, {without_secrets(text)!r}), from pykafka_wire."
-        )
+        if "/" not in text:
+            raise OptionError(
+                f"{option} is {without_secrets(value.strip())!r}: only a Spark session can find a table by its name. Give the path "
+                f"of a Delta table, or set {option} to table_position(spark, {without_secrets(text)!r}), from pykafka_wire."
+            )
+        path, separator, prefix = text.partition("#")
+        return CheckpointReference(path=path, is_table=True, prefix=prefix if separator else None)
     try:
         return CheckpointReference(path=str(json.loads(text)["checkpoint"]), position=text, is_table=True)
     except (ValueError, KeyError) as error:

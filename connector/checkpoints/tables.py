@@ -1,28 +1,19 @@
-"""Tables that have Kafka's columns: which offsets of which topics they hold, and where a query continues after them.
-
-A table's own rows are the position: the highest offset of each topic-partition. It does not know about records behind that, which
-were filtered out or are not there for another reason.
-"""
+"""Tables that have Kafka's columns, as a Spark session reads them: which offsets of which topics they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pykafka_wire.checkpoints.positions import Position
-from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import TABLE_PREFIX
+from pykafka_wire.checkpoints.stored_tables import names_in, no_topic, position_of
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-#: The prefixes that Kafka's columns may have: that of ``pykafka-wire ingest``, beside which the record's own fields may have any
-#: name, and none.
-_PREFIXES: Final = ("_kafka_", "")
 
 
 def table_at(spark: SparkSession, table: str) -> DataFrame:
@@ -58,18 +49,15 @@ def pinned(spark: SparkSession, identifier: str) -> tuple[DataFrame, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaColumns:
-    """The columns ``topic``, ``partition``, ``offset`` and ``timestamp`` of a table, by the names that it has for them.
+    """The columns ``topic``, ``partition``, ``offset`` and ``timestamp`` of a table.
 
     Attributes:
-        prefix: before their names.
-        has_topic, has_timestamp: whether these two, which a table may do without, are there.
+        names: those that the table has for them; it may do without the topic and the timestamp.
     """
 
     rows: DataFrame
     table: str
-    prefix: str
-    has_topic: bool
-    has_timestamp: bool
+    names: Mapping[str, str]
 
     @classmethod
     def of(cls, rows: DataFrame, table: str, prefix: str | None) -> KafkaColumns:
@@ -77,34 +65,23 @@ class KafkaColumns:
         Raises:
             OffsetsError: the table has no columns ``partition`` and ``offset``.
         """
-        names = {name.lower() for name in rows.columns}
-        for each in _PREFIXES if prefix is None else (prefix,):
-            if {f"{each}partition".lower(), f"{each}offset".lower()} <= names:
-                has = {f"has_{name}": f"{each}{name}".lower() in names for name in ("topic", "timestamp")}
-                return cls(rows=rows, table=table, prefix=each, **has)
-        raise OffsetsError(
-            f"the table {without_secrets(table)} has no columns partition and offset"
-            + (", nor _kafka_partition and _kafka_offset" if prefix is None else f" with the prefix {prefix!r}")
-            + f": it has {', '.join(rows.columns[:20])}. Select Kafka's columns into the table."
-        )
+        return cls(rows=rows, table=table, names=names_in(rows.columns, table, prefix))
 
     def check_topics(self, topics: Sequence[str]) -> None:
         """Raises OffsetsError where nothing in a row says which of several topics it is of."""
-        if not self.has_topic and len(topics) > 1:
-            raise OffsetsError(
-                f"the table {without_secrets(self.table)} has no column {self.prefix}topic, and the query reads {len(topics)} "
-                f"topics ({', '.join(topics[:10])}): select the topic into the table, too."
-            )
+        if "topic" not in self.names and len(topics) > 1:
+            raise no_topic(self.table, topics)
 
     def of_topic(self, topic: str) -> DataFrame:
         """``partition``, ``offset`` and ``timestamp`` (null where there is none) of the rows of a topic."""
         from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
-        rows = self.rows.where(F.col(f"{self.prefix}topic") == topic) if self.has_topic else self.rows
-        timestamp = F.col(f"{self.prefix}timestamp") if self.has_timestamp else F.lit(None).cast("timestamp")
+        names = self.names
+        rows = self.rows.where(F.col(names["topic"]) == topic) if "topic" in names else self.rows
+        timestamp = F.col(names["timestamp"]) if "timestamp" in names else F.lit(None).cast("timestamp")
         return rows.select(
-            F.col(f"{self.prefix}partition").cast("int").alias("partition"),
-            F.col(f"{self.prefix}offset").cast("bigint").alias("offset"),
+            F.col(names["partition"]).cast("int").alias("partition"),
+            F.col(names["offset"]).cast("bigint").alias("offset"),
             timestamp.alias("timestamp"),
         )
 
@@ -123,17 +100,17 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
     from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
     columns = KafkaColumns.of(table_at(spark, table), table, prefix)
-    if not columns.has_topic and topic is None:
+    names = columns.names
+    if "topic" not in names and topic is None:
         raise OffsetsError(
-            f"the table {without_secrets(table)} has no column {columns.prefix}topic: name the topic whose records it has "
-            "(topic=…)."
+            f"the table {without_secrets(table)} has no column for the topic: name the topic whose records it has (topic=…)."
         )
-    named = F.col(f"{columns.prefix}topic") if columns.has_topic else F.lit(topic)
+    named = F.col(names["topic"]) if "topic" in names else F.lit(topic)
     found = (
         columns.rows.select(
             named.alias("topic"),
-            F.col(f"{columns.prefix}partition").alias("partition"),
-            F.col(f"{columns.prefix}offset").alias("offset"),
+            F.col(names["partition"]).alias("partition"),
+            F.col(names["offset"]).alias("offset"),
         )
         .where("partition IS NOT NULL AND offset IS NOT NULL")
         .groupBy("topic", "partition")
@@ -143,21 +120,3 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
     if topic is not None:
         ends = {tp: end for tp, end in ends.items() if tp.topic == topic}
     return TABLE_PREFIX + position_of(ends, table).to_json(without_secrets(table))
-
-
-def position_of(ends: dict[TopicPartition, int], table: str) -> Position:
-    """The position behind a table's rows.
-
-    Raises:
-        OffsetsError: the table has none.
-    """
-    if not ends:
-        raise OffsetsError(
-            f"the table {without_secrets(table)} has no rows with an offset, so that it has no end: start at earliest."
-        )
-    return Position(
-        batch_id=None,
-        is_committed=True,
-        offsets=QueryOffsets(offsets=ends),
-        topics=frozenset(tp.topic for tp in ends),
-    )

@@ -58,7 +58,7 @@ class OffsetSpec:
 
 
 def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest", "latest", "group")) -> OffsetSpec:
-    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH``, ``table:`` with a position, or JSON of offsets.
+    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH``, ``table:PATH``, or JSON of offsets.
 
     Args:
         words: those that make sense for the option, which the error lists.
@@ -79,7 +79,7 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
         choices = {
             **dict(zip(words, words, strict=True)),
             PREFIX[:-1]: f"{PREFIX}PATH",
-            TABLE_PREFIX[:-1]: "table_position(spark, TABLE)",
+            TABLE_PREFIX[:-1]: f"{TABLE_PREFIX}PATH",
         }
         near = difflib.get_close_matches(word.partition(":")[0], choices, n=1)
         meant = f"did you mean {choices[near[0]]}? U" if near else "u"

@@ -165,7 +165,12 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
     if registry and not any(
         column.format in _REGISTERED or (is_read and column.takes_type_of_registry) for column in columns.typed
     ):
-        effect = "only refuses JSON for subjects with rules" if "json" in formats else "has no effect"
+        of_json = (
+            "only shows which JSON values have a schema with rules"
+            if is_read
+            else "only refuses JSON for subjects with rules"
+        )
+        effect = of_json if "json" in formats else "has no effect"
         values.warnings.append(f"The option {_URL} {effect} without valueFormat or keyFormat avro or protobuf")
     return columns
 

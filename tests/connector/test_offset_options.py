@@ -78,20 +78,20 @@ def test_malformed_offsets(name: str, value: str) -> None:
             "startingOffsets",
             "earlist",
             "stream",
-            "did you mean earliest? Use earliest, latest, group, checkpoint:PATH, table_position(spark, TABLE), or",
+            "did you mean earliest? Use earliest, latest, group, checkpoint:PATH, table:PATH, or",
         ),
         (
             "startingOffsets",
             "now",
             "batch",
-            "use earliest, group, checkpoint:PATH, table_position(spark, TABLE), or JSON such as",
+            "use earliest, group, checkpoint:PATH, table:PATH, or JSON such as",
         ),
         ("startingOffsets", "chekpoint:/c", "stream", "did you mean checkpoint:PATH? Use earliest"),
         (
             "endingOffsets",
             "lates",
             "batch",
-            "did you mean latest? Use latest, checkpoint:PATH, table_position(spark, TABLE), or JSON such as",
+            "did you mean latest? Use latest, checkpoint:PATH, table:PATH, or JSON such as",
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_what_is_neither_word_nor_json_is_named_with_the_words_and_an_example(te
     message = str(raised.value)
     assert f"startingOffsets is '{text}': " in message
     assert (
-        'earliest, latest, group, checkpoint:PATH, table_position(spark, TABLE), or JSON such as {"topic":{"0":23,"1":-2}}, '
+        'earliest, latest, group, checkpoint:PATH, table:PATH, or JSON such as {"topic":{"0":23,"1":-2}}, '
         "where -2 is earliest" in message
     )
 

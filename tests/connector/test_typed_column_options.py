@@ -102,6 +102,11 @@ def test_what_has_no_meaning_is_refused_with_the_way_out(options: dict[str, str]
 def test_what_has_no_effect_is_warned_of() -> None:
     (warning,) = batch(**REGISTRY, valueFormat="string").warnings
     assert warning == "The option schema.registry.url has no effect without valueFormat or keyFormat avro or protobuf"
+    json = {"valueFormat": "json", "valueSchema": "id BIGINT"}
+    (warning,) = batch(**REGISTRY, **json).warnings
+    assert "schema.registry.url only shows which JSON values have a schema with rules without" in warning
+    (warning,) = parse_sink_options({**BROKERS, **REGISTRY, "valueFormat": "json"}).warnings
+    assert "schema.registry.url only refuses JSON for subjects with rules without" in warning
     (warning,) = batch(**REGISTRY, valueFormat="avro", valueSchema="{}", valueSubject="s").warnings
     assert warning == "The option valueSubject has no effect: values are read with valueSchema"
     (warning,) = batch(readerSchema="latest").warnings

@@ -16,6 +16,7 @@ from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.stored_tables import stored_position
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.source.planning.micro_batch import known_offsets, recreated_topics
@@ -40,10 +41,13 @@ def find_position(
 
     Raises:
         OptionError: the path is of a file system that pyarrow does not know.
-        OffsetsError: the checkpoint cannot be read, or has none of the subscribed topics.
+        MissingLibraryError: a table's path is given, and the library that reads it is not installed.
+        OffsetsError: the checkpoint or the table cannot be read, or has none of the subscribed topics.
     """
     if reference.position is not None:
         found = Position.from_json(reference.position, subscription.names)
+    elif reference.is_table:
+        found = stored_position(reference, topics, subscription.names, option)
     else:
         try:
             files = StoredFiles(reference.path, option)

@@ -12,14 +12,17 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from pykafka_wire import table_position
+from pykafka_wire import read_topic, table_position
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.proof import Proof, _Log, prove_query
+from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import parse_offset_spec
+from pykafka_wire.source.planning.checkpoint_reads import find_position
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = pytest.mark.timeout(900)
@@ -190,9 +193,9 @@ def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str]
     outside.fill(old, [1, 0, 2])
     outside.fill(new, [3])
     position = table_position(copy.spark, copy.table)
-    assert position.startswith("table:")
+    assert position.startswith("table:") and ends_of(f"table:{copy.table}") == ends_of(position)
     copy.checkpoint = str(tmp_path / "another")
-    copy.run(f"{old},{other},{new}", startingOffsets=position)
+    copy.run(f"{old},{other},{new}", startingOffsets=f"table:{copy.table}")
     held = copy.spark.sql(f"SELECT topic, partition, offset FROM delta.`{copy.table}`").collect()
     counts = {old: (6, 4, 2), other: (2,), new: (3,)}
     wanted = [(t, p, o) for t, ns in counts.items() for p, n in enumerate(ns) for o in range(n)]
@@ -209,8 +212,44 @@ def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str]
         table_position(copy.spark, view)
     assert json.loads(table_position(copy.spark, view, topic="t")[6:])["offsets"]["offsets"] == {"t": {"1": 42}}
     copy.checkpoint = str(tmp_path / "third")
+    history = read_topic(
+        {"kafka.bootstrap.servers": copy.servers, "subscribe": f"{old},{new}", "startingOffsets": f"table:{copy.table}"}
+    )
+    assert history.read_all().num_rows == 0
     with pytest.raises(Exception, match="has none of the subscribed topics"):
         copy.run(new, startingOffsets=table_position(copy.spark, view, topic="t"))
+
+
+def ends_of(starting_offsets: str) -> Any:
+    """What a source that starts there finds, of all topics."""
+    reference = parse_offset_spec(starting_offsets, "startingOffsets").checkpoint
+    assert reference is not None
+    return find_position(reference, Subscription(pattern=".*"), {}, option="startingOffsets").offsets
+
+
+def test_a_table_is_read_without_spark_as_with_it_or_refused(spark: Any, tmp_path: Path) -> None:
+    """What Spark writes into tables that have columns mapped, rows deleted and types widened."""
+    rows = "SELECT concat('t', id % 2) AS topic, cast(id % 3 AS int) AS partition, id AS offset FROM range(100)"
+
+    def create(name: str, properties: str, *statements: str) -> str:
+        table = f"delta.`{tmp_path / name}`"
+        spark.sql(f"CREATE TABLE {table} USING delta TBLPROPERTIES ({properties}) AS {rows}")
+        for each in statements:
+            spark.sql(each.replace("THIS", table))
+        return str(tmp_path / name)
+
+    mapped = create(
+        "mapped", "'delta.columnMapping.mode'='name', 'delta.enableDeletionVectors'='true'",
+        "ALTER TABLE THIS RENAME COLUMN offset TO former", "ALTER TABLE THIS ADD COLUMN offset BIGINT",
+        "UPDATE THIS SET offset = 7000 + former", "DELETE FROM THIS WHERE former > 90",
+    )  # fmt: skip
+    assert ends_of(f"table:{mapped}") == ends_of(table_position(spark, mapped))
+    assert ends_of(f"table:{mapped}").offsets[TopicPartition("t0", 0)] == 7091
+    widened = create(
+        "widened", "'delta.enableTypeWidening'='true'", "ALTER TABLE THIS ALTER COLUMN partition TYPE BIGINT"
+    )
+    with pytest.raises(OffsetsError, match=r"deltalake .*TypeWidening.*set startingOffsets to table_position\(spark, "):
+        ends_of(f"table:{widened}")
 
 
 def test_the_name_of_a_table_alone_is_refused_with_what_to_call() -> None:
