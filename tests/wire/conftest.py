@@ -15,15 +15,19 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
 from tests.shared_servers import shared
 from tests.wire.both_brokers import await_brokers
+from tests.wire.fake_broker import FakeBroker
+from tests.wire.scripted_pair import scripted_pair
 from tests.wire.transaction_records import ClusterOf
 
 if TYPE_CHECKING:
     from tests.wire.cloud_stubs import CloudStub
+    from tests.wire.scripted_log import Partition
 
 TIMEOUT_S = 30.0
 
@@ -134,6 +138,47 @@ def _await_partitions(
         states = {partition: (state.leader, state.replicas, state.isrs) for partition, state in known.items()}
         assert time.monotonic() < deadline, f"{name} did not get there: {states}"
         time.sleep(0.02)
+
+
+@pytest.fixture
+def cluster(cluster_of: ClusterOf, kafka: Any) -> Cluster:
+    """A client of the session's brokers, at the settings' defaults."""
+    return cluster_of(kafka)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """Two scripted brokers in memory."""
+    with scripted_pair(in_memory=True) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    """A scripted broker."""
+    with FakeBroker() as fake:
+        yield fake
+
+
+@pytest.fixture
+def log(fake: FakeBroker) -> Partition:
+    """What :func:`fake` keeps of a topic-partition, with the errors that it is to respond with."""
+    from tests.wire.scripted_log import Partition
+
+    return Partition(fake)
+
+
+@pytest.fixture
+def fake_cluster(fake: FakeBroker) -> Iterator[Cluster]:
+    """A client of :func:`fake`, whose requests hold one batch of ten records and no more."""
+    options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def producer(fake_cluster: Cluster) -> Producer:
+    return Producer(fake_cluster)
 
 
 @pytest.fixture

@@ -29,7 +29,15 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
     encode_versioned,
 )
-from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
+from pykafka_wire.wire.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from pykafka_wire.wire.protocol.messages.handshake import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -159,6 +167,17 @@ def itself(broker: FakeBroker, request: FindCoordinatorRequest) -> FindCoordinat
             for key in request.coordinator_keys
         ]
     )
+
+
+def commit_response(request: OffsetCommitRequest, version: int = 0, *, code: int = 0) -> OffsetCommitResponse:
+    """The response to a commit: the same code for each topic-partition."""
+
+    def results(topic: OffsetCommitRequestTopic) -> list[OffsetCommitResponsePartition]:
+        indexes = (p.partition_index for p in topic.partitions)
+        return [OffsetCommitResponsePartition(partition_index=index, error_code=code) for index in indexes]
+
+    topics = [OffsetCommitResponseTopic(name=topic.name, partitions=results(topic)) for topic in request.topics]
+    return OffsetCommitResponse(topics=topics)
 
 
 @contextmanager

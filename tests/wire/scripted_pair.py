@@ -12,8 +12,6 @@ from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_o
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -30,6 +28,7 @@ from pykafka_wire.wire.protocol.messages.metadata import (
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_coordinator import commit_response
 from tests.wire.memory_network import MemoryNetwork
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -106,8 +105,7 @@ def coordinate(pair: tuple[FakeBroker, FakeBroker], nodes: list[int], codes: dic
     def commit(node: int) -> Callable[[OffsetCommitRequest, int], OffsetCommitResponse]:
         def response(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
             code = codes[node].pop(0) if codes.get(node) else 0
-            partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=code)]
-            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+            return commit_response(request, code=code)
 
         return response
 

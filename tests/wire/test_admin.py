@@ -39,12 +39,6 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        yield cluster
-
-
-@pytest.fixture
 def name(cluster: Cluster) -> Iterator[str]:
     """A name that no topic has yet."""
     name = f"admin-{uuid.uuid4().hex[:12]}"

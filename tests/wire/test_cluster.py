@@ -41,12 +41,6 @@ from tests.wire.scripted_pair import T0, T1, T2, cluster_of, commit, coordinate,
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    with scripted_pair(in_memory=True) as brokers:
-        yield brokers
-
-
-@pytest.fixture
 def socket_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
     """For tests of threads, forks and time that passes."""
     with scripted_pair() as brokers:

@@ -33,13 +33,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.memory_network import MemoryNetwork
-from tests.wire.scripted_pair import T0, T1, asked_for, cluster_of, commit, coordinate, ends, offsets_of, scripted_pair
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    with scripted_pair(in_memory=True) as brokers:
-        yield brokers
+from tests.wire.scripted_pair import T0, T1, asked_for, cluster_of, commit, coordinate, ends, offsets_of
 
 
 @pytest.fixture

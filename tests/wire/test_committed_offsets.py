@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -42,12 +41,6 @@ from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 from tests.wire.fake_coordinator import offsets_coordinator
 
 T0 = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -31,8 +31,6 @@ from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -42,7 +40,14 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
-from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, end_early, takes_passwords
+from tests.wire.fake_coordinator import (
+    SASL,
+    TOPIC_ID,
+    ConsumerGroupCoordinator,
+    commit_response,
+    end_early,
+    takes_passwords,
+)
 from tests.wire.fake_fetch import response
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -55,7 +60,7 @@ def coordinator() -> Iterator[ConsumerGroupCoordinator]:
     with ConsumerGroupCoordinator() as broker:
         broker.on[FetchRequest] = lambda request, _: response(request, records=memoryview(b""))
         broker.on[OffsetFetchRequest] = lambda request, _: committed(request)
-        broker.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
+        broker.on[OffsetCommitRequest] = commit_response
         yield broker
 
 
@@ -73,21 +78,6 @@ def committed(request: OffsetFetchRequest, code: int = 0, offset: int = 5) -> Of
     ]
     return OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[] if code else topics, error_code=code)]
-    )
-
-
-def commit_response(request: OffsetCommitRequest, code: int = 0) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
     )
 
 
@@ -244,7 +234,7 @@ def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit
     n_fetches = coordinator.count(FetchRequest)
     member.poll_until(lambda: coordinator.count(FetchRequest) > n_fetches + 1)
     member.consumer.seek(T1, 9)
-    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_response(request)
+    coordinator.on[OffsetCommitRequest] = commit_response
     coordinator.drop()
     coordinator.assigned = [0]
     member.own(T0)

@@ -17,9 +17,6 @@ from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import HeartbeatRequest, HeartbeatResponse, JoinGroupRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -27,7 +24,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from pykafka_wire.wire.records.decode import Columns
-from tests.wire.fake_coordinator import GroupCoordinator, end_early
+from tests.wire.fake_coordinator import GroupCoordinator, commit_response, end_early
 from tests.wire.fake_fetch import N_RECORDS, asked_of, batch_at, response
 
 T0 = TopicPartition("t", 0)
@@ -81,11 +78,6 @@ def committed(offset: int) -> Callable[..., OffsetFetchResponse]:
     partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="", error_code=0)
     topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
     return lambda *_: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=0)])
-
-
-def commit_response(*_: Any) -> OffsetCommitResponse:
-    partition = OffsetCommitResponsePartition(partition_index=0, error_code=0)
-    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
 
 def offsets_of(request: Any) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,12 +32,6 @@ def in_child(act: Callable[[], None]) -> None:
             os._exit(1)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(settings_of(kafka)) as cluster:
-        yield cluster
 
 
 def test_a_record_producer_writes_all_records_of_parent_and_child(kafka: Any, topic: Any, cluster: Cluster) -> None:

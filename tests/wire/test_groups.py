@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +12,9 @@ from confluent_kafka import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        yield cluster
 
 
 @pytest.mark.needs("consumer protocol of KIP-848")

@@ -10,7 +10,6 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -29,7 +28,6 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
@@ -69,13 +67,6 @@ FIRST_TIMESTAMP = int(time.time() * 1000) - 3_600_000
 
 def records_to_write() -> list[Record]:
     return [Record(i, *shape, FIRST_TIMESTAMP + i * 7) for i, shape in enumerate(SHAPES)]
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with_settings = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
-    yield with_settings
-    with_settings.close()
 
 
 def read(cluster: Cluster, topic: str, *, isolation_level: str = "read_uncommitted") -> list[Record]:

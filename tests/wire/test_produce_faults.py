@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,25 +48,6 @@ from tests.wire.scripted_log import (
     write,
 )
 from tests.wire.test_producer import encode, numbered, read, settings_of
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeBroker]:
-    with FakeBroker() as fake:
-        yield fake
-
-
-@pytest.fixture
-def log(fake: FakeBroker) -> Partition:
-    return Partition(fake)
-
-
-@pytest.fixture
-def producer(fake: FakeBroker) -> Iterator[Producer]:
-    # One request holds one batch of ten records and no more.
-    options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
-        yield Producer(cluster)
 
 
 def mangled(mangle: Callable[[bytes], bytes]) -> Callable[[Callable[[], ProduceResponse]], Reply]:

@@ -26,26 +26,6 @@ from tests.wire.fake_broker import FakeBroker
 from tests.wire.scripted_log import NOT_ENOUGH_REPLICAS, NOT_LEADER, Partition, write
 from tests.wire.test_producer import encode, numbered
 
-
-@pytest.fixture
-def fake() -> Iterator[FakeBroker]:
-    with FakeBroker() as fake:
-        yield fake
-
-
-@pytest.fixture
-def log(fake: FakeBroker) -> Partition:
-    return Partition(fake)
-
-
-@pytest.fixture
-def producer(fake: FakeBroker) -> Iterator[Producer]:
-    # One request holds one batch of ten records and no more.
-    options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
-        yield Producer(cluster)
-
-
 # --- several brokers, and responses that come late ----------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,12 +60,6 @@ def encode(
 
 def numbered(start: int, end: int, size: int = 100) -> list[bytes]:
     return [str(i).encode().ljust(size, b".") for i in range(start, end)]
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(settings_of(kafka)) as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
@@ -41,13 +41,6 @@ VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, time
 def settings_of(brokers: Any, **options: object) -> ClientSettings:
     named = {name.replace("_", "."): str(value) for name, value in options.items()}
     return ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    cluster = Cluster(settings_of(kafka))
-    yield cluster
-    cluster.close()
 
 
 def encode(values: list[bytes], max_batch_bytes: int = 16_384) -> list[EncodedBatch]:

@@ -6,7 +6,6 @@ import threading
 import time
 import tracemalloc
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +29,6 @@ from tests.broker_features import lacking
 from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    cluster = cluster_of(kafka)
-    yield cluster
-    cluster.close()
 
 
 def test_every_record_of_many_partitions_comes_once_and_in_order(kafka: Any, topic: Any, cluster: Cluster) -> None:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import FetchCounters, fetch_ranges
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    cluster = cluster_of(kafka)
-    yield cluster
-    cluster.close()
 
 
 def test_a_leader_that_moves_in_mid_fetch_is_followed(two_brokers: Any, place_topic: Any, move_leaders: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,8 @@ import pytest
 from pykafka_wire.wire.cluster.admin import alter_topic_configs, describe_configs_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.settings import ClientSettings
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def cluster(kafka: Any) -> Iterator[Cluster]:
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        yield cluster
 
 
 def test_configs_are_set_and_deleted_all_or_none(cluster: Cluster, topic: Any) -> None:

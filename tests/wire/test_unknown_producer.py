@@ -6,7 +6,7 @@ epoch is shown on one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,22 +30,8 @@ from tests.wire.test_producer import encode, numbered, read, settings_of
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeBroker]:
-    with FakeBroker() as fake:
-        yield fake
-
-
-@pytest.fixture
-def log(fake: FakeBroker) -> Partition:
-    return Partition(fake)
-
-
-@pytest.fixture
-def cluster(fake: FakeBroker) -> Iterator[Cluster]:
-    # One request holds one batch of ten records and no more.
-    options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
-        yield cluster
+def cluster(fake_cluster: Cluster) -> Cluster:
+    return fake_cluster
 
 
 def unknown(append: Callable[[], ProduceResponse]) -> ProduceResponse:

@@ -28,9 +28,6 @@ from pykafka_wire.wire.protocol.messages.group import (
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -51,7 +48,7 @@ from pykafka_wire.wire.protocol.messages.metadata import (
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.fake_coordinator import GroupCoordinator
+from tests.wire.fake_coordinator import GroupCoordinator, commit_response
 
 DAY_S = 24 * 3600.0
 
@@ -161,16 +158,12 @@ def test_a_members_commits_go_on_after_a_secret_was_missing_once(tmp_path: Path,
         topics = [OffsetFetchResponseTopics(name="t", partitions=[nothing])]
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
-    def committed(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
-        partition = OffsetCommitResponsePartition(partition_index=0)
-        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
-
     with GroupCoordinator() as broker:
         broker.on |= {
             SaslHandshakeRequest: lambda *_: SaslHandshakeResponse(mechanisms=["PLAIN"]),
             SaslAuthenticateRequest: lambda *_: SaslAuthenticateResponse(),
             OffsetFetchRequest: fetched,
-            OffsetCommitRequest: committed,
+            OffsetCommitRequest: commit_response,
         }
         options = {
             "bootstrap.servers": broker.address,
