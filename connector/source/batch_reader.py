@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema, spark_schema
+from pykafka_wire.columns.spark_schema import check_selection, check_source_schema, spark_schema
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.input_partition import read_partition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -120,19 +120,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
-        from pykafka_wire.source.task_reader import batches_for_spark, read_ranges  # which the driver does not need
-
-        if isinstance(
-            partition, KafkaInputPartition
-        ):  # Spark reads InputPartition(None) where there is nothing to read
-            schema = arrow_schema(self._schema)
-            batches = read_ranges(
-                self._options,
-                partition.ranges,
-                schema,
-                reader_schemas=partition.reader_schemas,
-            )
-            yield from batches_for_spark(batches, schema)
+        yield from read_partition(self._options, self._schema, partition)
 
 
 @with_concise_errors

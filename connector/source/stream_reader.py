@@ -25,11 +25,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
-from pykafka_wire.columns.spark_schema import arrow_schema, check_selection, check_source_schema
+from pykafka_wire.columns.spark_schema import check_selection, check_source_schema
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.input_partition import read_partition
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -147,19 +147,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
-        from pykafka_wire.source.task_reader import batches_for_spark, read_ranges  # which the driver does not need
-
-        if isinstance(partition, KafkaInputPartition):
-            schema = arrow_schema(self._schema)
-            batches = read_ranges(
-                self._options,
-                partition.ranges,
-                schema,
-                partition.query,
-                partition.reader_schemas,
-                receiver=partition.receiver,
-            )
-            yield from batches_for_spark(batches, schema)
+        yield from read_partition(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batch up to ``end`` is done: commit it to the consumer group."""

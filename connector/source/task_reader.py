@@ -1,4 +1,4 @@
-"""A task: fetches its ranges from their leaders, and hands the records to Spark as Arrow record batches.
+"""A task: fetches its ranges from their leaders, and makes Arrow record batches of the records.
 
 Runs on executors, in Python workers that Spark reuses: connections stay open in the process (one client per settings).
 """
@@ -44,26 +44,6 @@ _N_BROKERS: Final = 3
 _BROKER_MS: Final = 5_000
 #: Spark keeps a timestamp as microseconds in an int64.
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
-
-
-#: What Spark's worker may keep of a task's first batch while the task runs.
-_MAX_KEPT_BYTES: Final = 1024 * 1024
-
-
-def batches_for_spark(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
-
-    Spark's worker (4.0 to 4.2) has a reference to the first batch of a task until the task ends, to the others only until the
-    next one.
-    """
-    first = next(batches, None)
-    if first is None:
-        return
-    if first.get_total_buffer_size() > _MAX_KEPT_BYTES:
-        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    yield first
-    del first
-    yield from batches
 
 
 def read_ranges(

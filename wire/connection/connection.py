@@ -480,18 +480,13 @@ class ResponseFuture(Generic[ResponseT_co]):
         self._throttled_s = throttled_s
         self._response: Message | None = None
         self._error: WireError | None = None
-        self._sent = sent
+        self.sent = sent
         self.sent_at = time.monotonic()
 
     @property
     def version(self) -> int:
         """The version that the request was sent in."""
-        return self._sent.version
-
-    @property
-    def sent(self) -> Sent:
-        """What was sent."""
-        return self._sent
+        return self.sent.version
 
     @property
     def done(self) -> bool:

@@ -8,6 +8,7 @@ Owns the layout of records and the division of rows into batches. It knows no br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -70,6 +71,53 @@ def encode_batches(
     return [batch for _, batches in parts for batch in batches]
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What rows are encoded from. Each is of as many elements as there are rows.
+
+    Attributes:
+        key, value: pa.BinaryArray; None for all null.
+        headers: pa.BinaryArray, as records hold them; None if no row has any.
+        key_size, value_size: int64, in bytes, -1 for null.
+        content: int64, the bytes of key, value and headers together.
+        timestamp: int64, ms since the epoch.
+    """
+
+    key: Any
+    value: Any
+    headers: Any
+    key_size: Ints
+    value_size: Ints
+    content: Ints
+    timestamp: Ints
+
+    @classmethod
+    def of(cls, key: Any, value: Any, headers: Any, timestamp: Ints) -> _Rows:
+        n_rows = len(timestamp)
+        key, value = _as_binary(key), _as_binary(value)
+        key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
+        encoded = None if headers is None else _encode_headers(headers)
+        header_size = np.ones(n_rows, dtype=np.int64) if encoded is None else _sizes(encoded, n_rows)
+        content = np.maximum(key_size, 0) + np.maximum(value_size, 0) + header_size
+        return cls(key, value, encoded, key_size, value_size, content, timestamp)
+
+    def sliced(self, some: slice) -> _Rows:
+        """Views of some of the rows."""
+        key, value, headers = (
+            None if column is None else column[some] for column in (self.key, self.value, self.headers)
+        )
+        return _Rows(
+            key, value, headers, self.key_size[some], self.value_size[some], self.content[some], self.timestamp[some]
+        )
+
+    def max_overhead(self) -> int:
+        """The maximum size of a record beside its key, value and headers: its length, attributes, deltas, two lengths."""
+        deltas = [int(self.timestamp.max()) - int(self.timestamp.min()), len(self.timestamp)]
+        sizes = [int(size.max()) for size in (self.key_size, self.value_size)]
+        largest = np.array([[*deltas, *sizes, int(self.content.max()) + 64]], dtype=np.int64)[0]
+        return 1 + int(n_varint_bytes(zigzag(largest)).sum())
+
+
 def encode_parts(
     *,
     key: Any,
@@ -94,13 +142,9 @@ def encode_parts(
     n_rows = len(timestamp)
     if n_rows == 0:
         return
-    key, value = _as_binary(key), _as_binary(value)
-    key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
-    header_bytes = None if headers is None else _encode_headers(headers)
-    header_size = np.ones(n_rows, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n_rows)
-    content = np.maximum(key_size, 0) + np.maximum(value_size, 0) + header_size
+    rows = _Rows.of(key, value, headers, timestamp)
     compress = None if codec is Codec.NONE else compressor(codec, level)
-    total = np.cumsum(content + _max_overhead(key_size, value_size, content, timestamp))
+    total = np.cumsum(rows.content + rows.max_overhead())
     part_ends = np.cumsum(part_sizes)
     part_starts = part_ends - part_sizes
     max_bytes = max_batch_bytes - batches.HEADER_BYTES
@@ -113,32 +157,12 @@ def encode_parts(
         dtype=np.int64,
     )
     for first, last, group in _groups(total, first_rows):
-        rows = slice(first, last)
-        encoded = _encode_group(
-            group - first,
-            None if key is None else key[rows],
-            None if value is None else value[rows],
-            None if header_bytes is None else header_bytes[rows],
-            key_size[rows],
-            value_size[rows],
-            content[rows],
-            timestamp[rows],
-            codec,
-            compress,
-        )
+        encoded = _encode_group(rows.sliced(slice(first, last)), group - first, codec, compress)
         part_of = part_starts.searchsorted(group, side="right") - 1
         for batch, first_row in zip(encoded, (group - part_starts[part_of]).tolist(), strict=True):
             batch.first_row = first_row
         for part, some in groupby(zip(part_of.tolist(), encoded, strict=True), key=itemgetter(0)):
             yield part, [batch for _, batch in some]
-
-
-def _max_overhead(key_size: Ints, value_size: Ints, content: Ints, timestamp: Ints) -> int:
-    """The maximum size of a record beside its key, value and headers: its length, attributes, deltas, two lengths."""
-    deltas = [int(timestamp.max()) - int(timestamp.min()), len(timestamp)]
-    sizes = [int(size.max()) for size in (key_size, value_size)]
-    largest = np.array([[*deltas, *sizes, int(content.max()) + 64]], dtype=np.int64)[0]
-    return 1 + int(n_varint_bytes(zigzag(largest)).sum())
 
 
 def _groups(total: Ints, first_rows: Ints) -> Iterator[tuple[int, int, Ints]]:
@@ -156,20 +180,11 @@ def _groups(total: Ints, first_rows: Ints) -> Iterator[tuple[int, int, Ints]]:
 
 
 def _encode_group(
-    first_rows: Ints,
-    key: Any,
-    value: Any,
-    header_bytes: Any,
-    key_size: Ints,
-    value_size: Ints,
-    content: Ints,
-    timestamp: Ints,
-    codec: Codec,
-    compress: Callable[[memoryview], bytes] | None,
+    rows: _Rows, first_rows: Ints, codec: Codec, compress: Callable[[memoryview], bytes] | None
 ) -> list[EncodedBatch]:
+    timestamp = rows.timestamp
     n_rows = np.diff(np.append(first_rows, len(timestamp)))
-    batch_start = np.repeat(first_rows, n_rows)
-    records = _encode_records(key, value, header_bytes, key_size, value_size, content, timestamp, batch_start)
+    records = _encode_records(rows, np.repeat(first_rows, n_rows))
     _, offsets, data = records.buffers()
     payload = memoryview(data)
     bounds = np.frombuffer(offsets, dtype=np.int32)[np.append(first_rows, len(timestamp))].tolist()
@@ -207,22 +222,13 @@ def _first_rows(total: Ints, first: int, end: int, max_bytes: int, max_records: 
         first = last if max_records is None else min(last, first + max_records)
 
 
-def _encode_records(
-    key: Any,
-    value: Any,
-    header_bytes: Any,
-    key_size: Ints,
-    value_size: Ints,
-    content: Ints,
-    timestamp: Ints,
-    batch_start: Ints,
-) -> Any:
+def _encode_records(rows: _Rows, batch_start: Ints) -> Any:
     """pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
-    n = len(timestamp)
-    timestamp_delta = varints(timestamp - timestamp[batch_start])
+    n = len(rows.timestamp)
+    timestamp_delta = varints(rows.timestamp - rows.timestamp[batch_start])
     offset_delta = varints(np.arange(n, dtype=np.int64) - batch_start)
-    key_length, value_length = varints(key_size), varints(value_size)
-    n_bytes = content + 1
+    key_length, value_length = varints(rows.key_size), varints(rows.value_size)
+    n_bytes = rows.content + 1
     for word in (*timestamp_delta, *offset_delta, *key_length, *value_length):
         n_bytes += word.sizes
     segments: list[RowSegment] = [
@@ -232,12 +238,12 @@ def _encode_records(
         *offset_delta,
         *key_length,
     ]
-    if key is not None:
-        segments.append(BytesSegment(key))
+    if rows.key is not None:
+        segments.append(BytesSegment(rows.key))
     segments += value_length
-    if value is not None:
-        segments.append(BytesSegment(value))
-    segments += constant(_NO_HEADERS, n) if header_bytes is None else [BytesSegment(header_bytes)]
+    if rows.value is not None:
+        segments.append(BytesSegment(rows.value))
+    segments += constant(_NO_HEADERS, n) if rows.headers is None else [BytesSegment(rows.headers)]
     return join_segments(segments, n)
 
 
