@@ -205,16 +205,16 @@ def test_memory_is_bounded_and_records_are_fetched_while_they_are_taken(options:
     outside.produce(options["subscribe"], [outside.Record(value=value, partition=n % 2) for n in range(16_000)])
     bounds = {"kafka.fetch.max.bytes": 100_000, "kafka.max.partition.fetch.bytes": 100_000}
     allocated = pa.total_allocated_bytes()
-    most = n_rows = n_batches = 0
+    max_bytes = n_rows = n_batches = 0
     for batch in read_topic(options | bounds, columns=["value"]):
         n_rows, n_batches = n_rows + batch.num_rows, n_batches + 1
-        most = max(most, pa.total_allocated_bytes() - allocated)
+        max_bytes = max(max_bytes, pa.total_allocated_bytes() - allocated)
         del batch
     assert (n_rows, n_batches >= 16) == (
         16_000,
         True,
     )  # librdkafka makes batches of up to 1 MB, and the largest comes alone
-    assert most < 5_000_000
+    assert max_bytes < 5_000_000
 
 
 def test_mistakes_are_named_before_anything_is_read(options: Options) -> None:

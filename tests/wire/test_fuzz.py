@@ -117,8 +117,8 @@ def of_texts(rng: random.Random) -> Iterator[Case]:
         exchange.send(data)
 
     def varints(data: bytes) -> None:
-        octets = np.frombuffer(data, dtype=np.uint8)
-        read_varints(octets, np.arange(len(octets), dtype=np.int64))
+        buffer = np.frombuffer(data, dtype=np.uint8)
+        read_varints(buffer, np.arange(len(buffer), dtype=np.int64))
 
     while True:
         # An iteration count that is accepted costs what it says: digits are left alone most of the time.

@@ -22,11 +22,11 @@ def test_any_fields_give_the_values_and_places_that_they_have(
     records: list[tuple[int, int, bytes, int]], rest: bytes
 ) -> None:
     data, starts, behind, ends = bytearray(), [], [], []
-    for first, second, octets, last in records:
+    for first, second, content, last in records:
         starts.append(len(data))
         data += b"\x00" + varint(first) + varint(second)
         behind.append(len(data))
-        data += octets + varint(last)
+        data += content + varint(last)
         ends.append(len(data))
     fields = FieldReader(np.frombuffer(bytes(data) + rest, dtype=np.uint8), np.array(starts, dtype=np.int64))
     fields.skip(1)

@@ -64,7 +64,7 @@ def values(kind: str, n: int, size: int, seed: int = 1) -> list[bytes]:
     if kind == "zeros":
         return [bytes(k) for k in sizes]
     if kind == "some zeros":
-        return [bytes(octet if draw.random() > 0.1 else 0 for octet in draw.randbytes(k)) for k in sizes]
+        return [bytes(byte if draw.random() > 0.1 else 0 for byte in draw.randbytes(k)) for k in sizes]
     if kind == "skewed":
         return [draw.randbytes(20_000 if draw.random() < 0.002 else 30) for _ in sizes]
     # Values that look like records themselves, so that guesses are wrong in a way that goes on.

@@ -38,7 +38,7 @@ _LZ4_MAX_RATIO: Final = 255
 #: and four bytes may decompress to 128 KiB.
 _CHUNK_BYTES: Final = 4096
 #: A zstd frame's magic number (RFC 8878, 3.1.1), the maximum decompressed size of a block (3.1.1.2.4), and the bits of a
-#: block's header: last block, block type, and the type of one repeated octet.
+#: block's header: last block, block type, and the type of one repeated byte.
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LAST_BLOCK: Final = 0b001

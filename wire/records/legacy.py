@@ -179,8 +179,8 @@ def xxh32(data: bytes) -> int:
     whole = len(data) & ~3
     for at in range(0, whole, 4):
         value = _rotate(value + int.from_bytes(data[at : at + 4], "little") * p3, 17) * p4
-    for octet in data[whole:]:
-        value = _rotate(value + octet * p5, 11) * p1
+    for byte in data[whole:]:
+        value = _rotate(value + byte * p5, 11) * p1
     value &= _MASK
     value = (value ^ value >> 15) * p2 & _MASK
     value = (value ^ value >> 13) * p3 & _MASK

@@ -167,13 +167,13 @@ def _scan_one_by_one(
     ):
         try:
             for _ in range(count):
-                octet = data[position]
-                if octet < 0x80:
-                    position += 1 + (octet >> 1)
+                byte = data[position]
+                if byte < 0x80:
+                    position += 1 + (byte >> 1)
                 else:
                     second = data[position + 1]
                     if second < 0x80:
-                        position += 2 + ((octet & 0x7F | second << 7) >> 1)
+                        position += 2 + ((byte & 0x7F | second << 7) >> 1)
                     else:
                         position = _skip_long(data, position)
                 add(position)
@@ -188,9 +188,9 @@ def _skip_long(data: memoryview, position: int) -> int:
     """The end of the record at ``position``, whose length takes three bytes or more."""
     value = shift = 0
     for n_bytes in range(1, _MAX_LENGTH_BYTES + 1):
-        octet = data[position + n_bytes - 1]
-        value |= (octet & 0x7F) << shift
-        if octet < 0x80:
+        byte = data[position + n_bytes - 1]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
             return position + n_bytes + (value >> 1)
         shift += 7
     raise IndexError
@@ -268,10 +268,10 @@ def _lengths(buffer: ByteBuffer, position: Ints) -> tuple[Ints, Ints]:
     value = np.zeros(len(position), dtype=np.int64)
     going = np.ones(len(position), dtype=bool)
     for nth in range(_MAX_LENGTH_BYTES):
-        octet = np.where(going, buffer.take(np.minimum(position, last)), 0).astype(np.int64)
-        value |= (octet & 0x7F) << 7 * nth
+        byte = np.where(going, buffer.take(np.minimum(position, last)), 0).astype(np.int64)
+        value |= (byte & 0x7F) << 7 * nth
         position = position + going
-        going &= octet > 0x7F
+        going &= byte > 0x7F
     return np.where(going | (value & 1).astype(bool), -1, value >> 1), position
 
 
@@ -297,12 +297,12 @@ def _scan_missed(
         reached = scan
         try:
             while position != stops[reached]:
-                octet = data[position]
+                byte = data[position]
                 second = data[position + 1]
-                if octet < 0x80:
-                    position += 1 + (octet >> 1)
+                if byte < 0x80:
+                    position += 1 + (byte >> 1)
                 elif second < 0x80:
-                    position += 2 + ((octet & 0x7F | second << 7) >> 1)
+                    position += 2 + ((byte & 0x7F | second << 7) >> 1)
                 else:
                     position = _skip_long(data, position)
                 found.append(position)

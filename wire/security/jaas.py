@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security.secret_references import resolve
+from pykafka_wire.wire.settings import ClientSettings
 
 SETTING: Final = "sasl.jaas.config"
 _REMEDY: Final = 'Use the syntax of Java\'s clients: Module required name="value" …;'
@@ -51,6 +53,22 @@ class _Token(NamedTuple):
     def is_symbol(self, symbol: str) -> bool:
         """Whether the token is this symbol. A quoted text is never a symbol."""
         return not self.quoted and self.text == symbol
+
+
+def login_module(settings: ClientSettings) -> LoginModule | None:
+    """The login module in ``sasl.jaas.config``, None without one; a reference is resolved.
+
+    Raises:
+        SettingsError: as :func:`parse_jaas`, or the reference cannot be resolved.
+    """
+    line = settings.sasl_jaas_config
+    return parse_jaas(resolve(line, SETTING)) if line else None
+
+
+def options_of(settings: ClientSettings) -> Mapping[str, str]:
+    """The options of the login module, none without one. Raises as :func:`login_module`."""
+    module = login_module(settings)
+    return module.options if module is not None else {}
 
 
 def parse_jaas(line: str) -> LoginModule:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
@@ -34,6 +34,7 @@ class Kerberos:
     use_cache: bool = True
     #: Path of the cache; "" for the system's default.
     cache: str = ""
+    name: ClassVar[str] = "GSSAPI"
 
     @classmethod
     def from_options(cls, service: str, host: str, options: Mapping[str, str]) -> Kerberos:
@@ -58,10 +59,6 @@ class Kerberos:
             use_cache=use_cache or not keytab,
             cache=options.get("ticketCache", "") if use_cache else "",
         )
-
-    @property
-    def name(self) -> str:
-        return "GSSAPI"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """Raises SettingsError if gssapi is not installed or the keytab cannot be read, AuthenticationError if there is no

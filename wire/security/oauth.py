@@ -129,8 +129,7 @@ def _source(pid: int, settings: ClientSettings) -> TokenSource:
 
 def fetch_token(settings: ClientSettings) -> Token:
     """A new token. Raises as :meth:`TokenSource.token` does."""
-    line = settings.sasl_jaas_config
-    options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
+    options = jaas.options_of(settings)
     extensions = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     } | _extensions(settings.sasl_oauthbearer_extensions or "")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
@@ -65,8 +65,7 @@ def login(settings: ClientSettings) -> Login:
         AuthenticationError, TransportError: as :func:`~pykafka_wire.wire.security.clouds.providers.provider`, for a service
             credential whose mechanism only its cloud tells.
     """
-    line = settings.sasl_jaas_config
-    module = jaas.parse_jaas(resolve(line, jaas.SETTING)) if line else None
+    module = jaas.login_module(settings)
     options: Mapping[str, str] = module.options if module is not None else {}
     name = settings.sasl_mechanism
     if name is None and settings.cloud == "databricks":
@@ -132,9 +131,8 @@ def user_and_password(settings: ClientSettings) -> tuple[str, str]:
     Raises:
         SettingsError: one of them is missing or cannot be read, or the JAAS line is malformed.
     """
-    line = settings.sasl_jaas_config
-    options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
-    return Login(mechanism=settings.sasl_mechanism or "", settings=settings, options=options).user_and_password()
+    mechanism = settings.sasl_mechanism or ""
+    return Login(mechanism=mechanism, settings=settings, options=jaas.options_of(settings)).user_and_password()
 
 
 def sasl_identity(settings: ClientSettings, host: str) -> SaslIdentity:
@@ -171,10 +169,7 @@ class Plain:
 
     username: str
     password: str = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return "PLAIN"
+    name: ClassVar[str] = "PLAIN"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """Raises SettingsError if the credentials contain a NUL, which separates them in the token."""
@@ -196,10 +191,7 @@ class OAuthBearer:
     extensions: Mapping[str, str] = field(default_factory=dict)
     #: Called when the broker rejects the token, so that it is not used again.
     on_rejected: Callable[[], None] = field(default=lambda: None, repr=False)
-
-    @property
-    def name(self) -> str:
-        return "OAUTHBEARER"
+    name: ClassVar[str] = "OAUTHBEARER"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """Raises SettingsError if the token or the extensions are malformed, AuthenticationError if the broker rejects them."""
@@ -253,10 +245,7 @@ class MskIamExchange:
     signed_request: str = field(repr=False)
     #: Called when the broker rejects the request, so that credentials are looked for again.
     on_rejected: Callable[[], None] = field(default=lambda: None, repr=False)
-
-    @property
-    def name(self) -> str:
-        return MSK_IAM
+    name: ClassVar[str] = MSK_IAM
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """Raises AuthenticationError if the broker rejects the request, or does not respond as MSK does."""

@@ -415,10 +415,10 @@ def _integer(bits: int) -> Read:
 
 
 def _boolean(reader: ByteReader) -> Any:
-    (octet,) = reader.take(1)
-    if octet > 1:
+    (byte,) = reader.take(1)
+    if byte > 1:
         raise DecodeError("a boolean that is neither 0 nor 1")
-    return octet == 1
+    return byte == 1
 
 
 _WRITTEN: Final[dict[str, Read]] = {

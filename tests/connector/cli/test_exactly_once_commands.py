@@ -92,13 +92,13 @@ def test_what_is_decided_while_the_question_is_open_is_not_aborted(
     driver = Transaction.begin(cluster, query)
     asked: list[str] = []
 
-    def answer(question: str, **_: object) -> bool:
+    def confirm(question: str, **_: object) -> bool:
         asked.append(question)
         driver.commit_offsets(marker_group(query), {tp: encode_marker(marker, query)[0]})
         driver.commit()
         return True
 
-    monkeypatch.setattr("click.confirm", answer)
+    monkeypatch.setattr("click.confirm", confirm)
     assert (
         "1 aborted, 1 had ended meanwhile, or were decided."
         in command("transactions", *at, "--of", query, "--abort").stdout

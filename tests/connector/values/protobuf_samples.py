@@ -345,10 +345,10 @@ def past_value(content: bytes, at: int, tag: int) -> int:
 def varint(content: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        octet = content[at]
-        number |= (octet & 0x7F) << shift
+        byte = content[at]
+        number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
-        if octet < 0x80:
+        if byte < 0x80:
             return number, at
 
 

@@ -16,7 +16,7 @@ TYPE = pa.struct(
         ("number", pa.int32()),
         ("texts", pa.list_(pa.string())),
         ("price", pa.decimal128(10, 2)),
-        ("lists", pa.list_(pa.list_(pa.struct([("deep", pa.bool_()), ("octets", pa.binary())])))),
+        ("lists", pa.list_(pa.list_(pa.struct([("deep", pa.bool_()), ("bytes", pa.binary())])))),
         ("map", pa.map_(pa.string(), pa.struct([("one", pa.map_(pa.int64(), pa.float64()))]))),
         ("none", pa.null()),
     ]
@@ -32,7 +32,7 @@ ROWS = [
         None,
     ),
     (None,) * 6,
-    {"number": 2, "lists": [[{"octets": b"y"}]], "map": [("m", {"one": []})]},
+    {"number": 2, "lists": [[{"bytes": b"y"}]], "map": [("m", {"one": []})]},
     (3, [], None, [], [], None),
 ]
 

@@ -192,8 +192,8 @@ def test_decimals_of_every_size(size: int | None) -> None:
         column = pa.array(DECIMALS, pa.decimal128(38, 2))
         numbers = [int(each.scaleb(2)) for each in DECIMALS]
     # As Java's BigInteger.toByteArray writes them; fastavro takes a byte more for -128.
-    least = [(each if each >= 0 else ~each).bit_length() // 8 + 1 for each in numbers]
-    expected = [each.to_bytes(size or n, "big", signed=True) for each, n in zip(numbers, least, strict=True)]
+    min_sizes = [(each if each >= 0 else ~each).bit_length() // 8 + 1 for each in numbers]
+    expected = [each.to_bytes(size or n, "big", signed=True) for each, n in zip(numbers, min_sizes, strict=True)]
     assert written(schema, column) == (expected if size else [bytes([2 * len(each)]) + each for each in expected])
 
 

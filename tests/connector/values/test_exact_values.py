@@ -37,17 +37,17 @@ GAP = datetime.datetime(2026, 3, 29, 2, 30)
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
-    with scripted_registry(ANSWERS) as url:
+    with scripted_registry(RESPONSES) as url:
         yield Registry(url)
 
 
-ANSWERS: dict[str, Any] = {}
+RESPONSES: dict[str, Any] = {}
 
 
 def schema(kind: str, text: str) -> WriterSchema:
     """Under an id of its own, known to the registry."""
-    schema_id = len(ANSWERS) + 1
-    ANSWERS[f"/schemas/ids/{schema_id}"] = {"schemaType": kind, "schema": text}
+    schema_id = len(RESPONSES) + 1
+    RESPONSES[f"/schemas/ids/{schema_id}"] = {"schemaType": kind, "schema": text}
     return WriterSchema(schema_id=schema_id, schema=Schema(kind=kind, text=text))
 
 
