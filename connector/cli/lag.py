@@ -103,13 +103,18 @@ def lag(
 
 
 def lag_of_groups(
-    cluster: Cluster, committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]], topics: Collection[str] = ()
+    cluster: Cluster,
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    topics: Collection[str] = (),
+    *,
+    election_ms: float | None = None,
 ) -> dict[str, LagReport]:
-    """The lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once."""
+    """The lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once, as by
+    :func:`find_ends`."""
     chosen = {
         group: sorted(tp for tp in offsets if not topics or tp.topic in topics) for group, offsets in committed.items()
     }
-    ends = find_ends(cluster, {tp for partitions in chosen.values() for tp in partitions})
+    ends = find_ends(cluster, {tp for partitions in chosen.values() for tp in partitions}, election_ms=election_ms)
     reports: dict[str, LagReport] = {}
     for group, partitions in chosen.items():
         rows = []

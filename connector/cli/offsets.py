@@ -20,7 +20,7 @@ from pykafka_wire.options.starting_offsets import parse_timestamp
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: An election takes less. A partition has no leader for longer while all of its replicas that are in sync are down.
 ELECTION_MS: Final = 3_000
@@ -156,6 +156,15 @@ def offsets_at(
     """The offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
     found = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
     return {tp: each.offset for tp, each in found.items()}
+
+
+def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """The ranges from these offsets up to the ends, without empty ones, by topic-partition."""
+    return [
+        OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=start, end_offset=ends[tp])
+        for tp, start in sorted(starts.items())
+        if start < ends[tp]
+    ]
 
 
 def parse_time(text: str) -> int:

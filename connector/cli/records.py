@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output, registry_option, source_options
-from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, resolve_position
+from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted, decode_text, format_timestamp, printable
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -96,12 +96,7 @@ def _records(
     positions = dict(starts)
     while True:
         ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
-        ranges = [
-            OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=at, end_offset=ends[tp])
-            for tp, at in sorted(positions.items())
-            if at < ends[tp]
-        ]
-        if ranges:
+        if ranges := ranges_between(positions, ends):
             for chunk in fetch_ranges(cluster, ranges, columns=Columns(headers=True)):
                 yield from zip(records_of(chunk.ranges, chunk.records), decode(chunk), strict=True)
             positions |= ends

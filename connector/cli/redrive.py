@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.offsets import offsets_at, partitions_of, require_leaders
+from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
 from pykafka_wire.sink.dead_letter_queue import DeadLetter, parse_dead_letter
@@ -27,7 +27,7 @@ from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactional_producer import TransactionalProducer
 
 #: The errors by which brokers reject single records.
@@ -153,11 +153,7 @@ class _Source:
     ) -> Iterator[tuple[dict[TopicPartition, int], list[_Found]]]:
         """The records to be redriven, or that cannot be, and the position in each partition behind them."""
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
-        ranges = [
-            OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=start, end_offset=self.ends[tp])
-            for tp, start in starts.items()
-            if start < self.ends[tp]
-        ]
+        ranges = ranges_between(starts, self.ends)
         if not ranges:
             return
         for chunk in fetch_ranges(self.cluster, ranges, columns=Columns(headers=True)):

@@ -9,15 +9,14 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.offsets import partitions_of
+from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between
 from pykafka_wire.cli.output import counted
 from pykafka_wire.errors import MissingLibraryError, OptionError
 from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
 @click.command(short_help="Infer the type of a topic's JSON values.")
@@ -69,18 +68,9 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
 def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     """The keys or values of the last records of each partition, without nulls."""
     partitions = partitions_of(cluster, topic)
-    starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=cluster.settings.isolation_level)
-    ranges = [
-        OffsetRange(
-            topic=tp.topic,
-            partition=tp.partition,
-            start_offset=max(starts[tp].offset, end.offset - last),
-            end_offset=end.offset,
-        )
-        for tp, end in sorted(ends.items())
-        if end.offset > starts[tp].offset
-    ]
+    starts = offsets_at(cluster, partitions, EARLIEST)
+    ends = offsets_at(cluster, partitions, LATEST, isolation_level=cluster.settings.isolation_level)
+    ranges = ranges_between({tp: max(starts[tp], end - last) for tp, end in ends.items()}, ends)
     found: list[bytes] = []
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
         found += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]

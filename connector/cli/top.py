@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.lag import LagReport, lag_of_groups
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
-from pykafka_wire.cli.offsets import find_ends
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -124,42 +124,28 @@ class _Watched:
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
         fetched = fetch_offsets_of_groups(cluster, listed)
-        committed = {group.name: fetched.get(group.name, {}) for group in listed}
         # Without the wait for an election: the next sample comes soon.
-        ends = find_ends(cluster, {tp for offsets in committed.values() for tp in offsets}, election_ms=0)
-        self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
+        reports = lag_of_groups(cluster, fetched, election_ms=0)
+        self._histories = {group.name: self._histories.get(group.name, LagHistory()) for group in listed}
         found = [
-            self._sample_of(group, committed[group.name], ends.offsets) for group in listed if committed[group.name]
+            self._sample_of(group, fetched[group.name], reports[group.name])
+            for group in listed
+            if fetched.get(group.name)
         ]
         return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))
 
     def _sample_of(
-        self,
-        group: ListedGroup,
-        committed: Mapping[TopicPartition, CommittedOffset],
-        ends: Mapping[TopicPartition, int],
+        self, group: ListedGroup, committed: Mapping[TopicPartition, CommittedOffset], report: LagReport
     ) -> GroupSample:
-        rows = [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "committed": at.offset,
-                "latest": ends[tp],
-                "lag": max(0, ends[tp] - at.offset),
-            }
-            for tp, at in committed.items()
-            if tp in ends
-        ]
-        sample = LagSample.of(rows)
         kind = _kind(group, [at.metadata for at in committed.values()])
-        is_known = len(rows) == len(committed) and kind != _MARKER
+        is_known = report.lag is not None and kind != _MARKER
         return GroupSample(
             group=group.name,
             kind=kind,
             state=group.state,
             topics=sorted({tp.topic for tp in committed}),
-            lag=sample.lag if is_known else None,
-            rates=self._histories[group.name].add(sample) if is_known else Rates(),
+            lag=report.lag if is_known else None,
+            rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else Rates(),
         )
 
 
