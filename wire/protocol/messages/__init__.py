@@ -43,14 +43,11 @@ APIS: Final[dict[int, tuple[str, str]]] = {
     36: ("handshake", "SaslAuthenticate"),
     37: ("admin", "CreatePartitions"),
     44: ("admin", "IncrementalAlterConfigs"),
-    47: ("group_offsets", "OffsetDelete"),
-    60: ("metadata", "DescribeCluster"),
     61: ("transactions", "DescribeProducers"),
     65: ("transactions", "DescribeTransactions"),
     66: ("transactions", "ListTransactions"),
     68: ("consumer_group", "ConsumerGroupHeartbeat"),
     69: ("consumer_group", "ConsumerGroupDescribe"),
-    75: ("metadata", "DescribeTopicPartitions"),
 }
 
 

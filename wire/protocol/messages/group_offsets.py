@@ -1,4 +1,4 @@
-"""Offsets that a consumer group has committed (KIP-447 stable reads, KIP-709 batches, KIP-496 deletion)."""
+"""Offsets that a consumer group has committed (KIP-447 stable reads, KIP-709 batches)."""
 
 from __future__ import annotations
 
@@ -116,33 +116,3 @@ class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions=(1, 1
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, until=7, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
     require_stable: bool = boolean(since=7)
-
-
-class OffsetDeleteResponsePartition(Struct):
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-class OffsetDeleteResponseTopic(Struct):
-    name: str = string()
-    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
-
-
-class OffsetDeleteResponse(Message, versions=(0, 0)):
-    error_code: int = int16()
-    throttle_time_ms: int = int32(ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
-
-
-class OffsetDeleteRequestPartition(Struct):
-    partition_index: int = int32()
-
-
-class OffsetDeleteRequestTopic(Struct):
-    name: str = string()
-    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
-
-
-class OffsetDeleteRequest(Request[OffsetDeleteResponse], api_key=47, versions=(0, 0)):
-    group_id: str = string()
-    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)

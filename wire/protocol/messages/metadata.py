@@ -1,4 +1,4 @@
-"""Brokers, topics, the leaders of their partitions (KIP-516 topic ids, KIP-700 DescribeCluster, KIP-966 pages), and the
+"""Brokers, topics, the leaders of their partitions (KIP-516 topic ids), and the
 coordinators of groups and transactional ids (KIP-699 batches)."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pykafka_wire.wire.protocol.fields import (
     int16,
     int32,
     string,
-    structure,
     uuid128,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
@@ -73,75 +72,6 @@ class MetadataRequest(Request[MetadataResponse], api_key=3, versions=(0, 13), fl
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
     include_topic_authorized_operations: bool = boolean(since=8)
-
-
-class DescribeClusterBroker(Struct):
-    broker_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
-    is_fenced: bool = boolean(since=2)
-
-
-class DescribeClusterResponse(Message, versions=(0, 2), flexible=0):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    endpoint_type: int = int8(since=1, default=1)
-    cluster_id: str = string()
-    controller_id: int = int32(default=-1)
-    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    cluster_authorized_operations: int = int32(default=NO_OPERATIONS)
-
-
-class DescribeClusterRequest(Request[DescribeClusterResponse], api_key=60, versions=(0, 2), flexible=0):
-    include_cluster_authorized_operations: bool = boolean()
-    endpoint_type: int = int8(since=1, default=1)
-    include_fenced_brokers: bool = boolean(since=2)
-
-
-class DescribeTopicPartitionsResponsePartition(Struct):
-    error_code: int = int16()
-    partition_index: int = int32()
-    leader_id: int = int32()
-    leader_epoch: int = int32(default=-1, ignorable=True)
-    replica_nodes: list[int] = array(int32)
-    isr_nodes: list[int] = array(int32)
-    eligible_leader_replicas: list[int] | None = array(int32, nullable_since=0, default=None)
-    last_known_elr: list[int] | None = array(int32, nullable_since=0, default=None)
-    offline_replicas: list[int] = array(int32, ignorable=True)
-
-
-class DescribeTopicPartitionsResponseTopic(Struct):
-    error_code: int = int16()
-    name: str | None = string(nullable_since=0)
-    topic_id: uuid.UUID = uuid128(ignorable=True)
-    is_internal: bool = boolean(ignorable=True)
-    partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition)
-    topic_authorized_operations: int = int32(default=NO_OPERATIONS)
-
-
-class Cursor(Struct):
-    topic_name: str = string()
-    partition_index: int = int32()
-
-
-class DescribeTopicPartitionsResponse(Message, versions=(0, 0), flexible=0):
-    throttle_time_ms: int = int32(ignorable=True)
-    topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    next_cursor: Cursor | None = structure(Cursor, nullable_since=0, null=True)
-
-
-class TopicRequest(Struct):
-    name: str = string()
-
-
-class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse], api_key=75, versions=(0, 0), flexible=0):
-    """Paged: `cursor` is the response's `next_cursor`, null on the first page."""
-
-    topics: list[TopicRequest] = array(TopicRequest)
-    response_partition_limit: int = int32(default=2000)
-    cursor: Cursor | None = structure(Cursor, nullable_since=0, null=True)
 
 
 class Coordinator(Struct):
