@@ -9,10 +9,11 @@ losses. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream_
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -30,12 +31,16 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:  # untyped queries need none of it
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
 
 _log = logging.getLogger(__name__)
+
+#: How long the first offsets of the logs are taken for known: retention deletes seldom, and tasks detect what it deletes after
+#: planning.
+_LOG_STARTS_AGE_S: Final = 1.0
 
 
 class MicroBatchStream:
@@ -68,6 +73,9 @@ class MicroBatchStream:
         #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
         self._reached: dict[str, Any] | None = None
         self._resumed: frozenset[str] = frozenset()
+        #: When the first offsets of logs were looked up last, and of which.
+        self._log_starts_at = float("-inf")
+        self._log_starts_of: Set[TopicPartition] = frozenset()
 
     def initial_offset(self) -> QueryOffsets:
         if self._initial is None:
@@ -138,10 +146,7 @@ class MicroBatchStream:
         ranges = [r for r in every if r.start_offset <= r.end_offset]
         shrunk = [(r.topic_partition, r.end_offset, r.start_offset) for r in every if r.start_offset > r.end_offset]
         self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
-        try:
-            ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
-        except (UnknownTopicError, TransportError) as error:
-            _log.debug("Expired records could not be looked up while planning, so tasks detect them: %s", error)
+        ranges = self._without_aged_out(ranges, end.query)
         readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
         # An end without them was logged by an earlier version, or was too small to need them.
         record_sizes = end.record_sizes or find_record_sizes(self._options, ranges, self._sizes)
@@ -149,6 +154,19 @@ class MicroBatchStream:
         self._progress.add_tasks(planned)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
+
+    def _without_aged_out(self, ranges: list[OffsetRange], query: str) -> list[OffsetRange]:
+        """``ranges`` without what retention has deleted, as far as the logs' first offsets were not looked up just before."""
+        now, wanted = time.monotonic(), {r.topic_partition for r in ranges if r.n_offsets}
+        if now - self._log_starts_at < _LOG_STARTS_AGE_S and wanted <= self._log_starts_of:
+            return ranges
+        try:
+            kept = skip_aged_out(self._cluster, ranges, self._losses, query=query)
+        except (UnknownTopicError, TransportError) as error:
+            _log.debug("Expired records could not be looked up while planning, so tasks detect them: %s", error)
+            return ranges
+        self._log_starts_at, self._log_starts_of = now, wanted
+        return kept
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
         self._progress.commit(progress, None if self._logs is None else self._logs.snapshot, is_last=is_last)

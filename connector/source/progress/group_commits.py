@@ -28,6 +28,8 @@ _DEADLINE_MS: Final = 5_000
 _FENCED: Final = "FENCED_INSTANCE_ID"
 #: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): all are committed again daily.
 _REPEAT_S: Final = 24 * 3600.0
+#: How often a commit first looks for others' offsets in the group. Micro-batches may follow each other in a tenth of it.
+_LOOK_FOR_OTHERS_S: Final = 1.0
 #: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
@@ -51,6 +53,7 @@ class GroupCommitter:
         self._last_tried: Mapping[TopicPartition, int] = {}
         self._warned: set[str] = set()
         self._found_others = False
+        self._looked_for_others_at = float("-inf")
         self.successes = 0
         self.failures = 0
 
@@ -84,7 +87,8 @@ class GroupCommitter:
         try:
             if self._member is not None:
                 member = self._member.identity(progress, deadline)
-            if not self._found_others:
+            if not self._found_others and now - self._looked_for_others_at >= _LOOK_FOR_OTHERS_S:
+                self._looked_for_others_at = now
                 self._check_for_others(progress.group, changed, metadata, deadline)
             commit_offsets(
                 self._cluster,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from dataclasses import replace
@@ -89,9 +90,9 @@ def test_all_offsets_are_said_again_daily_although_others_move(kafka: Any, topic
 @pytest.mark.broker
 def test_queries_that_share_a_group_and_start_together_are_warned(kafka: Any, topic: Any, caplog: Any) -> None:
     name, group = topic(2), f"g-{uuid.uuid4().hex[:8]}"
-    shared, own = TopicPartition(name, 0), TopicPartition(name, 1)
+    shared, own, seconds = TopicPartition(name, 0), TopicPartition(name, 1), itertools.count()
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        one, other = GroupCommitter(cluster), GroupCommitter(cluster)
+        one, other = (GroupCommitter(cluster, clock=lambda: float(next(seconds))) for _ in range(2))
         # Neither finds the other at its start.
         one.commit(QueryOffsets(offsets={own: 1}, query="one", group=group))
         other.commit(QueryOffsets(offsets={shared: 1}, query="other", group=group))

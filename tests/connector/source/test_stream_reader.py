@@ -21,6 +21,7 @@ from pyspark.sql.types import LongType, StructType
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = pytest.mark.broker
@@ -98,6 +99,28 @@ def test_batch_0_is_replayed_over_the_same_range_by_another_process(process: Any
     assert other.rows(end, onward) == [*((0, o) for o in range(5, 15)), *((1, o) for o in range(3, 13))]
     assert json.loads(onward)["query"] == json.loads(end)["query"]
     assert json.loads(onward)["group"] == json.loads(end)["group"]
+
+
+def test_a_micro_batch_soon_after_another_one_takes_two_requests(
+    process: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(2)
+    outside.fill(name, [20, 20])
+    one = process(subscribe=name, startingOffsets="earliest")
+    sent: list[str] = []
+    send = Cluster.send
+
+    def note(self: Cluster, node_id: int, request: Any, **options: Any) -> Any:
+        sent.append(type(request).name)
+        return send(self, node_id, request, **options)
+
+    monkeypatch.setattr(Cluster, "send", note)
+    end = one.initial()
+    for _ in range(3):
+        sent.clear()
+        start, end = end, one.latest(end, ReadMaxRows(4))
+        one.reader.partitions(json.loads(start), json.loads(end))
+    assert sent == ["ListOffsets", "OffsetCommit"], "where the logs end, and the progress"
 
 
 def test_an_empty_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any) -> None:
