@@ -106,9 +106,9 @@ class MicroBatchStream:
         if start.initial and self._unresolved is not None:
             raise self._unresolved
         # Before the commit: the coordinator retries one of a topic that was deleted.
-        self._logs = self._subscribed.look_up(start)
+        self._logs = self._subscribed.look_up(start, self._last_offsets or {})
         self._progress.join_group(start, self._logs.snapshot)
-        self.commit(start)
+        self._progress.begin_commit(start, self._logs.snapshot)
         limits = self._limits(max_offsets, reads_all, {tp.topic for tp in self._logs.snapshot.latest})
         end = self._plan_next(start, self._logs, limits)
         if end is not None:
@@ -119,8 +119,8 @@ class MicroBatchStream:
             end = replace(start, starts=start.offsets, initial=False)
         if end is not None and self._pinned_schemas is not None:
             end = replace(end, reader_schemas=self._pinned_schemas.for_next(start.reader_schemas))
-        if end is None and self._last_offsets is not None:
-            self.commit(start, is_last=True)
+        if end is None:  # there is time
+            self.commit(start, is_last=self._last_offsets is not None)
         self._planned = end or start
         return start_json if end is None else end.to_json()
 

@@ -128,7 +128,7 @@ def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
     elif found is None:
         seen = (
             "there is no marker (did it expire, offsets.retention.minutes? was its group deleted? did the query run without "
-            "exactly-once, or with another markerTopic?)"
+            "exactly-once, or with another kafka.transactional.id?)"
         )
     elif isinstance(found, UnreadableMarker):
         seen = f"in the marker's place there is {found.description}"

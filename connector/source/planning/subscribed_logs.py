@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
@@ -35,6 +36,8 @@ from pykafka_wire.wire.errors import BrokerError, TransportError, UnknownTopicEr
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+_NO_OFFSETS: Final[Offsets] = MappingProxyType({})
 
 #: Metadata are refreshed this often at most, to find new partitions and topics; less often where a refresh takes long.
 _METADATA_AGE_MS = 1_000
@@ -368,8 +371,12 @@ class SubscribedLogs:
         # Not known yet: whether the query is new. A missing topic is reported when the first micro-batch is planned.
         return self._ask(question, may_be_missing=True)
 
-    def look_up(self, checkpoint: QueryOffsets) -> ComparedLogs:
+    def look_up(self, checkpoint: QueryOffsets, seen: Offsets = _NO_OFFSETS) -> ComparedLogs:
         """A snapshot of the logs, compared with the ``checkpoint`` of the query.
+
+        Args:
+            seen: offsets that logs have reached before. Where one ends earlier now, its topic may be another one, so metadata are
+                asked for again.
 
         Raises:
             UnknownTopicError: a topic that a new query names does not exist.
@@ -396,7 +403,8 @@ class SubscribedLogs:
                 if not (self._topics.may_hide and error.name == TOPIC_DENIED) or attempt + 1 == _ATTEMPTS:
                     raise
                 continue
-            if fresh or not logs.shortened:
+            ends = logs.snapshot.latest
+            if fresh or not (logs.shortened or any(tp in ends and ends[tp].offset < end for tp, end in seen.items())):
                 return logs
         raise AssertionError("unreachable")
 

@@ -23,7 +23,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 _log = logging.getLogger(__name__)
 
 #: A commit that takes longer delays the next micro-batch more than it is worth.
-_DEADLINE_MS: Final = 5_000
+COMMIT_DEADLINE_MS: Final = 5_000
 #: Another member has taken this query's place: a commit would overwrite its progress.
 _FENCED: Final = "FENCED_INSTANCE_ID"
 #: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): all are committed again daily.
@@ -57,6 +57,10 @@ class GroupCommitter:
         self.successes = 0
         self.failures = 0
 
+    def is_due(self, progress: QueryOffsets) -> bool:
+        """Whether :meth:`commit` would send anything."""
+        return progress.offsets != self._last and self._clock() >= self._paused_until
+
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
         """Commit ``progress`` to its group unless that was done already; never raises for an error of brokers.
 
@@ -82,7 +86,7 @@ class GroupCommitter:
         if not changed:  # a topic was deleted
             self._last = dict(progress.offsets)
             return
-        deadline = Deadline.after_ms(_DEADLINE_MS)
+        deadline = Deadline.after_ms(COMMIT_DEADLINE_MS)
         member = NO_MEMBER
         try:
             if self._member is not None:

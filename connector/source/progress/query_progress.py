@@ -19,9 +19,10 @@ from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.micro_batch import LogSnapshot
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, ranges_between
 from pykafka_wire.source.progress.data_loss import DataLossReporter
-from pykafka_wire.source.progress.group_commits import GroupCommitter
+from pykafka_wire.source.progress.group_commits import COMMIT_DEADLINE_MS, GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.task_metrics import TaskFiguresReceiver, camel_case
+from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.admin import LATEST, ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
@@ -86,6 +87,7 @@ class QueryProgress:
         self._commits = options.commit_offsets
         member = StaticMember(cluster, options.client) if options.static_membership else None
         self._committer = GroupCommitter(cluster, member=member)
+        self._commit: BackgroundCall[None] | None = None
         reads_committed = options.client.isolation_level == "read_committed"
         self._hanging = HangingTransactionWatch(cluster) if reads_committed else None
         self._losses = losses
@@ -97,8 +99,24 @@ class QueryProgress:
         """Join the group early, where the query is to be a member."""
         self._committer.join_group(_existing(start, snapshot))
 
+    def begin_commit(self, progress: QueryOffsets, snapshot: LogSnapshot | None) -> None:
+        """As :meth:`commit`, without waiting for it: the next micro-batch is planned meanwhile. One at a time."""
+        self.end_commit()
+        existing = _existing(progress, snapshot)
+        if self._commits and not progress.initial and self._committer.is_due(existing):
+            self._commit = BackgroundCall(
+                lambda _: self._committer.commit(existing), timeout_ms=COMMIT_DEADLINE_MS, name="pykafka-wire commit"
+            )
+
+    def end_commit(self) -> None:
+        """Wait for the commit that was begun, if there is one; it has a deadline of its own."""
+        commit, self._commit = self._commit, None
+        if commit is not None and commit.wait(Deadline.after_ms(2 * COMMIT_DEADLINE_MS)):
+            commit.result()
+
     def commit(self, progress: QueryOffsets, snapshot: LogSnapshot | None, *, is_last: bool = False) -> None:
         """Commit what of ``progress`` is in the last snapshot, unless it is where a new query starts."""
+        self.end_commit()
         if self._commits and not progress.initial:
             self._committer.commit(_existing(progress, snapshot), is_last=is_last)
 
@@ -149,6 +167,7 @@ class QueryProgress:
         """Leave the group; call it before the cluster is closed."""
         if self._task_figures is not None:
             self._task_figures.close()
+        self.end_commit()
         self._committer.close()
 
     def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:

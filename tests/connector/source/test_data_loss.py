@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.source.planning import subscribed_logs
@@ -245,6 +246,22 @@ def test_a_topic_made_again_under_a_running_query(
         end = onward
     assert seen == [(0, offset) for offset in range(n_records)]
     assert {cause for cause, *_ in ledger(tmp_path)} == {"TOPIC_RECREATED"}
+    outside.delete(name)
+
+
+def test_a_topic_made_again_in_an_available_now_run_with_as_many_records_as_were_read(
+    process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None
+) -> None:
+    _, _, name = two_topics
+    one = process(subscribe=name, startingOffsets="earliest")
+    start = one.initial()
+    one.reader.prepareForTriggerAvailableNow()
+    first = one.latest(start, ReadMaxRows(1))
+    outside.delete(name)
+    outside.create(name, 1)
+    outside.fill(name, [1])
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        one.latest(first, ReadMaxRows(1))
     outside.delete(name)
 
 

@@ -10,6 +10,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 import uuid
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.source.progress import group_commits
 from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.record_producer import RecordProducer
@@ -119,6 +121,7 @@ def test_a_micro_batch_soon_after_another_one_takes_two_requests(
     for _ in range(3):
         sent.clear()
         start, end = end, one.latest(end, ReadMaxRows(4))
+        one.reader.commit(json.loads(start))
         one.reader.partitions(json.loads(start), json.loads(end))
     assert sent == ["ListOffsets", "OffsetCommit"], "where the logs end, and the progress"
 
@@ -221,6 +224,26 @@ def test_only_durable_offsets_are_committed(process: Any, topic: Any, outside: A
     assert outside.committed(group) == {(name, 0): 4}
 
 
+def test_a_slow_coordinator_does_not_hold_up_the_plan_of_a_micro_batch(
+    process: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, group, planned = topic(1), f"g-{uuid.uuid4().hex[:8]}", threading.Event()
+    outside.fill(name, [4])
+    one = process(subscribe=name, startingOffsets="earliest", **{"kafka.group.id": group})
+    first = one.latest(one.initial(), ReadMaxRows(2))
+    commit = group_commits.commit_offsets
+
+    def commit_once_planned(*arguments: Any, **options: Any) -> None:
+        assert planned.wait(4)
+        commit(*arguments, **options)
+
+    monkeypatch.setattr(group_commits, "commit_offsets", commit_once_planned)
+    one.latest(first, ReadMaxRows(2))
+    planned.set()
+    one.reader.commit(json.loads(first))
+    assert outside.committed(group) == {(name, 0): 2}
+
+
 def test_an_initial_offset_never_rewinds_the_group(process: Any, topic: Any, outside: Any) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -276,6 +299,7 @@ def test_the_last_commit_of_an_available_now_run_is_tried_within_a_retry_pause(
         one.reader.prepareForTriggerAvailableNow()
         first = one.latest(one.initial(), ReadMaxRows(3))
         last = one.latest(first, ReadMaxRows(3))  # the group has a member, which refuses the commit of `first`
+        one.reader.commit(json.loads(first))  # as Spark does then
         assert one.reader.reportLatestOffset()["commitFailures"] == 1
     finally:
         consumer.close()
