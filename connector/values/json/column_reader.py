@@ -143,6 +143,8 @@ class JsonReader:
                     first, unreadable = first + 1, n_documents
                 continue
             except BlockError as error:
+                if block.leave_suspects(error, first):
+                    continue
                 named = error.row if error.row is not None and first <= error.row < last else None
             if named is not None and named - first >= _MIN_ROWS:
                 unreadable = named

@@ -13,6 +13,7 @@ Row n is document n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +47,19 @@ _EMPTY_OBJECT: Final = binary_scalar(b"{}")
 #: pyarrow (26.0) ends the process with a segmentation fault on ``null`` outside of a document.
 _NULL_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*null")
 _ROW: Final = re.compile(r" in row ([0-9]+)$")
+#: pyarrow's words for a value of another kind than its field's, and for one that its field's type does not take.
+_OTHER_KIND: Final = re.compile(r"Column\(.*/([^/()]+)\) changed from [a-z]+ to ([a-z]+) ")
+_OTHER_VALUE: Final = re.compile(r"Failed to convert JSON to ([a-z0-9]+(?:\([^)]*\)|\[[^]]*\])?)[,:] ")
+_BEGINS_AS: Final = {"string": rb'"', "number": rb"[-0-9]", "boolean": rb"[tf]", "object": rb"\{", "array": rb"\["}
+#: Texts of timestamps that are sure to be read.
+_TIMESTAMP: Final = (
+    rb'"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])[T ]'
+    rb'(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}(?:\.[0-9]{1,6})?Z?"'
+)
+#: Digits that every number of a type may have.
+_SURE_DIGITS: Final = {"int8": 2, "int16": 4, "int32": 9, "int64": 18}
+#: Documents for each that is left because it may be the reason of an error.
+_MIN_TIMES_AS_MANY: Final = 8
 #: Levels that every version of Python can read, so that a value's neighbours do not decide whether it is too deep.
 _MAX_DEPTH: Final = 500
 
@@ -55,11 +69,13 @@ class BlockError(Exception):
 
     Attributes:
         row: the document within the block that seems to be the reason, if pyarrow names one. A hint: it may be another one.
+        suspects: patterns of what documents with the same reason hold, beside others. A hint, too.
     """
 
-    def __init__(self, reason: str, row: int | None = None) -> None:
+    def __init__(self, reason: str, row: int | None = None, suspects: Sequence[bytes] = ()) -> None:
         super().__init__(reason)
         self.row = row
+        self.suspects = suspects
 
 
 def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
@@ -110,7 +126,7 @@ class Block:
         edges: int64[n + 1], where each document begins.
     """
 
-    __slots__ = ("buffer", "edges", "whole")
+    __slots__ = ("_decimal_scale", "_documents", "_sizes", "buffer", "edges", "whole")
 
     def __init__(self, documents: Any, sizes: Ints, whole: Flags, decimal_scale: int | None = None) -> None:
         """
@@ -121,10 +137,29 @@ class Block:
             decimal_scale: the largest of a decimal that is read from the documents, if there is one.
         """
         self.whole = whole
-        self.buffer, self.edges = _joined(documents, sizes, whole)
+        self._documents, self._sizes, self._decimal_scale = documents, sizes, decimal_scale
+        self._join()
         while len(traps := _traps(self.buffer, decimal_scale)):
             whole[np.searchsorted(self.edges, traps, side="right") - 1] = False
-            self.buffer, self.edges = _joined(documents, sizes, whole)
+            self._join()
+
+    def _join(self) -> None:
+        self.buffer, self.edges = _joined(self._documents, self._sizes, self.whole)
+
+    def leave_suspects(self, error: BlockError, first: int) -> bool:
+        """Whether a few documents from ``first`` on may have an error's reason, too: the parser does not see them any more."""
+        begin = int(self.edges[first])
+        places = [
+            begin + found.start()
+            for pattern in error.suspects
+            for found in re.finditer(pattern, self.buffer[begin:].data)
+        ]
+        rows = np.unique(np.searchsorted(self.edges, places, side="right") - 1)
+        if not len(rows) or len(rows) * _MIN_TIMES_AS_MANY > len(self) - first:
+            return False
+        self.whole[rows] = False
+        self._join()
+        return True
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -136,20 +171,60 @@ class Block:
             BlockError: a document is not valid, or a field is not what the schema says.
         """
         begin = int(self.edges[first])
-        text = pa.py_buffer(self.buffer[begin : int(self.edges[last]) - 1])
+        data = pa.py_buffer(self.buffer[begin : int(self.edges[last]) - 1])
         try:
             batches = _read(
-                pa.BufferReader(text),
+                pa.BufferReader(data),
                 # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
-                pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                pj.ReadOptions(use_threads=False, block_size=data.size + 1),
                 pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
             )
         except pa.ArrowException as error:
-            found = _ROW.search(str(error))
-            raise BlockError("pyarrow cannot read it", first + int(found[1]) if found else None) from error
+            text = str(error)
+            found = _ROW.search(text)
+            suspects = _suspects(text, read_schema)
+            raise BlockError("pyarrow cannot read it", first + int(found[1]) if found else None, suspects) from error
         if len(batches) != 1 or batches[0].num_rows != last - first:
             raise BlockError("a value holds more than one document")
         return batches[0]
+
+
+def _suspects(error: str, read_schema: pa.Schema) -> list[bytes]:
+    """Patterns of the members whose values may cause an error of pyarrow."""
+    if found := _OTHER_KIND.search(error):
+        return [_member(found[1]) + _BEGINS_AS[found[2]]] if found[2] in _BEGINS_AS else []
+    found = _OTHER_VALUE.search(error)
+    sure = None if found is None else _sure_values(found[1])
+    if found is None or sure is None:
+        return []
+    return [_member(name) + rb"(?!\s|null\b|" + sure + rb"\s*[,}])" for name in _names_of(read_schema, found[1])]
+
+
+def _member(name: str) -> bytes:
+    return rb'"' + re.escape(name.encode()) + rb'"\s*:\s*'
+
+
+def _names_of(fields: Any, type_name: str) -> set[str]:
+    """The names of the fields of a type, at every level."""
+    names: set[str] = set()
+    for field in fields:
+        inner = field.type.value_type if pa.types.is_list(field.type) else field.type
+        if pa.types.is_struct(inner):
+            names |= _names_of(inner, type_name)
+        elif str(inner) == type_name:
+            names.add(field.name)
+    return names
+
+
+def _sure_values(type_name: str) -> bytes | None:
+    """A pattern of values that are sure to be of a type, not of all that are; None where there is no pattern."""
+    if type_name in _SURE_DIGITS:
+        return rb"-?[0-9]{1,%d}" % _SURE_DIGITS[type_name]
+    if found := re.fullmatch(r"decimal128\(([0-9]+), ([0-9]+)\)", type_name):
+        whole, scale = int(found[1]) - int(found[2]), int(found[2])
+        fraction = rb"(?:\.[0-9]{1,%d})?" % scale if scale else b""
+        return rb"-?[0-9]{1,%d}" % max(whole, 1) + fraction
+    return _TIMESTAMP if type_name.startswith("timestamp[") else None
 
 
 def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:

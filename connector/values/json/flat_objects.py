@@ -42,8 +42,9 @@ _WORD_BYTES: Final = 8
 _MAX_DECIMAL_DIGITS: Final = 38
 #: Documents that are looked at to find the one with the most members: others leave out what is null.
 _SAMPLED: Final = 32
-#: Pieces that a member's values are halved into, to find those that its type does not take: some ten values.
+#: Pieces that a member's values are halved into, to find those that its type does not take: some ten values, or so many of all.
 _MAX_HALVED: Final = 128
+_MAX_HALVED_SHARE: Final = 32
 #: A layout with more members is one of a few very large documents.
 _MAX_MEMBERS: Final = 256
 #: A document so many times as large as most is not taken for the layout, which all rows would be compared with.
@@ -328,15 +329,18 @@ def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
     if values is not None:
         return values, right
     can_be = np.ones(len(chosen), dtype=np.bool_)
+    # Numbers that are too large, and words in place of one, are among the longest or the shortest: their halves have few others.
+    by_length = np.argsort(np.diff(bounds(chosen)), kind="stable")
+    ordered = chosen.take(to_arrow(by_length))
     wrong = [(0, len(chosen))]
-    for _ in range(_MAX_HALVED):
+    for _ in range(max(_MAX_HALVED, len(chosen) // _MAX_HALVED_SHARE)):
         first, last = wrong.pop()
         if last - first == 1:
-            can_be[first] = False
+            can_be[by_length[first]] = False
         else:
             half = (first + last) // 2
             wrong += [
-                (low, high) for low, high in ((first, half), (half, last)) if _cast(chosen[low:high], wanted) is None
+                (low, high) for low, high in ((first, half), (half, last)) if _cast(ordered[low:high], wanted) is None
             ]
         if not wrong:
             values = _cast(chosen.filter(_booleans(can_be)), wanted)

@@ -260,3 +260,12 @@ def test_identifiers_beside_decimals_are_no_numbers_with_exponents() -> None:
     ]
     _, left = reader_of(column_type).read_column(Payloads.of(pa.array(values, pa.binary())))
     assert not left.any()
+
+
+@pytest.mark.parametrize("bad", [b'"many"', b"99999999999", b"1.5"])
+def test_rows_with_values_of_another_type_are_left_and_their_neighbours_are_not(bad: bytes) -> None:
+    """Of one percent of such values, whose blocks would else be read row by row."""
+    kind = pa.struct([("n", pa.int32()), ("of", pa.struct([("a", pa.string())]))])
+    rows = [b'{"n": %b, "of": {"a": "x"}}' % (bad if n % 100 == 7 else b"%d" % n) for n in range(2000)]
+    _, left = json_reader(kind).read_column(Payloads.of(pa.array(rows, pa.binary())))
+    assert np.flatnonzero(left).tolist() == list(range(7, 2000, 100))
