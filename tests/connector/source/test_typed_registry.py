@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
+from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.cli.app import application
+from pykafka_wire.values.registry import glue
+from tests.connector.values.glue_stub import URL as GLUE
+from tests.connector.values.glue_stub import GlueStub, glue_stub, use_glue
 from tests.connector.values.registry_front import RegistryFront, Response, registry_front
 from tests.connector.values.test_registry_requests import Certificates
 
@@ -155,6 +161,56 @@ def tail(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     printed = capsys.readouterr()
     assert not end.value.code, printed.err
     return printed.out.splitlines()
+
+
+@pytest.fixture
+def aws(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, GlueStub]]:
+    """A session and AWS Glue's registry, whose endpoint and credentials Spark's own Python processes have in their environment."""
+    glue._client.cache_clear()  # a client keeps its endpoint
+    with glue_stub() as stub:
+        use_glue(stub, monkeypatch)
+        for name in (
+            "AWS_ENDPOINT_URL_GLUE",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_EC2_METADATA_DISABLED",
+        ):
+            monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+        session = spark.newSession()
+        session.dataSource.register(PykafkaWireDataSource)  # which takes the environment along
+        yield session, stub
+    glue._client.cache_clear()
+
+
+def test_a_topic_by_aws_glues_registry_is_written_and_read(
+    aws: tuple[Any, GlueStub], kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    session, stub = aws
+    name = topic(2)
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "schema.registry.url": GLUE, "valueFormat": "avro"}
+    rows = session.range(200).selectExpr("named_struct('id', id, 'country', 'NO') AS value", "int(id % 2) AS partition")
+    register = {"topic": name, "schema.registry.auto.register": "true"}
+    rows.write.format("pykafka-wire").options(**asked, **register).mode("append").save()
+    (version,) = (each["id"] for each in stub.schemas[name])
+    values = [record.value for record in outside.consume(name)]
+    assert len(values) == 200 and {value[:18] for value in values} == {b"\3\0" + uuid.UUID(version).bytes}
+    n_asked = len(stub.asked)
+    stream = (
+        session.readStream.format("pykafka-wire")
+        .options(**asked, subscribe=name, startingOffsets="earliest", includeValueSchema="true")
+        .load()
+        .select("value.*", "valueSchemaId")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "rows"))
+    )
+    assert stream.awaitTermination(120)
+    found = session.read.parquet(str(tmp_path / "rows")).selectExpr(
+        "count(DISTINCT id)", "min(country)", "min(valueSchemaId)"
+    )
+    assert tuple(found.first()) == (200, "NO", version)
+    assert "GetSchemaVersion" in stub.asked[n_asked:], "asked by Spark's processes, too"
 
 
 def test_tail_decodes_by_the_registry(
