@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -145,18 +147,12 @@ class Ingest:
             last = log.committed[-1]
             self._land(spark, log, last)
 
-        def land(batch: DataFrame, micro_batch: int) -> None:
-            session = batch.sparkSession
-            found = self._open_log(session)
-            assert found is not None, "Spark has planned the micro-batch"
-            self._land(session, found, micro_batch)
-
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         self._query = (
             spark.readStream.format("pykafka-wire")
             .options(**self._stream_options())
             .load()
-            .writeStream.foreachBatch(land)
+            .writeStream.foreachBatch(self._land_batch)
             .option("checkpointLocation", self.settings.checkpoint)
             .queryName(self.query_name)
             .trigger(**trigger)
@@ -179,6 +175,15 @@ class Ingest:
             # Lost records stop the one table that misses them, when it is written.
             "failOnDataLoss": "false",
         }
+
+    def _land_batch(self, batch: DataFrame, micro_batch: int) -> None:
+        log = self._open_log(batch.sparkSession)
+        assert log is not None, "Spark has planned the micro-batch"
+        self._land(batch.sparkSession, log, micro_batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For the process beside the server in which Spark Connect calls :meth:`_land_batch`."""
+        return {**self.__dict__, "_landing": None, "_query": None}
 
     def _land(self, session: SparkSession, log: QueryLog, micro_batch: int) -> None:
         if self._landing is None:
@@ -225,11 +230,13 @@ class Ingest:
         from pykafka_wire.ingest.tables import LandedTable
 
         names = [self.settings.rejects, *(self.settings.name_of(topic) for topic in self.topics())]
+        tables = [LandedTable(spark, self.settings, name) for name in dict.fromkeys(names)]
+        with ThreadPoolExecutor(self.settings.parallel) as threads:
+            exists = list(threads.map(lambda table: table.exists, tables))
         return [
             f"the table {table.identifier} exists, and this checkpoint is new: use the checkpoint of the ingest that made it, "
             "another place for the tables, or drop it"
-            for name in dict.fromkeys(names)
-            if (table := LandedTable(spark, self.settings, name)).exists
+            for table in compress(tables, exists)
         ]
 
 

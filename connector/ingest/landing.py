@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -154,13 +154,7 @@ class Landing:
         """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
         found: SparkSession | None = getattr(self._local, "session", None)
         if found is None:
-            found = session.newSession()
-            # A platform may install libraries after Spark has looked for data sources.
-            found.dataSource.register(PykafkaWireDataSource)
-            for name, value in session.conf.getAll.items():
-                is_new = found.conf.get(name, None) != value
-                if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
-                    found.conf.set(name, value)
+            found = _new_session(session)
             if found.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
                 found.conf.set(_SNAPSHOT_PARTITIONS, "2")
             self._local.session = found
@@ -181,6 +175,21 @@ class Landing:
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
             status.seconds += time.monotonic() - started
+
+
+def _new_session(session: SparkSession) -> SparkSession:
+    """Another session with the settings of ``session``."""
+    clone = getattr(session, "cloneSession", None)  # Spark Connect's
+    if clone is not None:
+        return cast(SparkSession, clone())
+    found = session.newSession()
+    # A platform may install libraries after Spark has looked for data sources.
+    found.dataSource.register(PykafkaWireDataSource)
+    for name, value in session.conf.getAll.items():
+        is_new = found.conf.get(name, None) != value
+        if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
+            found.conf.set(name, value)
+    return found
 
 
 def _is_behind(work: _Work) -> bool:
@@ -399,7 +408,7 @@ class TableWriter:
     def _complete_rejects(self, landed: Landed) -> None:
         """Write the rejects of the table's newest commit, if the driver was killed between the two."""
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
-        if self._table.mode == "append" and self._target.n_written(landed) == part.n_offsets:
+        if not part.n_offsets or (self._table.mode == "append" and landed.n_added == part.n_offsets):
             return
         of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
         if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
@@ -46,6 +45,7 @@ class Landed:
         micro_batch: of that query; -1 for what a table begins with.
         start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
         schema_id: the registry's id of the schema that values were read with, None without one.
+        n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
     """
 
     query: str
@@ -55,6 +55,7 @@ class Landed:
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
     schema_id: RegistryId | None = None
+    n_added: int | None = field(default=None, compare=False)
 
     def to_json(self) -> str:
         found = {name: getattr(self, name) for name in ("query", "micro_batch", "topic", "topic_id", "schema_id")}
@@ -62,20 +63,21 @@ class Landed:
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 
     @classmethod
-    def from_json(cls, text: str | None) -> Landed | None:
+    def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
         """None for the commit of another program."""
         try:
             found: Any = json.loads(text or "null")[_METADATA]
         except (ValueError, TypeError, KeyError):
             return None
         offsets = {name: {int(p): int(o) for p, o in found[name].items()} for name in ("start", "end")}
-        return cls(**{**found, **offsets, "schema_id": registry_id(found.get("schema_id"))})
+        return cls(**{**found, **offsets, "schema_id": registry_id(found.get("schema_id")), "n_added": n_added})
 
 
-def _landed_in(commits: Sequence[tuple[int, str | None]], until: int | None) -> Iterator[Landed]:
-    for version, text in commits:
-        landed = Landed.from_json(text)
-        if landed is not None and (until is None or version <= until):
+def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
+    for commit in commits:
+        n_added = (commit.operationMetrics or {}).get("numOutputRows")
+        landed = Landed.from_json(commit.userMetadata, None if n_added is None else int(n_added))
+        if landed is not None and (until is None or commit.version <= until):
             yield landed
 
 
@@ -132,21 +134,15 @@ class LandedTable:
         if len(recent) == _RECENT:
             yield from _landed_in(self._commits(None)[_RECENT:], version)
 
-    def n_written(self, landed: Landed) -> int | None:
-        """The rows that an append has added; None where it is not among the newest commits."""
-        history = self._session.sql(f"DESCRIBE HISTORY {self.identifier} LIMIT {_RECENT}")
-        found = history.where(F.col("userMetadata") == landed.to_json()).select("operationMetrics").first()
-        return None if found is None else int(found[0].get("numOutputRows", -1))
-
-    def _commits(self, limit: int | None) -> list[tuple[int, str | None]]:
-        """Version and metadata of commits."""
+    def _commits(self, limit: int | None) -> list[Row]:
+        """Version, metadata and metrics of commits."""
         history = self._session.sql(
             f"DESCRIBE HISTORY {self.identifier}" + ("" if limit is None else f" LIMIT {limit}")
         )
-        return [(row.version, row.userMetadata) for row in history.select("version", "userMetadata").collect()]
+        return history.select("version", "userMetadata", "operationMetrics").collect()
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
-        """Make the table, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
