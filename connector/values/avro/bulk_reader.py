@@ -24,6 +24,23 @@ FREE_BYTES: Final = 64 << 20
 FREE_PER_BYTE: Final = 64
 #: Half of what a value may take that is read alone, where arrays within arrays are counted together.
 _FREE_PER_BYTE: Final = FREE_PER_BYTE // 2
+#: Rounds that pass one item each of a few values, for all arrays of a buffer. Where deep maps differ from value to value,
+#: each round is of few: reading the values one by one takes less time.
+_MAX_ROUNDS_OF_FEW: Final = 16_384
+
+
+class RoundsBudget:
+    """How many more rounds of few values the values of one buffer may take."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MAX_ROUNDS_OF_FEW
+
+    def spend(self) -> bool:
+        """Whether there is one more."""
+        self._left -= 1
+        return self._left >= 0
 
 
 class BulkReader:
@@ -34,14 +51,17 @@ class BulkReader:
         position: int64[n], the next position of each value; ascending, and never after its end.
         end: int64[n], exclusive.
         failed: bool[n].
-        memory: what items may still take, of all values of one buffer.
+        memory, rounds: what items may still take, of all values of one buffer.
     """
 
-    __slots__ = ("buffer", "end", "failed", "memory", "position")
+    __slots__ = ("buffer", "end", "failed", "memory", "position", "rounds")
 
-    def __init__(self, buffer: ByteBuffer, position: Ints, end: Ints, memory: MemoryBudget) -> None:
+    def __init__(
+        self, buffer: ByteBuffer, position: Ints, end: Ints, memory: MemoryBudget, rounds: RoundsBudget
+    ) -> None:
         self.buffer = buffer
         self.memory = memory
+        self.rounds = rounds
         self.position = position
         self.end = end
         self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
@@ -49,7 +69,8 @@ class BulkReader:
     @classmethod
     def of(cls, payloads: Payloads) -> BulkReader:
         """At the beginning of each value."""
-        return cls(payloads.data, payloads.starts.copy(), payloads.ends, MemoryBudget(FREE_BYTES, _FREE_PER_BYTE))
+        memory = MemoryBudget(FREE_BYTES, _FREE_PER_BYTE)
+        return cls(payloads.data, payloads.starts.copy(), payloads.ends, memory, RoundsBudget())
 
     def __len__(self) -> int:
         return len(self.position)
@@ -57,8 +78,12 @@ class BulkReader:
     def select(self, index: Ints) -> BulkReader:
         """A copy of some values, to read them separately and then merge them with :meth:`put_back`."""
         if len(index) == len(self):  # all of them
-            return BulkReader(self.buffer, self.position.copy(), self.end, self.memory)
-        return BulkReader(self.buffer, self.position.take(index), self.end.take(index), self.memory)
+            return self.at(self.position.copy(), self.end)
+        return self.at(self.position.take(index), self.end.take(index))
+
+    def at(self, position: Ints, end: Ints) -> BulkReader:
+        """Other values in the same buffer, within the same budgets."""
+        return BulkReader(self.buffer, position, end, self.memory, self.rounds)
 
     def put_back(self, index: Ints, reader: BulkReader) -> None:
         """Take over the positions and failures of ``reader``, which :meth:`select` returned for ``index``."""

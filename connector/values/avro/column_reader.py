@@ -502,7 +502,7 @@ class Items(TypeReader):
         np.cumsum(counts, out=offsets[1:])
         begin, end = self._places(blocks, offsets)
         owner = np.repeat(np.arange(n), counts)
-        inner = BulkReader(reader.buffer, begin, end, reader.memory)
+        inner = reader.at(begin, end)
         keys = [] if self.key is None else [self.key.read(inner)]
         item_field = self.type.value_field if self.key is None else self.type.item_field
         items = _checked(self.item.read(inner), item_field, inner)
@@ -563,7 +563,8 @@ class Items(TypeReader):
                     index, left = index[going], left[going]
                     continue
             n_rounds += 1
-            if n_rounds > _MAX_ROUNDS_OF_FEW and len(index) < _MIN_VALUES:
+            is_few = len(index) < _MIN_VALUES
+            if is_few and (n_rounds > _MAX_ROUNDS_OF_FEW or not reader.rounds.spend()):
                 reader.fail(flags_at(index, len(reader)))
                 return
             n_items: Ints | int = 1 if self._width is None else left.copy()

@@ -6,6 +6,8 @@ import io
 import json
 import math
 import os
+import random
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -271,6 +273,33 @@ def test_long_arrays_of_few_values_are_left_to_be_read_one_by_one() -> None:
 NUMBERS = [{"name": f"f{nth}", "type": "long"} for nth in range(300)]
 SPARSE = {"type": "array", "items": ["null", {"type": "record", "name": "Wide", "fields": NUMBERS}]}
 SPARSE_TYPE = pa.list_(pa.struct([(each["name"], pa.int64()) for each in NUMBERS]))
+
+
+def test_deep_maps_that_differ_from_value_to_value_are_left_to_be_read_one_by_one() -> None:
+    """Each map is gone past once for each level above: with few values in a round that takes minutes."""
+    rng = random.Random(1)
+    depth = 30
+
+    def value(below: int) -> Any:
+        if not below:
+            return 1
+        keys = ["a", "b", "c"][: rng.choice((1, 1, 2, 2, 3))]
+        deep = rng.choice(keys)
+        return {
+            key: value(below - 1) if key == deep or rng.random() < 0.12 else {}
+            for key in keys
+            if below > 1 or key == deep
+        }
+
+    written: Any = "long"
+    column_type = pa.int64()
+    for _ in range(depth):
+        written, column_type = {"type": "map", "values": written}, pa.map_(pa.string(), column_type)
+    values = [encoded(written, value(depth)) for _ in range(60)]
+    began = time.process_time()
+    _, left = in_columns(written, written, column_type, values)
+    assert left.any()
+    assert time.process_time() - began < 20
 
 
 def test_arrays_far_larger_than_their_bytes_are_left_to_be_read_one_by_one() -> None:
