@@ -130,9 +130,14 @@ class Ingest:
             every: the time between two micro-batches, as Spark's trigger.
 
         Raises:
-            IngestError: a topic has no schema, two have one table, a table is another program's, or the checkpoint is another
-                query's.
+            IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
+                query's, or the session is Spark Connect's.
         """
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise IngestError(
+                "an ingest runs in the process of Spark's driver, and this session is Spark Connect's: run it as a job, by "
+                "spark-submit or as python -m pykafka_wire.ingest FILE."
+            )
         spark.dataSource.register(PykafkaWireDataSource)
         mistakes = [f"topic {each.topic}: {each.mistake}" for each in self.plan() if each.mistake is not None]
         log = self._open_log(spark)
@@ -180,10 +185,6 @@ class Ingest:
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
         self._land(batch.sparkSession, log, micro_batch)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For the process beside the server in which Spark Connect calls :meth:`_land_batch`."""
-        return {**self.__dict__, "_landing": None, "_query": None}
 
     def _land(self, session: SparkSession, log: QueryLog, micro_batch: int) -> None:
         if self._landing is None:

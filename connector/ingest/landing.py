@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -154,7 +154,13 @@ class Landing:
         """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
         found: SparkSession | None = getattr(self._local, "session", None)
         if found is None:
-            found = _new_session(session)
+            found = session.newSession()
+            # A platform may install libraries after Spark has looked for data sources.
+            found.dataSource.register(PykafkaWireDataSource)
+            for name, value in session.conf.getAll.items():
+                is_new = found.conf.get(name, None) != value
+                if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
+                    found.conf.set(name, value)
             if found.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
                 found.conf.set(_SNAPSHOT_PARTITIONS, "2")
             self._local.session = found
@@ -175,21 +181,6 @@ class Landing:
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
             status.seconds += time.monotonic() - started
-
-
-def _new_session(session: SparkSession) -> SparkSession:
-    """Another session with the settings of ``session``."""
-    clone = getattr(session, "cloneSession", None)  # Spark Connect's
-    if clone is not None:
-        return cast(SparkSession, clone())
-    found = session.newSession()
-    # A platform may install libraries after Spark has looked for data sources.
-    found.dataSource.register(PykafkaWireDataSource)
-    for name, value in session.conf.getAll.items():
-        is_new = found.conf.get(name, None) != value
-        if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
-            found.conf.set(name, value)
-    return found
 
 
 def _is_behind(work: _Work) -> bool:

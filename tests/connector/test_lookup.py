@@ -7,15 +7,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pykafka_wire.local import delta_jars
-from tests.conftest import CONF, read_spark_conf
+from tests.conftest import CONF
 from tests.connect_server import connect_server
 from tests.connector.source.typed_topics import COUNTRY, ID, TypedTopic, record
 from tests.quick_start import SPARK_OPTIONS
@@ -69,12 +67,7 @@ SESSIONS = {
 @pytest.fixture(scope="module")
 def connect_url(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Spark Connect server, started by the command in conf/spark-connect.conf."""
-    delta = {**read_spark_conf(CONF / "spark-delta.conf"), "spark.jars": ",".join(map(str, delta_jars()))}
-    arguments = (
-        "--load-spark-defaults",
-        f"--properties-file={CONF / 'spark-connect.conf'}",
-        *(f"--conf={name}={value}" for name, value in delta.items()),
-    )
+    arguments = ("--load-spark-defaults", f"--properties-file={CONF / 'spark-connect.conf'}")
     folder = tmp_path_factory.mktemp("connect")
     with connect_server(folder, *arguments, environment={"SPARK_CONF_DIR": str(CONF)}) as url:
         yield url
@@ -136,46 +129,6 @@ def test_other_sessions_read_write_and_stream(
     assert result["counted"] == 30
     assert result["typed"] == [10, 10]
     assert ("connect" in result["session"]) == (kind == "connect")
-
-
-INGEST = """
-import json
-import sys
-from pyspark.sql import SparkSession
-from pykafka_wire.ingest import Ingest, Table
-servers, topics, folder, registry, url = sys.argv[1:]
-spark = SparkSession.builder.remote(url).getOrCreate()
-tables = [Table(topic=".*users", mode="upsert", format="json", key_format="string", schema="id INT")]
-for _ in range(2):
-    ingest = Ingest(checkpoint=folder + "/checkpoint", kafka={"bootstrap.servers": servers}, topics=topics, into=folder + "/lake",
-                    registry=registry, tables=tables)
-    query = ingest.start(spark, once=True)
-    assert query.awaitTermination(120)
-    assert query.exception() is None, query.exception()
-read = lambda name: [row.asDict() for row in spark.read.format("delta").load(folder + "/lake/" + name).orderBy("id").collect()]
-print("RESULT " + json.dumps([read(name) for name in sys.argv[2].split("|")], default=str))
-"""
-
-
-def test_an_ingest_through_spark_connect(
-    connect_url: str, kafka: Any, topic: Any, outside: Any, registry_url: str, tmp_path: Path
-) -> None:
-    orders, users = topic(2), topic(1, name=f"{uuid.uuid4().hex[:8]}_users")
-    typed = TypedTopic(registry_url, orders, outside)
-    typed.write([typed.encoded(record(ID, COUNTRY), {"id": n, "country": "NO"}) for n in range(5)])
-    changes = [(b"a", b'{"id": 1}'), (b"b", b'{"id": 2}'), (b"a", b'{"id": 3}'), (b"c", b"no JSON"), (b"b", None)]
-    outside.produce(users, [outside.Record(key=key, value=value, partition=0) for key, value in changes])
-    program = tmp_path / "program.py"
-    program.write_text(INGEST)
-    found = subprocess.run(
-        [sys.executable, program, kafka.bootstrap_servers, f"{orders}|{users}", tmp_path, registry_url, connect_url],
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    results = [line for line in found.stdout.splitlines() if line.startswith("RESULT ")]
-    assert results, found.stdout[-2000:] + found.stderr[-8000:]
-    of_orders, of_users = json.loads(results[-1].removeprefix("RESULT "))
-    assert [(row["id"], row["country"]) for row in of_orders] == [(n, "NO") for n in range(5)]
-    assert [(row["id"], row["_kafka_key"]) for row in of_users] == [(3, "a")]
 
 
 def test_a_spark_connect_server_runs_with_its_file_and_finds_the_source(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykafka_wire.ingest import IngestError, Table
+from pykafka_wire.ingest import Ingest, IngestError, Table
 from pykafka_wire.ingest.settings import make_settings, read_settings
 
 GOOD = r"""
@@ -114,3 +114,10 @@ def test_a_tables_settings_of_the_first_pattern_that_matches_the_whole_name() ->
     assert settings.table_for("ab").format == "json"
     assert settings.identifier("t") == "delta.`/lake/t`"
     assert Table(topic="a").matches("a")
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    session_type = pytest.importorskip("pyspark.sql.connect.session").SparkSession
+    ingest = Ingest(checkpoint="/c", kafka={"bootstrap.servers": "127.0.0.1:1"}, topics="a", into="/lake")
+    with pytest.raises(IngestError, match="Spark Connect's: run it as a job"):
+        ingest.start(object.__new__(session_type))
