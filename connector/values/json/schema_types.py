@@ -7,7 +7,7 @@ https://json-schema.org/draft/2020-12/json-schema-core
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -189,6 +189,21 @@ def _together(types: list[pa.DataType]) -> pa.DataType | None:
     return reduce(_narrower, types) if types else None
 
 
+def _merged_parts(
+    one: pa.DataType, other: pa.DataType, merge: Callable[[pa.DataType, pa.DataType], pa.DataType]
+) -> pa.DataType | None:
+    """Two structs with all fields of both, or two lists, whose common parts are merged; None for other types."""
+    is_a = pa.types
+    if is_a.is_struct(one) and is_a.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = merge(fields.get(field.name, field.type), field.type)
+        return pa.struct(list(fields.items()))
+    if is_a.is_list(one) and is_a.is_list(other):
+        return pa.list_(pa.field("element", merge(one.value_type, other.value_type)))
+    return None
+
+
 def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type that holds the values that are of both: all fields, the narrower number, what is known better than as text."""
     is_a = pa.types
@@ -196,13 +211,9 @@ def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return one
     if one in (_UNKNOWN, _NULL, _TEXT):
         return other
-    if is_a.is_struct(one) and is_a.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = _narrower(fields.get(field.name, field.type), field.type)
-        return pa.struct(list(fields.items()))
-    if is_a.is_list(one) and is_a.is_list(other):
-        return pa.list_(pa.field("element", _narrower(one.value_type, other.value_type)))
+    merged = _merged_parts(one, other, _narrower)
+    if merged is not None:
+        return merged
     if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
         return min(one, other, key=lambda each: (is_a.is_floating(each), each.bit_width))
     return other if is_a.is_struct(other) else one
@@ -215,13 +226,9 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return one
     if _UNKNOWN in (one, other):
         return _TEXT
-    if is_a.is_struct(one) and is_a.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = _wider(fields.get(field.name, field.type), field.type)
-        return pa.struct(list(fields.items()))
-    if is_a.is_list(one) and is_a.is_list(other):
-        return pa.list_(pa.field("element", _wider(one.value_type, other.value_type)))
+    merged = _merged_parts(one, other, _wider)
+    if merged is not None:
+        return merged
     if is_a.is_integer(one) and is_a.is_integer(other):
         return max(one, other, key=lambda each: each.bit_width)
     if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
