@@ -48,7 +48,8 @@ def test_each_micro_batch_tells_the_lag_that_it_leaves(
         (lag.total_offsets_behind for lag in told), reverse=True
     )
     assert (last.total_offsets_behind, last.bytes_behind) == (0, 0)
-    assert last.commit_successes >= len(told) - 1 and last.commit_failures == 0
+    # A commit may still be under way while the next micro-batch is planned.
+    assert last.commit_successes >= len(told) - 2 and last.commit_failures == 0
     assert (last.lost_ranges, last.lost_offsets) == (1, 2)
 
 

@@ -265,7 +265,7 @@ def test_a_commit_that_a_rebalance_overtakes_is_sent_again_under_the_new_generat
         is_stale = request.generation_id_or_member_epoch < coordinator.generation
         if is_stale:
             refused.set()
-        return commit_response(request, ILLEGAL_GENERATION if is_stale else 0)
+        return commit_response(request, code=ILLEGAL_GENERATION if is_stale else 0)
 
     coordinator.on[JoinGroupRequest] = lambda *_: join()
     coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
@@ -285,7 +285,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
     def commit(request: OffsetCommitRequest) -> Any:
         assert may_respond.wait(SOON_MS / 1000)
         is_stale = request.generation_id_or_member_epoch < coordinator.generation
-        return commit_response(request, ILLEGAL_GENERATION if is_stale else 0)
+        return commit_response(request, code=ILLEGAL_GENERATION if is_stale else 0)
 
     coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
     member.consumer._commits._begin_auto_commit({T0: Position(9)})
