@@ -93,7 +93,7 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: Transaction
         _log.warning(
             "Transactions that were left open, up to %d, end by their time-out: the marker, which may list them, %s",
             len(orphans) - n_committed,
-            "is lost" if is_lost else f"or a part of its list cannot be read: {markers}",
+            "is lost" if is_lost else f"or a part of its list, cannot be read under the topic {' or '.join(markers)}",
         )
         return n_committed, 0
     abandoned = [orphan for orphan in orphans if orphan.identity not in listed]

@@ -58,8 +58,17 @@ class GroupCommitter:
         self.failures = 0
 
     def is_due(self, progress: QueryOffsets) -> bool:
-        """Whether :meth:`commit` would send anything."""
-        return progress.offsets != self._last and self._clock() >= self._paused_until
+        """Whether :meth:`commit` would send anything now, where the query goes on."""
+        now = self._clock()
+        return now >= self._paused_until and self._has_news(progress, now)
+
+    def _has_news(self, progress: QueryOffsets, now: float) -> bool:
+        if self._fenced or not progress.group or not progress.offsets:
+            return False
+        return progress.offsets != self._last or self._are_all_due(now)
+
+    def _are_all_due(self, now: float) -> bool:
+        return now - self._all_committed_at >= _REPEAT_S
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
         """Commit ``progress`` to its group unless that was done already; never raises for an error of brokers.
@@ -68,15 +77,13 @@ class GroupCommitter:
             is_last: the query may end now. One try is made although a failed commit has begun a pause.
         """
         now = self._clock()
-        if self._fenced or not progress.group or not progress.offsets:
+        if not self._has_news(progress, now):
             return
         if now < self._paused_until:
             if not is_last or progress.offsets == self._last_tried:
                 return
             self._last_tried = dict(progress.offsets)
-        all_due = now - self._all_committed_at >= _REPEAT_S
-        if progress.offsets == self._last and not all_due:
-            return
+        all_due = self._are_all_due(now)
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
         changed = {
             tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)

@@ -126,7 +126,7 @@ class Block:
         edges: int64[n + 1], where each document begins.
     """
 
-    __slots__ = ("_decimal_scale", "_documents", "_sizes", "buffer", "edges", "whole")
+    __slots__ = ("_documents", "_sizes", "buffer", "edges", "whole")
 
     def __init__(self, documents: Any, sizes: Ints, whole: Flags, decimal_scale: int | None = None) -> None:
         """
@@ -137,7 +137,7 @@ class Block:
             decimal_scale: the largest of a decimal that is read from the documents, if there is one.
         """
         self.whole = whole
-        self._documents, self._sizes, self._decimal_scale = documents, sizes, decimal_scale
+        self._documents, self._sizes = documents, sizes
         self._join()
         while len(traps := _traps(self.buffer, decimal_scale)):
             whole[np.searchsorted(self.edges, traps, side="right") - 1] = False

@@ -75,6 +75,22 @@ def test_a_lost_marker_is_found_by_what_the_tasks_have_committed_where_fencing_h
     assert visible(query) == [b"a", b"b"]
 
 
+def micro_batch_7(query: Query, way: str) -> Callable[..., Decision]:
+    """Commits micro-batch 7, the row ``n``, of a driver that has fenced the one before, and could not end then what that one had
+    decided.
+    """
+    token = FencingToken(handle=init_transaction(query.cluster, query.options.transactional_id), made_at=time.time())
+    # Of another process: under an id that no older task has used.
+    new = replace(query.task(token, 0, b"n"), batch_id=7)
+
+    def commit(**options: bool) -> Decision:
+        if way == "tasks":
+            return query.commit(new, batch_id=7, **options)
+        return query.commit_by_driver(encoded(0, new, query.topic, b"n"), batch_id=7, **options)
+
+    return commit
+
+
 @pytest.mark.parametrize("way", ["tasks", "driver"])
 @pytest.mark.parametrize(("query_id", "batch_id"), [("another", 9), ("query", 3)])
 def test_what_another_marker_decides_is_committed_before_that_marker_is_replaced(
@@ -87,16 +103,7 @@ def test_what_another_marker_decides_is_committed_before_that_marker_is_replaced
     ]
     query.decide_and_crash(*tasks, batch_id=batch_id)
     query.time_out(tasks[1])
-    # A driver that has fenced the one before, and could not end then what that one had decided.
-    token = FencingToken(handle=init_transaction(query.cluster, query.options.transactional_id), made_at=time.time())
-    # Of another process: under an id that no older task has used.
-    new = replace(query.task(token, 0, b"n"), batch_id=7)
-
-    def commit(**options: bool) -> Decision:
-        if way == "tasks":
-            return query.commit(new, batch_id=7, **options)
-        return query.commit_by_driver(encoded(0, new, query.topic, b"n"), batch_id=7, **options)
-
+    commit = micro_batch_7(query, way)
     with pytest.raises(ExactlyOnceError, match=r"lists 2 decided transactions.*failOnMissingMarker=false commits them"):
         commit()
     assert visible(query) == []
@@ -193,14 +200,7 @@ def test_what_is_left_of_another_querys_list_is_committed_before_its_marker_is_r
     query: Query, incomplete: Any, visible: Any, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     incomplete(query_id="another", batch_id=9)
-    token = FencingToken(handle=init_transaction(query.cluster, query.options.transactional_id), made_at=time.time())
-    new = replace(query.task(token, 0, b"n"), batch_id=7)
-
-    def commit(**options: bool) -> Decision:
-        if way == "tasks":
-            return query.commit(new, batch_id=7, **options)
-        return query.commit_by_driver(encoded(0, new, query.topic, b"n"), batch_id=7, **options)
-
+    commit = micro_batch_7(query, way)
     with pytest.raises(
         ExactlyOnceError, match=r"marker is of query another, micro-batch 9.*without part 1 of the list"
     ):
