@@ -39,6 +39,7 @@ class GlueStub:
     Attributes:
         refusals: sent instead of what is asked for, the first first.
         asked: the operations, in order.
+        versions_asked: the ids of the versions that were asked for by id, in order.
         status: of versions that are registered from now on.
     """
 
@@ -51,6 +52,7 @@ class GlueStub:
     def reset(self) -> None:
         self.refusals: list[RefusedError] = []
         self.asked: list[str] = []
+        self.versions_asked: list[str] = []
         self.status = "AVAILABLE"
         self.schemas: dict[str, list[dict[str, Any]]] = {}
         self.compatibility: dict[str, str] = {}
@@ -91,6 +93,7 @@ class GlueStub:
             found = [(request["SchemaId"]["SchemaName"], self._versions(request["SchemaId"])[-1])]
         else:
             wanted = request["SchemaVersionId"]
+            self.versions_asked.append(wanted)
             found = [(n, each) for n, versions in self.schemas.items() for each in versions if each["id"] == wanted]
         if not found:
             raise RefusedError("EntityNotFoundException", f"Schema version is not found. SchemaVersionId: {wanted}")
