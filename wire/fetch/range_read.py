@@ -18,9 +18,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
@@ -41,7 +41,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.fetch.response_handler import (
     FOLLOWER_WAIT_S,
     EndMissing,
@@ -59,6 +59,7 @@ from pykafka_wire.wire.fetch.response_handler import (
     throttled_error,
 )
 from pykafka_wire.wire.protocol.messages.fetch import (
+    TOPIC_ID_VERSION,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -92,15 +93,8 @@ _MIN_PAUSE_S: Final = 0.005
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
 #: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
 _LEADER_ONLY_S: Final = 45.0
-#: The first version that names topics by id (KIP-516).
-_TOPIC_ID_VERSION: Final = 13
 #: The first version with last_fetched_epoch (KIP-595).
 _LAST_EPOCH_VERSION: Final = 12
-#: Four batches of Java's default batch.size are a large enough sample; the first batch is complete whatever its size (KIP-74).
-_SAMPLE_BYTES: Final = 65_536
-#: Where a range holds nothing yet, its leader is not to wait for it.
-_SAMPLE_WAIT_MS: Final = 10
-_NO_END: Final = 2**63 - 1
 
 
 def fetch_ranges(
@@ -177,7 +171,7 @@ class SentFetch:
 
     def partition_responses(self, response: FetchResponse) -> Iterator[tuple[RequestedPartition, PartitionData]]:
         """What was requested that a response is about, with what it says; nothing of what was not asked for."""
-        by_id = self.pending.version >= _TOPIC_ID_VERSION
+        by_id = self.pending.version >= TOPIC_ID_VERSION
         for topic in response.responses:
             for data in topic.partitions:
                 requested = self.by_partition.get((topic.topic_id if by_id else topic.topic, data.partition_index))
@@ -383,7 +377,7 @@ class RangeRead:
             request, by_partition = self._request(node, batch)
             goes_by_id = all(topic.topic_id != ZERO_UUID for topic in request.topics)
             pending = self._cluster.send(
-                node, request, purpose=self._purpose, version_cap=None if goes_by_id else _TOPIC_ID_VERSION - 1
+                node, request, purpose=self._purpose, version_cap=None if goes_by_id else TOPIC_ID_VERSION - 1
             )
         except TransportError as error:
             self._on_no_response(node, batch, error)
@@ -730,65 +724,3 @@ def _add_log_bounds(error: OffsetOutOfRangeError, cluster: Cluster, deadline: De
     error.message += (
         f" The log holds the offsets from {error.log_start_offset} up to, but not including, {error.log_end_offset}."
     )
-
-
-class Sample(NamedTuple):
-    """Size of some whole record batches, and the width of the offsets that they cover."""
-
-    n_bytes: int
-    n_offsets: int
-
-
-def sample_batches(
-    cluster: Cluster, ranges: Sequence[OffsetRange], *, deadline: Deadline | None = None
-) -> dict[str, Sample]:
-    """By topic, the size of the first batches of `ranges`, of which each topic should have one; all leaders are asked at
-    the same time. A topic that gave no whole batch is left out.
-
-    Raises:
-        WireError: as :meth:`Cluster.by_leader`.
-    """
-    starts = {range_.topic_partition: range_.start_offset for range_ in ranges if range_.n_offsets}
-    ids = {tp.topic: cluster.metadata.topic_id(tp.topic) for tp in starts}
-    names = {topic_id: topic for topic, topic_id in ids.items()}
-
-    def build(partitions: Sequence[TopicPartition]) -> FetchRequest:
-        topics: dict[str, FetchTopic] = {}
-        for tp in partitions:
-            topic = topics.setdefault(tp.topic, FetchTopic(topic=tp.topic, topic_id=ids[tp.topic], partitions=[]))
-            topic.partitions.append(
-                FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=cluster.metadata.leader(tp)[1],
-                    fetch_offset=starts[tp],
-                    partition_max_bytes=_SAMPLE_BYTES,
-                )
-            )
-        return FetchRequest(
-            max_wait_ms=_SAMPLE_WAIT_MS,
-            min_bytes=1,
-            max_bytes=_SAMPLE_BYTES * len(partitions),
-            session_epoch=-1,
-            topics=list(topics.values()),
-        )
-
-    def results(response: FetchResponse) -> Iterable[tuple[TopicPartition, int, Sample]]:
-        for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                tp = TopicPartition(name, data.partition_index)
-                yield tp, data.error_code, _measure(data.records)
-
-    by_id = ZERO_UUID not in names
-    samples = cluster.by_leader(
-        starts, build, results, deadline=deadline, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
-    )
-    return {tp.topic: sample for tp, sample in samples.items() if sample.n_offsets > 0}
-
-
-def _measure(records: memoryview | None) -> Sample:
-    if not records or len(records) < 8:
-        return Sample(0, 0)
-    first_offset = int.from_bytes(records[:8], "big", signed=True)
-    scan = scan_batches(memoryview(records), first_offset, _NO_END)
-    return Sample(scan.n_bytes, scan.next_offset - first_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from pykafka_wire.wire.protocol.fields import (
     Struct,
@@ -18,6 +19,9 @@ from pykafka_wire.wire.protocol.fields import (
 )
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.primitives import MAX_INT32, MAX_INT64
+
+#: The first version that names topics by id (KIP-516).
+TOPIC_ID_VERSION: Final = 13
 
 
 class EpochEndOffset(Struct):
