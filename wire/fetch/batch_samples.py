@@ -1,4 +1,4 @@
-"""Measures the record batches at the beginning of offset ranges by one Fetch to each leader, so that work can be shared out by size."""
+"""Measures the record batches at the beginning of offset ranges, by one Fetch to each leader, so that work can be shared out."""
 
 from __future__ import annotations
 

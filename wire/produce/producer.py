@@ -54,6 +54,7 @@ from pykafka_wire.wire.produce.response_handler import (
     split_to_size,
 )
 from pykafka_wire.wire.protocol.messages.produce import (
+    TOPIC_ID_VERSION,
     InitProducerIdRequest,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -73,8 +74,6 @@ _LEADER_WAIT_MS: Final = 1_000
 #: take as long as replication does. A look-up behind it would time out, and close the connection. Without idempotence the
 #: batch that is sent again would then be written twice.
 PURPOSE: Final = "produce"
-#: The first version that names topics by id (KIP-516).
-_TOPIC_ID_VERSION: Final = 13
 #: The broker remembers the last five batches of a producer per partition: with more in flight it could not distinguish a
 #: retried batch from a new one (KAFKA-5494).
 _MAX_IN_FLIGHT: Final = 5
@@ -256,7 +255,7 @@ def produce_request(
         timeout_ms=delivery.timeout_ms,
         topic_data=list(topics.values()),
     )
-    cap = None if all(topic.topic_id != ZERO_UUID for topic in topics.values()) else _TOPIC_ID_VERSION - 1
+    cap = None if all(topic.topic_id != ZERO_UUID for topic in topics.values()) else TOPIC_ID_VERSION - 1
     return request, (transaction.produce_cap or cap) if transaction else cap
 
 
@@ -276,7 +275,7 @@ class InFlightProduce:
 
     def partition_responses(self, response: ProduceResponse) -> Iterator[tuple[QueuedBatch, PartitionProduceResponse]]:
         """The batches that a response is about, each once, with what it says; nothing of what was not asked for."""
-        by_id = self.future.version >= _TOPIC_ID_VERSION
+        by_id = self.future.version >= TOPIC_ID_VERSION
         names = {topic.topic_id: topic.name for topic in self.request.topic_data}
         remaining = dict(self.batches)
         for topic in response.responses:

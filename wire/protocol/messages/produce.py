@@ -4,6 +4,7 @@ producer ids and epochs that they are stamped with (KIP-98, KIP-360 epoch bumps)
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from pykafka_wire.wire.protocol.fields import (
     Records,
@@ -18,6 +19,9 @@ from pykafka_wire.wire.protocol.fields import (
     uuid128,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
+
+#: The first version that names topics by id (KIP-516).
+TOPIC_ID_VERSION: Final = 13
 
 
 class BatchIndexAndErrorMessage(Struct):
