@@ -15,6 +15,7 @@ from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
 from pykafka_wire.cli.groups import commit, groups, reset
+from pykafka_wire.cli.ingest import ingest
 from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
@@ -26,7 +27,6 @@ from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
-from pykafka_wire.ingest.command import ingest
 from pykafka_wire.wire.errors import TransportError, WireError
 
 _EPILOG = f"""\b

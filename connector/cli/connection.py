@@ -93,7 +93,7 @@ def settings() -> ClientSettings:
         click.UsageError: ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
-    options = {name: value for name, value in _options().items() if not _is_of_registry(name)}
+    options = {name: value for name, value in _options().items() if not is_of_registry(name)}
     if not options.get("bootstrap.servers"):
         options["bootstrap.servers"] = _LOCAL_BROKER
     parsed = ClientSettings.from_options(options)
@@ -106,7 +106,7 @@ def source_options(registry: str | None) -> dict[str, str]:
     """The settings as options of the data source, with the registry at ``registry``, or that of the settings, or the default."""
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
-    return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
+    return {(name if is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
         "kafka.bootstrap.servers": options.get("bootstrap.servers") or _LOCAL_BROKER,
         _REGISTRY_URL: url,
     }
@@ -121,7 +121,8 @@ def registry_option(function: FunctionT) -> FunctionT:
     return click.option("--registry", metavar="URL", help=text)(function)
 
 
-def _is_of_registry(name: str) -> bool:
+def is_of_registry(name: str) -> bool:
+    """Whether an option is the registry's, and not a client setting."""
     return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 
@@ -132,15 +133,27 @@ def kafka_options() -> dict[str, str]:
         click.UsageError, SettingsError: as :func:`settings`.
     """
     settings()
-    given = {name: value for name, value in _options().items() if not _is_of_registry(name)}
+    given = {name: value for name, value in _options().items() if not is_of_registry(name)}
     given["bootstrap.servers"] = given.get("bootstrap.servers") or _LOCAL_BROKER
     return {f"kafka.{name}": value for name, value in given.items() if value != _DEFAULTS.get(name)}
 
 
 def _options() -> dict[str, str]:
     """Client settings as they were given, and this command's defaults."""
+    options = _DEFAULTS | given_options()
+    if not options.get("bootstrap.servers"):
+        options["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE, "")
+    return options
+
+
+def given_options() -> dict[str, str]:
+    """Client settings, and the registry's, as the command line has them.
+
+    Raises:
+        click.UsageError: ``-X`` is not ``name=value``.
+    """
     given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})
-    options = dict(_DEFAULTS)
+    options: dict[str, str] = {}
     if "config" in given:
         path: Path = given["config"]
         options |= _without_prefix(parse_properties(path.read_text(encoding="utf-8")))
@@ -151,8 +164,6 @@ def _options() -> dict[str, str]:
         options |= _without_prefix({name.strip(): value})
     if "bootstrap" in given:
         options["bootstrap.servers"] = given["bootstrap"]
-    if not options.get("bootstrap.servers"):
-        options["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE, "")
     return options
 
 

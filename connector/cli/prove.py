@@ -7,9 +7,10 @@ import sys
 import click
 
 from pykafka_wire.checkpoints.reference import parse_reference
-from pykafka_wire.cli.connection import connection_options, kafka_options, output
+from pykafka_wire.cli.connection import connection_options, kafka_options
+from pykafka_wire.cli.ingest import show_proofs
+from pykafka_wire.cli.session import session
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest.command import session, show_proofs
 
 
 @click.command(short_help="Prove that a table holds each record of a query exactly once.")
@@ -34,5 +35,7 @@ def prove(place: str, table: str, prefix: str | None, rejects: str | None, ledge
         reference = parse_reference(place, "the checkpoint")
     except OptionError as error:
         raise click.UsageError(error.message) from error
-    proofs = prove_query(session(), kafka_options(), reference, table, prefix=prefix, rejects=rejects, ledger=ledger)
-    sys.exit(show_proofs(proofs, output().json))
+    proofs = prove_query(
+        session("prove"), kafka_options(), reference, table, prefix=prefix, rejects=rejects, ledger=ledger
+    )
+    sys.exit(show_proofs(proofs))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between
 from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.session import session
 from pykafka_wire.errors import MissingLibraryError, OptionError
 from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
@@ -52,8 +49,8 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         values = _last(cluster, topic, last, "key" if keys else "value")
     found = None
     if values:
-        with _session() as session:
-            found = inferred(session.createDataFrame([(each,) for each in values], "value BINARY"), "value")
+        spark = session("schema", with_delta=False)
+        found = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
     what = counted(len(values), "key" if keys else "value")
     if found is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
@@ -75,24 +72,3 @@ def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
         found += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]
     return found
-
-
-@contextmanager
-def _session() -> Iterator[Any]:
-    """The session of this process, or a small one on this machine, which starts no Python workers."""
-    from pyspark.sql import SparkSession
-
-    from pykafka_wire.local import ensure_java, export_java_home
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    export_java_home(ensure_java())
-    conf: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    conf["spark.log.level"] = "ERROR"
-    session = SparkSession.builder.master("local[1]").appName("pykafka-wire schema").config(map=conf).getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pykafka_wire.errors import ConnectorError
-from pykafka_wire.ingest.command import ingest
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.cli.app import application
 
 if __name__ == "__main__":
-    try:
-        ingest.main(prog_name="pykafka_wire.ingest")
-    except (WireError, ConnectorError) as error:
-        sys.exit(f"Error: {error}")
+    application(["ingest", *sys.argv[1:]])

@@ -18,7 +18,7 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError
+from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, RegistryError
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing, TableStatus
 from pykafka_wire.ingest.settings import Settings, Table
@@ -105,6 +105,8 @@ class Ingest:
                 try:
                     found = reader.value_schema(topic, table)
                     columns = reader.columns_text(topic, table, found)
+                except RegistryError:  # it concerns every topic
+                    raise
                 except ConnectorError as error:
                     mistake = error.message
             planned.append(
@@ -120,7 +122,12 @@ class Ingest:
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
         with Cluster(ClientSettings.from_options(options)) as cluster:
             every = cluster.metadata.topics(None)
-        return sorted(topic for topic, each in every.items() if not each.is_internal and self.settings.lands(topic))
+        there = sorted(topic for topic, each in every.items() if not each.is_internal)
+        found = list(filter(self.settings.lands, there))
+        if not found:
+            some = ", ".join(there[:10]) + (", …" if there[10:] else "")
+            _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
+        return found
 
     def start(self, spark: SparkSession, *, once: bool = False, every: str = "10 seconds") -> StreamingQuery:
         """Start the query, after everything is checked that can be.
@@ -139,12 +146,15 @@ class Ingest:
                 "spark-submit or as python -m pykafka_wire.ingest FILE."
             )
         spark.dataSource.register(PykafkaWireDataSource)
-        mistakes = [f"topic {each.topic}: {each.mistake}" for each in self.plan() if each.mistake is not None]
+        planned = self.plan()
+        mistakes = [f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None]
+        if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.into):
+            mistakes.append(f"the schema {self.settings.into} does not exist: CREATE SCHEMA {self.settings.into}")
         log = self._open_log(spark)
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
-            mistakes += self._taken_tables(spark)
+            mistakes += self._taken_tables(spark, [each.table for each in planned])
         if mistakes:
             raise IngestError("\n".join(["this ingest cannot start", *(f"  {each}" for each in mistakes)]))
         if log is not None and log.committed:
@@ -226,12 +236,11 @@ class Ingest:
             ]
         return []
 
-    def _taken_tables(self, spark: SparkSession) -> list[str]:
+    def _taken_tables(self, spark: SparkSession, names: list[str]) -> list[str]:
         """Tables that exist, though this ingest has never run."""
         from pykafka_wire.ingest.tables import LandedTable
 
-        names = [self.settings.rejects, *(self.settings.name_of(topic) for topic in self.topics())]
-        tables = [LandedTable(spark, self.settings, name) for name in dict.fromkeys(names)]
+        tables = [LandedTable(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
         with ThreadPoolExecutor(self.settings.parallel) as threads:
             exists = list(threads.map(lambda table: table.exists, tables))
         return [

@@ -9,6 +9,7 @@ schema. When a table is opened, those of its newest commit are written if they a
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -44,6 +45,10 @@ _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 _SKIPPED_AFTER_S: Final = 60.0
 _UNKNOWN_TOPIC: Final = "[PYKAFKA_WIRE_UNKNOWN_TOPIC]"
 _DATA_LOSS: Final = "[PYKAFKA_WIRE_DATA_LOSS]"
+#: An error's code and its sentence.
+_SENTENCE: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .*")
+#: Codes of errors that only name the call in which another error was raised.
+_OF_SPARKS_CALLS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]", "[PYTHON_DATA_SOURCE_ERROR]")
 #: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
 _STOPPING: Final = (
     "[PYKAFKA_WIRE_INGEST]",
@@ -173,7 +178,7 @@ class Landing:
                 work.part, work.micro_batch
             )
         except Exception as error:
-            text = _shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
+            text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
             if not _stops(error):
                 raise
@@ -208,13 +213,11 @@ def _stops(error: Exception) -> bool:
     return any(code in str(error) for code in _STOPPING)
 
 
-def _shown(error: BaseException) -> str:
-    """The sentence of an error: Spark appends its own tracebacks and plans."""
-    text = str(error)
-    for code in _STOPPING:
-        if code in text:
-            return text[text.rindex(code) :].split("\n")[0][:2000]
-    return text.split("\n")[0][:2000]
+def shown(error: BaseException) -> str:
+    """The sentence of an error with its code, of an error that Spark raises for it: among Spark's own sentences and tracebacks."""
+    sentences = [each for each in _SENTENCE.findall(str(error)) if not each.startswith(_OF_SPARKS_CALLS)]
+    ours = [each for each in sentences if each.startswith("[PYKAFKA_WIRE_")]
+    return str([*sentences[:1], *ours[-1:]][-1] if sentences else str(error).split("\n")[0])[:2000]
 
 
 def _counted(seen: Observation, table: str) -> dict[str, Any]:
@@ -362,7 +365,7 @@ class TableWriter:
             "Table %s cannot take the newest schema and goes on with %s: %s",
             self._status.name,
             last.schema_id,
-            _shown(error),
+            shown(error),
         )
         return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
 

@@ -116,11 +116,15 @@ class Settings:
         """The name of a topic's table, without its schema or folder."""
         return self.table_for(topic).name or re.sub(r"[^A-Za-z0-9_]", "_", topic)
 
+    def place(self, name: str) -> str:
+        """A table by its name, for people: its folder, or its name with the schema."""
+        return f"{self.into.rstrip('/')}/{name}" if self.is_folder else f"{self.into}.{name}"
+
     def identifier(self, name: str) -> str:
         """A table by its name, as SQL takes it."""
         if self.is_folder:
-            return f"delta.`{self.into.rstrip('/')}/{name}`"
-        return ".".join(f"`{part}`" for part in (*self.into.split("."), name))
+            return f"delta.`{self.place(name)}`"
+        return ".".join(f"`{part}`" for part in self.place(name).split("."))
 
     @property
     def waits(self) -> dict[str, str]:
@@ -163,6 +167,8 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     yield from _pattern_mistakes(("topics",), settings.topics)
     if not settings.is_folder and not all(re.fullmatch(r"[^`.\s]+", part) for part in settings.into.split(".")):
         yield ("into",), f"into is {settings.into!r}: give a folder with a slash in it, or schema, or catalog.schema"
+    if settings.is_folder and ":" not in settings.into and not settings.into.startswith("/"):
+        yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
     if settings.starting_offsets not in ("earliest", "latest"):
         yield ("starting_offsets",), f"starting_offsets is {settings.starting_offsets!r}: use earliest or latest"
     for name in ("max_rows", "parallel"):
@@ -187,6 +193,7 @@ _NEEDED: Final = {
     "checkpoint": "name a folder for Spark's checkpoint that only this ingest uses",
     "into": "name the folder of the tables, or schema, or catalog.schema",
     "topics": r"give a regular expression of topics, such as 'shop\..*'",
+    "kafka": "give the brokers by --bootstrap, or in [kafka]",
 }
 
 
@@ -238,7 +245,7 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     """The settings in a TOML file.
 
     Args:
-        given: what the command line gives; it replaces what the file has at its top level.
+        given: what the command line gives, in place of what the file has.
 
     Raises:
         IngestError: the file cannot be read, or has mistakes: all of them, each with its line.
@@ -255,7 +262,9 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise IngestError(f"the settings {path} are not TOML: {error}.") from error
-    mistakes, settings = _from_document({**found, **(given or {})})
+    mistakes, settings = _from_document(
+        found | {name: _over(value, found.get(name)) for name, value in (given or {}).items()}
+    )
     if settings is not None:
         mistakes += _mistakes(settings)
     if mistakes:
@@ -264,6 +273,10 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
         raise IngestError(_listed([f"line {line}: {text}" for line, text in with_lines], str(path)))
     assert settings is not None
     return settings
+
+
+def _over(given: Any, found: Any) -> Any:  # Any: values of TOML
+    return {**found, **given} if isinstance(given, dict) and isinstance(found, dict) else given
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
@@ -303,8 +316,8 @@ def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...]
             mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
         else:
             tables.append(base | own)
-    missing = [name for name in ("checkpoint", "kafka", "topics", "into") if name not in found]
-    mistakes += [((), f"{name} is missing" + (f": {_NEEDED[name]}" if name in _NEEDED else "")) for name in missing]
+    missing = [name for name in _NEEDED if name not in found]
+    mistakes += [((), f"{name} is missing: {_NEEDED[name]}") for name in missing]
     if missing or any(text.startswith(_WRONG_TYPE) for _, text in mistakes):
         return mistakes, None
     settings = Settings(**values, defaults=Table(**base), tables=tuple(Table(**each) for each in tables))

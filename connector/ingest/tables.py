@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -104,12 +105,12 @@ class LandedTable:
 
     @property
     def exists(self) -> bool:
+        if not self.is_folder:
+            return self._session.catalog.tableExists(self.identifier)
         try:
             self.properties()
-        except Exception as error:  # a folder without a table, or none at all
-            if "DELTA_" in str(error) or "PATH_NOT_FOUND" in str(error) or "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-                return False
-            raise
+        except AnalysisException:  # a folder without a table, or none at all
+            return False
         return True
 
     @property

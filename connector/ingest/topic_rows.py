@@ -100,6 +100,10 @@ class TopicReader:
             IngestError: the format is to be the registry's, and the registry has no schema for the topic.
             RegistryError: the registry does not respond.
         """
+        if table.format == "registry" and not self._registry:
+            raise IngestError(
+                f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
+            )
         subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
         if table.format not in ("registry", "avro", "protobuf") or table.schema is not None or not self._registry:
             return ValueSchema(format=table.format)
@@ -111,7 +115,7 @@ class TopicReader:
         except DecodeError as error:
             raise IngestError(
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
-                f"format in [[table]], such as json, string or binary."
+                "format such as json, string or binary, in a [[table]] of the settings."
             ) from error
         found = _KINDS.get(schema.kind, schema.kind.lower())
         if table.format not in ("registry", found):

@@ -1,0 +1,267 @@
+"""``ingest``: topics become tables, by one command, which is ``python -m pykafka_wire.ingest`` as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pykafka_wire.cli.connection import connection_options, given_options, is_of_registry, kafka_options, output
+from pykafka_wire.cli.output import FAILED, INTERRUPTED, USAGE, counted
+from pykafka_wire.cli.session import session
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
+
+if TYPE_CHECKING:  # loads Spark, which no other command needs
+    from pyspark.sql import SparkSession
+
+    from pykafka_wire.ingest.figures import LogEnds, Rates
+    from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.proof import Proof
+
+#: Options of the command that are settings of the same name.
+_SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
+
+
+@click.command(short_help="Land topics in tables: one query, each topic its own Delta table.")
+@connection_options
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--topics", metavar="REGEX", help="Topics to land: a regular expression that matches the whole name.")
+@click.option("--registry", metavar="URL", help="The schema registry, which has the formats of the topics.")
+@click.option(
+    "--format", "value_format", metavar="NAME", help="The format of topics without a registry: json, string or binary."
+)
+@click.option("--into", metavar="PLACE", help="A folder, or SCHEMA or CATALOG.SCHEMA.")
+@click.option(
+    "--checkpoint", metavar="FOLDER", help="Spark's checkpoint [default: _checkpoint in the folder of --into]."
+)
+@click.option(
+    "--from", "starting_offsets", type=click.Choice(("earliest", "latest")), help="Where a first start begins."
+)
+@click.option("--once", is_flag=True, help="End when all is landed that is there now.")
+@click.option("--every", metavar="INTERVAL", default="10 seconds", show_default=True, help="Between two micro-batches.")
+@click.option(
+    "--metrics-port", type=int, metavar="PORT", help="Serve metrics to Prometheus at this port, while the ingest runs."
+)
+@click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
+@click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
+@click.option(
+    "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again, while no ingest runs, and end."
+)
+def ingest(
+    file: Path | None,
+    once: bool,
+    every: str,
+    metrics_port: int | None,
+    is_plan: bool,
+    is_verify: bool,
+    is_replay: bool,
+    **given: Any,
+) -> None:
+    """Land topics in tables: one Spark query, each topic its own Delta table, typed, and kept right while schemas change.
+
+    FILE is a TOML file with all settings; options take the place of what it has. Ctrl-C ends the ingest after the running
+    micro-batch.
+    """
+    if sum((is_plan, is_verify, is_replay)) > 1:
+        raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
+    try:
+        settings = _settings(file, given)
+    except IngestError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(USAGE)
+    from pykafka_wire.ingest.ingest import Ingest
+
+    run = Ingest(settings)
+    if is_plan:
+        sys.exit(_plan(run))
+    if is_verify:
+        sys.exit(_verify(_spark(settings), run))
+    if is_replay:
+        _replay(_spark(settings), run)
+    else:
+        sys.exit(_run(run, once=once, every=every, metrics_port=metrics_port))
+
+
+def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
+    top = {name: given[name] for name in _SETTINGS if given[name]}
+    for name in ("into", "checkpoint"):
+        # Relative to this folder, which Spark's processes may not have as theirs.
+        if name in top and ":" not in top[name] and ("/" in top[name] or name == "checkpoint"):
+            top[name] = str(Path(top[name]).absolute())
+    options = given_options()
+    of_registry = {name: value for name, value in options.items() if is_of_registry(name)}
+    if url := of_registry.pop("schema.registry.url", None):
+        top.setdefault("registry", url)
+    if of_registry:
+        top["registry_options"] = of_registry
+    if given["value_format"]:
+        top["defaults"] = {"format": given["value_format"]}
+    if file is not None:
+        brokers = {name: value for name, value in options.items() if not is_of_registry(name)}
+        return read_settings(file, top | ({"kafka": brokers} if brokers else {}))
+    into = top.get("into", "")
+    if "checkpoint" not in top and ("/" in into or ":" in into):
+        top["checkpoint"] = f"{into.rstrip('/')}/_checkpoint"
+    elif "checkpoint" not in top and into:
+        raise IngestError(
+            f"--into {into} is a schema, which has no place for a checkpoint: give --checkpoint FOLDER. A folder is ./{into}."
+        )
+    return make_settings(top | {"kafka": kafka_options()})
+
+
+def _spark(settings: Settings) -> SparkSession:
+    click.echo("Starting Spark …", err=True)
+    spark = session("ingest")
+    if not settings.is_folder and "." not in settings.into and _forgets_tables(spark):
+        raise click.UsageError(
+            f"into is the schema {settings.into}, and this Spark has no metastore, so that it would forget its tables: for a "
+            f"folder of tables write ./{settings.into}."
+        )
+    return spark
+
+
+def _forgets_tables(spark: SparkSession) -> bool:
+    return spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+
+
+def _plan(run: Ingest) -> int:
+    planned = run.plan()
+    if output().json:
+        rows = [{**asdict(each), "table": run.settings.place(each.table)} for each in planned]
+        output().document({"starts": run.settings.starting_offsets, "tables": rows})
+    for each in () if output().json else planned:
+        schema = "" if each.schema_id is None else f", schema {each.schema_id}"
+        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}")
+        click.echo(f"    {each.columns}" if each.mistake is None else click.style(f"    {each.mistake}", fg="red"))
+    output().message(
+        f"{counted(len(planned), 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
+    )
+    return FAILED if not planned or any(each.mistake for each in planned) else 0
+
+
+def _verify(spark: SparkSession, run: Ingest) -> int:
+    from pykafka_wire.ingest.checks import verify
+
+    return show_proofs(verify(spark, run.settings, run.topics()))
+
+
+def show_proofs(proofs: Iterable[Proof]) -> int:
+    """Print each as it is found; the exit code."""
+    well = True
+    for each in proofs:
+        well = well and each.is_right
+        click.echo(json.dumps(asdict(each), default=str) if output().json else str(each))
+    return 0 if well else FAILED
+
+
+def _replay(spark: SparkSession, run: Ingest) -> None:
+    from pykafka_wire.ingest.checks import replay_rejects
+
+    found = False
+    for each in replay_rejects(spark, run.settings):
+        found = True
+        click.echo(
+            json.dumps(asdict(each))
+            if output().json
+            else f"{each.table}: {each.landed} landed, {each.damaged} still damaged, {each.gone} no longer in the topic"
+        )
+    if not found:
+        output().message("There are no rejects.")
+
+
+def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> int:
+    """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
+    from pykafka_wire.ingest.figures import Rates, lag_of
+    from pykafka_wire.ingest.landing import shown
+
+    spark = _spark(run.settings)
+    rates, console = Rates(), Console(stderr=output().json)
+    with _interrupts() as is_interrupted, Live(console=console, auto_refresh=False) as live:
+        if metrics_port is not None:
+            from pykafka_wire import metrics
+
+            metrics.serve_prometheus(spark, metrics_port).listener.figures.include(run.figures)
+        query = run.start(spark, once=once, every=every)
+        while query.isActive and not is_interrupted(1.0):
+            live.update(drawn(run, run.log_ends(), rates), refresh=console.is_terminal)
+        if query.isActive:
+            console.print("Ending after the running micro-batch. Ctrl-C again ends at once, and loses nothing either.")
+            while query.isActive and query.status["isTriggerActive"]:
+                time.sleep(0.1)
+            query.stop()
+        ends = run.log_ends()
+        live.update(drawn(run, ends, rates), refresh=True)
+    if output().json:
+        for status in run.statuses.values():
+            fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
+            state = {name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}
+            click.echo(json.dumps(state, default=str))
+    error = query.exception()
+    if error is not None:
+        raise IngestError(shown(error))
+    return FAILED if any(each.error for each in run.statuses.values()) else 0
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[float], bool]]:
+    """A function that waits so many seconds for Ctrl-C or SIGTERM, and returns whether it came. A second one ends the process.
+
+    Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch.
+    """
+    asked = threading.Event()
+
+    def ask(*_: Any) -> None:  # Any: the signal and its frame
+        if asked.is_set():
+            Console(stderr=True).show_cursor()
+            os._exit(INTERRUPTED)
+        asked.set()
+
+    is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another one
+    before = {number: signal.signal(number, ask) for number in ((signal.SIGINT, signal.SIGTERM) if is_main else ())}
+    try:
+        yield asked.wait
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def drawn(run: Ingest, ends: LogEnds, rates: Rates) -> RenderableType:
+    """A row for each topic. Figures are never cut; names give way to them. Errors stand below, each with its whole text."""
+    from pykafka_wire.ingest.figures import lag_of
+
+    if not run.statuses:
+        return Text(f"No record yet in topics {run.settings.topics}.")
+    table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left", caption_style="red")
+    table.add_column("topic", overflow="fold", ratio=3)
+    table.add_column("table", overflow="fold", ratio=3)
+    for name in ("rows", "rows/s", "lag", "rejects", "schema"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for topic, status in sorted(run.statuses.items()):
+        lag = lag_of(status, ends)
+        table.add_row(
+            Text(topic, style="red" if status.error else ""),
+            status.name,
+            str(status.rows),
+            f"{rates.of(status):.0f}",
+            "-" if lag is None else str(lag),
+            Text(str(status.rejects), style="yellow" if status.rejects else ""),
+            "-" if status.schema_id is None else str(status.schema_id),
+        )
+    errors = [f"{status.name}: {status.error}" for _, status in sorted(run.statuses.items()) if status.error]
+    table.caption = Text("\n".join(errors)) if errors else None
+    return table
