@@ -124,3 +124,10 @@ def application(arguments: list[str] | None = None) -> None:
                 "Run pykafka-wire doctor with the same options: it checks every step of the connection.", err=True
             )
         sys.exit(exit_code(error))
+    except Exception as error:
+        if not type(error).__module__.startswith("pyspark.errors"):
+            raise
+        from pykafka_wire.ingest.landing import shown
+
+        click.echo(f"Error: {shown(error)}", err=True)
+        sys.exit(FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,9 @@ from rich.text import Text
 from pykafka_wire.cli.connection import connection_options, given_options, is_of_registry, kafka_options, output
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, USAGE, counted
 from pykafka_wire.cli.session import session
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
+from pykafka_wire.options.option import duration_ms
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
@@ -53,7 +54,13 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
     "--from", "starting_offsets", type=click.Choice(("earliest", "latest")), help="Where a first start begins."
 )
 @click.option("--once", is_flag=True, help="End when all is landed that is there now.")
-@click.option("--every", metavar="INTERVAL", default="10 seconds", show_default=True, help="Between two micro-batches.")
+@click.option(
+    "--every",
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    help="Between two micro-batches: a number with ms, s, m, h or d.",
+)
 @click.option(
     "--metrics-port", type=int, metavar="PORT", help="Serve metrics to Prometheus at this port, while the ingest runs."
 )
@@ -80,8 +87,9 @@ def ingest(
     if sum((is_plan, is_verify, is_replay)) > 1:
         raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
     try:
+        interval_ms = duration_ms(every, "--every")
         settings = _settings(file, given)
-    except IngestError as error:
+    except (IngestError, OptionError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
     from pykafka_wire.ingest.ingest import Ingest
@@ -94,7 +102,7 @@ def ingest(
     if is_replay:
         _replay(_spark(settings), run)
     else:
-        sys.exit(_run(run, once=once, every=every, metrics_port=metrics_port))
+        sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=metrics_port))
 
 
 def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
@@ -125,7 +133,6 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
 
 
 def _spark(settings: Settings) -> SparkSession:
-    click.echo("Starting Spark …", err=True)
     spark = session("ingest")
     if not settings.is_folder and "." not in settings.into and _forgets_tables(spark):
         raise click.UsageError(
@@ -189,14 +196,19 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
     from pykafka_wire.ingest.figures import Rates, lag_of
     from pykafka_wire.ingest.landing import shown
 
-    spark = _spark(run.settings)
     rates, console = Rates(), Console(stderr=output().json)
-    with _interrupts() as is_interrupted, Live(console=console, auto_refresh=False) as live:
+    planned = run.checked_plan()
+    console.print(f"{counted(len(planned), 'topic')} for {run.settings.topics}. Starting Spark …", highlight=False)
+    with contextlib.ExitStack() as running:
+        running.enter_context(_printed_by(console))
+        spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
+        is_interrupted = running.enter_context(_interrupts())
+        live = running.enter_context(Live(console=console, auto_refresh=False))
         if metrics_port is not None:
             from pykafka_wire import metrics
 
             metrics.serve_prometheus(spark, metrics_port).listener.figures.include(run.figures)
-        query = run.start(spark, once=once, every=every)
+        query = run.start(spark, once=once, every=every, planned=planned)
         while query.isActive and not is_interrupted(1.0):
             live.update(drawn(run, run.log_ends(), rates), refresh=console.is_terminal)
         if query.isActive:
@@ -206,6 +218,8 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
             query.stop()
         ends = run.log_ends()
         live.update(drawn(run, ends, rates), refresh=True)
+    if not console.is_terminal:
+        console.line()
     if output().json:
         for status in run.statuses.values():
             fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
@@ -217,7 +231,30 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
     return FAILED if any(each.error for each in run.statuses.values()) else 0
 
 
-@contextmanager
+@contextlib.contextmanager
+def _printed_by(console: Console) -> Iterator[None]:
+    """What Spark's processes write to standard error is printed above the table, and not into it."""
+    if console.stderr or not (console.is_terminal and os.isatty(2)):
+        yield
+        return
+    terminal, (received, sent) = os.dup(2), os.pipe()
+    os.dup2(sent, 2)
+    os.close(sent)
+
+    def forward() -> None:
+        with open(received, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                console.print(line.rstrip(), markup=False, highlight=False)
+
+    threading.Thread(target=forward, daemon=True).start()  # daemon: Spark holds the other end for as long as it lives
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+@contextlib.contextmanager
 def _interrupts() -> Iterator[Callable[[float], bool]]:
     """A function that waits so many seconds for Ctrl-C or SIGTERM, and returns whether it came. A second one ends the process.
 
@@ -245,7 +282,7 @@ def drawn(run: Ingest, ends: LogEnds, rates: Rates) -> RenderableType:
     from pykafka_wire.ingest.figures import lag_of
 
     if not run.statuses:
-        return Text(f"No record yet in topics {run.settings.topics}.")
+        return Text(f"No new record yet in topics {run.settings.topics}.")
     table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left", caption_style="red")
     table.add_column("topic", overflow="fold", ratio=3)
     table.add_column("table", overflow="fold", ratio=3)

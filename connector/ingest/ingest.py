@@ -117,6 +117,16 @@ class Ingest:
             )  # fmt: skip
         return planned
 
+    def checked_plan(self) -> list[PlannedTable]:
+        """:meth:`plan`, without mistakes.
+
+        Raises:
+            IngestError: a topic has no schema, or two have one table; the error lists all mistakes.
+        """
+        planned = self.plan()
+        _refuse(f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None)
+        return planned
+
     def topics(self) -> list[str]:
         """The topics that exist now and are to be landed."""
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
@@ -129,12 +139,20 @@ class Ingest:
             _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
         return found
 
-    def start(self, spark: SparkSession, *, once: bool = False, every: str = "10 seconds") -> StreamingQuery:
+    def start(
+        self,
+        spark: SparkSession,
+        *,
+        once: bool = False,
+        every: str = "10 seconds",
+        planned: list[PlannedTable] | None = None,
+    ) -> StreamingQuery:
         """Start the query, after everything is checked that can be.
 
         Args:
             once: end when all is landed that is there now.
             every: the time between two micro-batches, as Spark's trigger.
+            planned: what :meth:`checked_plan` has found just before.
 
         Raises:
             IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
@@ -146,8 +164,9 @@ class Ingest:
                 "spark-submit or as python -m pykafka_wire.ingest FILE."
             )
         spark.dataSource.register(PykafkaWireDataSource)
-        planned = self.plan()
-        mistakes = [f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None]
+        if planned is None:
+            planned = self.checked_plan()
+        mistakes = []
         if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.into):
             mistakes.append(f"the schema {self.settings.into} does not exist: CREATE SCHEMA {self.settings.into}")
         log = self._open_log(spark)
@@ -155,8 +174,7 @@ class Ingest:
             mistakes += self._checkpoint_mistakes(log)
         else:
             mistakes += self._taken_tables(spark, [each.table for each in planned])
-        if mistakes:
-            raise IngestError("\n".join(["this ingest cannot start", *(f"  {each}" for each in mistakes)]))
+        _refuse(mistakes)
         if log is not None and log.committed:
             # Tables that were stopped, or that were repaired by hand, continue where they are.
             last = log.committed[-1]
@@ -243,11 +261,17 @@ class Ingest:
         tables = [LandedTable(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
         with ThreadPoolExecutor(self.settings.parallel) as threads:
             exists = list(threads.map(lambda table: table.exists, tables))
-        return [
-            f"the table {table.identifier} exists, and this checkpoint is new: use the checkpoint of the ingest that made it, "
-            "another place for the tables, or drop it"
-            for table in compress(tables, exists)
-        ]
+        taken = ", ".join(table.identifier for table in compress(tables, exists))
+        text = (
+            f"this checkpoint is new, and tables exist: {taken}. Use the checkpoint of the ingest that made them, another place "
+            "for the tables, or drop them"
+        )
+        return [text] if taken else []
+
+
+def _refuse(mistakes: Iterable[str]) -> None:
+    if lines := [f"  {each}" for each in mistakes]:
+        raise IngestError("\n".join(["this ingest cannot start", *lines]))
 
 
 def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.options.option import duration_ms
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
@@ -24,7 +25,6 @@ FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
 KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
 CONFLICTS: Final = ("stop", "divert")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
-_DURATION: Final = re.compile(r"[0-9]+\s*(ms|s|m|min|h|d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +234,10 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
     for name, number in (("min_rows", table.min_rows), ("optimize_every", table.optimize_every)):
         if number < 0:
             yield (*place, name), f"{name} is {number}: it must be 0 or more"
-    if not _DURATION.fullmatch(table.max_delay):
-        yield (
-            (*place, "max_delay"),
-            f"max_delay is {table.max_delay!r}: use a number with ms, s, m, h or d, such as 30s",
-        )
+    try:
+        duration_ms(table.max_delay, "max_delay")
+    except OptionError as error:
+        yield (*place, "max_delay"), error.message.removesuffix(".")
 
 
 def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:

@@ -317,7 +317,7 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     shop.send_avro("orders", FIRST, orders(0, 1))
     path = shop.folder / "lake" / f"{shop.prefix}_orders"
     shop.spark.range(3).write.format("delta").save(str(path))
-    with pytest.raises(IngestError, match="exists, and this checkpoint is new"):
+    with pytest.raises(IngestError, match="this checkpoint is new, and tables exist"):
         shop.ingest().start(shop.spark)
     assert shop.spark.read.format("delta").load(str(path)).count() == 3
 
