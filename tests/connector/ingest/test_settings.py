@@ -81,6 +81,7 @@ def test_all_mistakes_are_listed_with_their_lines(tmp_path: Path) -> None:
     [
         ('into = "main.shop"', "", "into is missing"),
         ('into = "main.shop"', "into = 3", "into must be text"),
+        ('into = "main.shop"', 'into = "./shop"', "give the whole path"),
         ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
         ("min_rows = 10", 'max_delay = "soon"', "max_delay is 'soon'"),
         ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
@@ -121,3 +122,13 @@ def test_a_session_of_spark_connect_is_refused() -> None:
     ingest = Ingest(checkpoint="/c", kafka={"bootstrap.servers": "127.0.0.1:1"}, topics="a", into="/lake")
     with pytest.raises(IngestError, match="Spark Connect's: run it as a job"):
         ingest.start(object.__new__(session_type))
+
+
+def test_what_the_command_line_gives_leaves_the_files_other_settings_of_the_brokers(tmp_path: Path) -> None:
+    given = {"kafka": {"bootstrap.servers": "other:9092"}, "defaults": {"format": "string"}}
+    found = read_settings(written(tmp_path, GOOD), given)
+    assert found.kafka_options == {
+        "kafka.bootstrap.servers": "other:9092",
+        "kafka.sasl.jaas.config": "file:/run/secrets/jaas",
+    }
+    assert (found.defaults.format, found.defaults.min_rows) == ("string", 10)
