@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -301,7 +302,7 @@ def test_a_query_that_becomes_read_committed_has_lost_nothing(
     for _ in range(2):
         assert "held up" not in caplog.text
         assert one.latest(start) == start  # the last stable offset is 2: an open transaction, not a lost tail
-    assert "held up the query for 0 s: transactional id" in caplog.text
+    assert re.search(r"held up the query for \d s: transactional id", caplog.text)
     assert f"{name}-0 from offset 2 on" in caplog.text
     producer.commit_transaction(30)
     outside.fill(name, [2])
