@@ -71,7 +71,8 @@ def test_the_wheel_holds_exactly_the_packages(wheel: Path) -> None:
     expected = {
         f"{package}/{file.name}" for package, folder in PACKAGES.items() for file in (ROOT / folder).glob("*.py")
     }
-    assert found == expected | {"pykafka_wire/py.typed", "pyspark_pykafka_wire/py.typed"}
+    others = {"pykafka_wire/py.typed", "pyspark_pykafka_wire/py.typed", "pykafka_wire/cli/log4j2.properties"}
+    assert found == expected | others
 
 
 def test_every_folder_with_python_files_is_a_package_of_the_wheel() -> None:
