@@ -133,6 +133,11 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
 
 
 def _spark(settings: Settings) -> SparkSession:
+    if "SPARK_REMOTE" in os.environ:
+        raise click.UsageError(
+            "SPARK_REMOTE names a server of Spark Connect, and this command needs a classic session: unset it, or start the ingest "
+            "in a program, by Ingest(…).start(spark)."
+        )
     spark = session("ingest")
     if not settings.is_folder and "." not in settings.into and _forgets_tables(spark):
         raise click.UsageError(

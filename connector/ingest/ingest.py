@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -70,6 +71,10 @@ class Ingest:
         self._landing: Landing | None = None
         self._query: StreamingQuery | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins anew."""
+        return type(self), (self.settings,)
+
     @property
     def query_name(self) -> str:
         """Of Spark's query, and a label of the metrics. A session runs queries of different names only."""
@@ -77,7 +82,8 @@ class Ingest:
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
-        """Each table's state, by topic, of the run that :meth:`start` began in this process."""
+        """Each table's state, by topic, of the run that :meth:`start` began in this process; none where the server of Spark Connect
+        lands the tables."""
         return {} if self._landing is None else dict(self._landing.statuses)
 
     def log_ends(self) -> LogEnds:
@@ -156,29 +162,27 @@ class Ingest:
 
         Raises:
             IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
-                query's, or the session is Spark Connect's.
+                query's, or the session cannot be cloned, as Spark Connect's before Spark 4.2.
         """
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
+        is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+        if is_connect and not hasattr(spark, "cloneSession"):
             raise IngestError(
-                "an ingest runs in the process of Spark's driver, and this session is Spark Connect's: run it as a job, by "
-                "spark-submit or as python -m pykafka_wire.ingest FILE."
+                "an ingest in a session of Spark Connect needs Spark 4.2: use a newer Spark, or a classic session."
             )
         spark.dataSource.register(PykafkaWireDataSource)
         if planned is None:
             planned = self.checked_plan()
         mistakes = []
-        if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.into):
+        if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.schema):
             mistakes.append(f"the schema {self.settings.into} does not exist: CREATE SCHEMA {self.settings.into}")
-        log = self._open_log(spark)
+        log = self._open_log(spark, is_remote=is_connect)
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
             mistakes += self._taken_tables(spark, [each.table for each in planned])
         _refuse(mistakes)
-        if log is not None and log.committed:
-            # Tables that were stopped, or that were repaired by hand, continue where they are.
-            last = log.committed[-1]
-            self._land(spark, log, last)
+        if log is not None and not is_connect:
+            self._continue(spark, log)
 
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         self._query = (
@@ -212,7 +216,14 @@ class Ingest:
     def _land_batch(self, batch: DataFrame, micro_batch: int) -> None:
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
+        if self._landing is None:  # the process of Spark Connect's server
+            self._continue(batch.sparkSession, log)
         self._land(batch.sparkSession, log, micro_batch)
+
+    def _continue(self, session: SparkSession, log: QueryLog) -> None:
+        """Tables that were stopped, or that were repaired by hand, continue where they are."""
+        if log.committed:
+            self._land(session, log, log.committed[-1])
 
     def _land(self, session: SparkSession, log: QueryLog, micro_batch: int) -> None:
         if self._landing is None:
@@ -224,12 +235,16 @@ class Ingest:
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         self._landing.land(session, _by_topic(ranges), micro_batch)
 
-    def _open_log(self, session: SparkSession) -> QueryLog | None:
-        """The checkpoint's log; None before the first start."""
-        try:
-            files: CheckpointFiles = StoredFiles(self.settings.checkpoint, "checkpoint")
-        except OptionError:  # a file system that pyarrow does not know
-            files = SparkFiles(session, self.settings.checkpoint)
+    def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
+        """The checkpoint's log; None before the first start.
+
+        Args:
+            is_remote: the paths are those of another machine, which Spark's driver is on.
+        """
+        files: CheckpointFiles = SparkFiles(session, self.settings.checkpoint)
+        if not is_remote:
+            with suppress(OptionError):  # a file system that pyarrow does not know
+                files = StoredFiles(self.settings.checkpoint, "checkpoint")
         try:
             return QueryLog(files)
         except OffsetsError:

@@ -159,7 +159,7 @@ class Landing:
         """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
         found: SparkSession | None = getattr(self._local, "session", None)
         if found is None:
-            found = session.newSession()
+            found = session.cloneSession() if hasattr(session, "cloneSession") else session.newSession()
             # A platform may install libraries after Spark has looked for data sources.
             found.dataSource.register(PykafkaWireDataSource)
             for name, value in session.conf.getAll.items():

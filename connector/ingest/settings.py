@@ -122,9 +122,12 @@ class Settings:
 
     def identifier(self, name: str) -> str:
         """A table by its name, as SQL takes it."""
-        if self.is_folder:
-            return f"delta.`{self.place(name)}`"
-        return ".".join(f"`{part}`" for part in self.place(name).split("."))
+        return f"delta.`{self.place(name)}`" if self.is_folder else f"{self.schema}.`{name}`"
+
+    @property
+    def schema(self) -> str:
+        """The schema of the tables, as SQL takes it, where :attr:`into` is one."""
+        return ".".join(f"`{part}`" for part in self.into.split("."))
 
     @property
     def waits(self) -> dict[str, str]:

@@ -322,6 +322,28 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     assert shop.spark.read.format("delta").load(str(path)).count() == 3
 
 
+def test_tables_of_a_schema_are_made_and_found_again(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_json("orders", [{"n": 1}])
+    asked: Any = {"into": shop.prefix, "defaults": Table(topic=".*", format="json")}
+    with pytest.raises(IngestError, match=f"the schema {shop.prefix} does not exist: CREATE SCHEMA {shop.prefix}"):
+        shop.ingest(**asked).start(shop.spark)
+    shop.spark.sql(f"CREATE SCHEMA {shop.prefix} LOCATION '{shop.folder / 'schema'}'")
+    try:
+        shop.run(**asked)
+        shop.send_json("orders", [{"n": 2, "page": "/"}])
+        shop.run(**asked)
+        table = f"{shop.prefix}.{shop.prefix}_orders"
+        assert sorted(tuple(row) for row in shop.spark.table(table).select("n", "page").collect()) == [
+            (1, None),
+            (2, "/"),
+        ]
+        with pytest.raises(IngestError, match=f"this checkpoint is new, and tables exist: .*{shop.prefix}_orders"):
+            shop.ingest(**asked, checkpoint=str(shop.folder / "other")).start(shop.spark)
+    finally:
+        shop.spark.sql(f"DROP SCHEMA {shop.prefix} CASCADE")
+
+
 def test_a_deleted_topic_ends_and_one_created_again_stops_its_table(shop: Shop) -> None:
     for name in ("orders", "other"):
         shop.create(name)
