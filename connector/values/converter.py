@@ -139,7 +139,12 @@ class Converter(SentToWorkers):
         if self.type is None and self.on_error == "null":
             raise OptionError("on_error='null' would write tombstones for rows that cannot be encoded: fail or divert.")
         if self.type is not None:
-            conversion_to(self.type)  # refuses types that no value can have, before any task runs
+            try:
+                conversion_to(self.type)  # refuses types that no value can have, before any task runs
+            except RecursionError as error:
+                raise OptionError(
+                    "the column's type is nested deeper than Python can follow: use one of fewer levels."
+                ) from error
 
     def __call__(self, rows: Any) -> Any:  # Any: pyarrow has no types
         """The column, as long as ``rows``, a pa.Array.

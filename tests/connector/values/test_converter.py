@@ -166,6 +166,11 @@ def test_what_cannot_be_meant_is_refused_before_any_row() -> None:
         encode(pa.array(["x"]), on_error="null")
     with pytest.raises(OptionError, match="cannot be month_day_nano_interval"):
         decode(pa.struct([("a", pa.month_day_nano_interval())]))
+    deep: pa.DataType = pa.string()
+    for _ in range(400):  # Python's stack has a thousand frames, of which each level takes several
+        deep = pa.list_(deep)
+    with pytest.raises(OptionError, match="nested deeper than Python can follow"):
+        decode(deep)
 
 
 def test_json_is_written_as_sparks_to_json_does() -> None:
