@@ -30,7 +30,7 @@ from tests.connector.values import fuzz_bounds, hostile_avro, hostile_json
 from tests.connector.values.fuzz_bounds import check_rows, same
 
 #: Each with some forty values.
-N_SCHEMAS = int(os.environ.get("FUZZ_VALUES", "8000")) // 400
+N_SCHEMAS = int(os.environ.get("FUZZ_VALUES", "4000")) // 400
 SEED = int(os.environ.get("FUZZ_SEED", "1")) or random.SystemRandom().randrange(2**32)
 N_VALUES = 40
 #: A value may take 64 MiB for items that take no bytes of it, and 64 bytes for each of its own: Python's empty list has as many.

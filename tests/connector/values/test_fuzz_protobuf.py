@@ -30,7 +30,7 @@ from tests.connector.values import hostile_protobuf as hostile
 from tests.connector.values import protobuf_samples as samples
 
 #: Each with some sixty values.
-N_SCHEMAS = int(os.environ.get("FUZZ_VALUES", "8000")) // 200
+N_SCHEMAS = int(os.environ.get("FUZZ_VALUES", "4000")) // 200
 SEED = int(os.environ.get("FUZZ_SEED", "1")) or random.SystemRandom().randrange(2**32)
 MAX_GROWTH_BYTES = 96 << 20
 #: Of processor time, for a schema, and for the values of one type.

@@ -22,7 +22,7 @@ from tests.conformance import generate
 from tests.connector.values.fuzz_cases import Case, fuzz_cases
 from tests.connector.values.protobuf_samples import normal
 
-N_VALUES = int(os.environ.get("FUZZ_VALUES", "8000"))
+N_VALUES = int(os.environ.get("FUZZ_VALUES", "4000"))
 SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(2**32)
 #: As many as a worker gets at once on a small topic; the limit of memory holds for all of them together.
 BATCH = 200
