@@ -152,9 +152,10 @@ class Integer:
         numbers = fixed_width(column, self.dtype).astype(np.int64)
         if self.divide != 1:
             numbers = numbers // self.divide
-        limit = (1 << self.bits - 1) // self.multiply
-        if limit <= np.iinfo(numbers.dtype).max and np.dtype(self.dtype).itemsize * 8 > 32:
-            wrong = (numbers < -limit) | (numbers > limit - 1)
+        lowest, highest = -((1 << self.bits - 1) // self.multiply), ((1 << self.bits - 1) - 1) // self.multiply
+        own = np.iinfo(self.dtype)
+        if own.min // self.divide < lowest or own.max // self.divide > highest:
+            wrong = (numbers < lowest) | (numbers > highest)
             if wrong.any():
                 errors.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
                 numbers = np.where(wrong, 0, numbers)
@@ -460,8 +461,10 @@ class WritePlan:
 
     def _exact(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter | None:
         """The step for one of several branches; None if the column is not of this very type."""
-        if pa.types.is_integer(column) and kind_of(schema) != ("long" if column.bit_width > 32 else "int"):
-            return None
+        if pa.types.is_integer(column):
+            is_wide = column.bit_width > 32 or pa.types.is_uint32(column)
+            if kind_of(schema) != ("long" if is_wide else "int"):
+                return None
         if pa.types.is_floating(column) and kind_of(schema) != ("double" if pa.types.is_float64(column) else "float"):
             return None
         if pa.types.is_decimal(column) and not _is_decimal(schema, column.precision, column.scale):
