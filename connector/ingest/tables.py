@@ -33,6 +33,8 @@ DELETE: Final = "_pykafka_wire_delete"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
+#: Delta's conditions for a folder that is no table, or is not there.
+_NO_TABLE: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
@@ -105,12 +107,25 @@ class LandedTable:
 
     @property
     def exists(self) -> bool:
+        """
+        Raises:
+            IngestError: the session has no Delta.
+        """
         if not self.is_folder:
             return self._session.catalog.tableExists(self.identifier)
         try:
             self.properties()
-        except AnalysisException:  # a folder without a table, or none at all
-            return False
+        except AnalysisException as error:
+            if error.getCondition() in _NO_TABLE:
+                return False
+            if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # for a folder that is a table, too
+                raise IngestError(
+                    f"Spark cannot look for the table {self.identifier}: start the session with Delta's jars, "
+                    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+                    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, and leave "
+                    "spark.sql.runSQLOnFiles on."
+                ) from error
+            raise
         return True
 
     @property
