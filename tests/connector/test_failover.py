@@ -18,7 +18,7 @@ RATE = 2000
 
 
 class Writer(threading.Thread):
-    """Writes numbered records with an independent idempotent client until told to stop."""
+    """Writes numbered records with an independent idempotent client while its block runs."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -51,9 +51,16 @@ class Writer(threading.Thread):
         if producer.flush(60):
             self.errors.append("not all records were acknowledged")
 
-    def finish(self) -> None:
+    def __enter__(self) -> Writer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stop_asked.set()
         self.join(90)
+
+    def finish(self) -> None:
+        self.__exit__()
         assert not self.is_alive() and not self.errors, self.errors
 
 
@@ -65,38 +72,37 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
     name = topic(N_PARTITIONS, cluster=cluster)
     queries, outside = queries_of(servers), outside_of(servers)
     group = "failover"
-    writer = Writer(servers, name)
-    writer.start()
-    query = (
-        queries.stream(subscribe=name, maxOffsetsPerTrigger="20000", **{"kafka.group.id": group})
-        .select("topic", "partition", "offset", "value")
-        .writeStream.format("delta")
-        .option("checkpointLocation", str(queries.checkpoint))
-        .trigger(processingTime="100 milliseconds")
-        .start(str(queries.table))
-    )
-
-    def read_so_far() -> int:
-        assert query.exception() is None, query.exception()
-        return sum(queries.committed_offsets().get(name, {}).values())
-
-    try:
-        before = until(lambda: read_so_far() > RATE and read_so_far(), what="the first batches")
-        leaders = Counter(
-            p.leader for p in outside.admin.list_topics(name, timeout=10).topics[name].partitions.values()
+    with Writer(servers, name) as writer:
+        query = (
+            queries.stream(subscribe=name, maxOffsetsPerTrigger="20000", **{"kafka.group.id": group})
+            .select("topic", "partition", "offset", "value")
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(queries.checkpoint))
+            .trigger(processingTime="100 milliseconds")
+            .start(str(queries.table))
         )
-        victim, led = leaders.most_common(1)[0]
-        assert led >= 1
-        cluster.nodes[victim - 1].kill()
-        at_kill = len(writer.acknowledged)
-        # On from the new leaders, for some seconds' worth of records.
-        until(lambda: len(writer.acknowledged) > at_kill + 4 * RATE, what="records of the new leaders")
-        until(lambda: read_so_far() > before + 2 * RATE, what="batches after the kill")
-        writer.finish()
-        expected = sorted(writer.acknowledged)
-        until(lambda: read_so_far() >= len(expected), what="the end of the topic")
-    finally:
-        query.stop()
+
+        def read_so_far() -> int:
+            assert query.exception() is None, query.exception()
+            return sum(queries.committed_offsets().get(name, {}).values())
+
+        try:
+            before = until(lambda: read_so_far() > RATE and read_so_far(), what="the first batches")
+            leaders = Counter(
+                p.leader for p in outside.admin.list_topics(name, timeout=10).topics[name].partitions.values()
+            )
+            victim, led = leaders.most_common(1)[0]
+            assert led >= 1
+            cluster.nodes[victim - 1].kill()
+            at_kill = len(writer.acknowledged)
+            # On from the new leaders, for some seconds' worth of records.
+            until(lambda: len(writer.acknowledged) > at_kill + 4 * RATE, what="records of the new leaders")
+            until(lambda: read_so_far() > before + 2 * RATE, what="batches after the kill")
+            writer.finish()
+            expected = sorted(writer.acknowledged)
+            until(lambda: read_so_far() >= len(expected), what="the end of the topic")
+        finally:
+            query.stop()
     assert query.exception() is None
     rows = queries.rows("delta")
     assert len(rows) == len(expected)
