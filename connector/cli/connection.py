@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +93,7 @@ def settings() -> ClientSettings:
         click.UsageError: ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
-    options = {name: value for name, value in _options().items() if not is_of_registry(name)}
+    options, _ = split_settings(_options())
     if not options.get("bootstrap.servers"):
         options["bootstrap.servers"] = _LOCAL_BROKER
     parsed = ClientSettings.from_options(options)
@@ -106,7 +106,7 @@ def source_options(registry: str | None) -> dict[str, str]:
     """The settings as options of the data source, with the registry at ``registry``, or that of the settings, or the default."""
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
-    return {(name if is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
+    return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
         "kafka.bootstrap.servers": options.get("bootstrap.servers") or _LOCAL_BROKER,
         _REGISTRY_URL: url,
     }
@@ -121,8 +121,13 @@ def registry_option(function: FunctionT) -> FunctionT:
     return click.option("--registry", metavar="URL", help=text)(function)
 
 
-def is_of_registry(name: str) -> bool:
-    """Whether an option is the registry's, and not a client setting."""
+def split_settings(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The client settings among options, and those of the registry."""
+    of_registry = {name: value for name, value in options.items() if _is_of_registry(name)}
+    return {name: value for name, value in options.items() if name not in of_registry}, of_registry
+
+
+def _is_of_registry(name: str) -> bool:
     return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 
@@ -133,7 +138,7 @@ def kafka_options() -> dict[str, str]:
         click.UsageError, SettingsError: as :func:`settings`.
     """
     settings()
-    given = {name: value for name, value in _options().items() if not is_of_registry(name)}
+    given, _ = split_settings(_options())
     given["bootstrap.servers"] = given.get("bootstrap.servers") or _LOCAL_BROKER
     return {f"kafka.{name}": value for name, value in given.items() if value != _DEFAULTS.get(name)}
 

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pykafka_wire.cli.connection import connection_options, given_options, is_of_registry, kafka_options, output
+from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, USAGE, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import IngestError, OptionError
@@ -111,8 +111,7 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
         # Relative to this folder, which Spark's processes may not have as theirs.
         if name in top and ":" not in top[name] and ("/" in top[name] or name == "checkpoint"):
             top[name] = str(Path(top[name]).absolute())
-    options = given_options()
-    of_registry = {name: value for name, value in options.items() if is_of_registry(name)}
+    brokers, of_registry = split_settings(given_options())
     if url := of_registry.pop("schema.registry.url", None):
         top.setdefault("registry", url)
     if of_registry:
@@ -120,7 +119,6 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
     if given["value_format"]:
         top["defaults"] = {"format": given["value_format"]}
     if file is not None:
-        brokers = {name: value for name, value in options.items() if not is_of_registry(name)}
         return read_settings(file, top | ({"kafka": brokers} if brokers else {}))
     into = top.get("into", "")
     if "checkpoint" not in top and ("/" in into or ":" in into):

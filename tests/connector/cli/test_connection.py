@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pykafka_wire.cli.connection import connection_options, kafka_options
+from pykafka_wire.cli.ingest import _settings, ingest
 
 
 @click.command()
@@ -37,3 +38,16 @@ def test_options_of_the_source_name_brokers_and_nothing_of_a_registry(
     file.write_text(text, encoding="utf-8")
     done = CliRunner().invoke(show, ["--config", str(file)])
     assert json.loads(done.output) == shown
+
+
+def test_an_ingest_divides_what_is_the_brokers_and_what_is_the_registrys() -> None:
+    given = ["-X", "kafka.isolation.level=read_committed", "-X", "schema.registry.ssl.ca.location=/ca.pem", "-b", "h:1"]
+    given += ["-X", "schema.registry.url=http://r:8081", "-X", "basic.auth.user.info=user:secret"]
+    with ingest.make_context("ingest", [*given, "--topics", "t", "--into", "/lake"]) as context:
+        settings = _settings(None, context.params)
+    assert settings.kafka_options == {"kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "read_committed"}
+    assert settings.registry == "http://r:8081"
+    assert settings.registry_options == {
+        "schema.registry.ssl.ca.location": "/ca.pem",
+        "basic.auth.user.info": "user:secret",
+    }
