@@ -77,7 +77,7 @@ class DataLossReporter:
         new = [each for each in lost if self._last_reported.get((loss, each[0])) != each[1]]
         if not new:
             return
-        _log.warning("Skipped lost records: %s", describe_loss(loss, new, detail))
+        _log.warning("Records are lost, and the query continues without them: %s", describe_loss(loss, new, detail))
         if self._ledger:
             write_ledger(*self._ledger, loss, new, query=query or self._query, topic_ids=topic_ids or {}, detail=detail)
         self._last_reported |= {(loss, tp): start for tp, start, _ in new}
