@@ -1,6 +1,6 @@
-"""Names of places in a Kafka cluster: a topic-partition, and a half-open range of its offsets.
+"""Names of places in a Kafka cluster: a topic, a topic-partition, and a half-open range of its offsets.
 
-Owns these value types only; they are picklable and hashable, and cross process borders.
+Owns these value types, and how topics are named in texts; the types are picklable and hashable, and cross process borders.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import difflib
 import heapq
+import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -61,6 +62,18 @@ class OffsetRange:
 def topic_id_text(topic_id: uuid.UUID) -> str:
     """A topic's id as Kafka's tools print it: 22 characters of base64url."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def parse_new_topic(text: str) -> tuple[str, int | None]:
+    """The name and the partitions of a topic to be created, ``NAME`` or ``NAME:PARTITIONS``. No topic has a colon in its name.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    name, colon, partitions = text.partition(":")
+    if not name or (colon and re.fullmatch("0*[1-9][0-9]{0,8}", partitions) is None):
+        raise ValueError(f"{text}: use NAME or NAME:PARTITIONS")
+    return name, int(partitions) if colon else None
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:

@@ -24,7 +24,13 @@ from pykafka_wire.wire.cluster.admin import (
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, similar_names, topic_id_text
+from pykafka_wire.wire.topic_partitions import (
+    ZERO_UUID,
+    TopicPartition,
+    parse_new_topic,
+    similar_names,
+    topic_id_text,
+)
 
 _INVALID_CONFIG: Final = 40
 #: The brokers' own number of partitions, and their replication factor (KIP-464, Kafka 2.4).
@@ -104,9 +110,12 @@ def describe(topic: str, all_configs: bool) -> None:
 
 @topics.command(short_help="Create topics.")
 @connection_options
-@click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC[:PARTITIONS]…", nargs=-1, required=True)
 @click.option(
-    "-p", "--partitions", type=click.IntRange(1), help="How many partitions [default: the brokers' num.partitions]."
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help="How many partitions each TOPIC has that names none [default: the brokers' num.partitions].",
 )
 @click.option(
     "-r",
@@ -124,12 +133,17 @@ def create(
     if_not_exists: bool,
 ) -> None:
     """Create each TOPIC, and wait until it has leaders. If one is rejected, the others are still created."""
+    try:
+        wanted = {each: parse_new_topic(each) for each in names}
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from error
     values = _parse_configs(configs)
     made: list[dict[str, Any]] = []
     with connected() as cluster:
-        size = (partitions or _BROKERS_DEFAULT, replication or _BROKERS_DEFAULT)
 
-        def create_one(name: str) -> None:
+        def create_one(text: str) -> None:
+            name, n_partitions = wanted[text]
+            size = (n_partitions or partitions or _BROKERS_DEFAULT, replication or _BROKERS_DEFAULT)
             try:
                 create_topics(cluster, {name: size}, configs=values, exist_ok=if_not_exists)
             except BrokerError as error:

@@ -26,6 +26,7 @@ from pykafka_wire.wire.cluster.admin import create_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import parse_new_topic
 
 
 def argument_parser(program: str) -> argparse.ArgumentParser:
@@ -70,12 +71,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
         if "=" not in each:
             parser.error(f"--property {each}: use NAME=VALUE")
     properties = dict(each.split("=", 1) for each in options.property)
-    topics = {}
-    for each in options.topic:
-        name, _, partitions = each.partition(":")
-        if not name or not (partitions or "1").isdigit():
-            parser.error(f"--topic {each}: use NAME or NAME:PARTITIONS")
-        topics[name] = (int(partitions or 1), options.nodes)
+    try:
+        topics = {name: (partitions or 1, options.nodes) for name, partitions in map(parse_new_topic, options.topic)}
+    except ValueError as error:
+        parser.error(f"--topic {error}")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

@@ -77,7 +77,7 @@ def test_topics_are_created_and_deleted_though_one_is_refused(
 ) -> None:
     command("topics", "create", *at, name)
     other = f"{name}-other"
-    done = command("topics", "create", *at, "wrong name", name, other, "-p", "2", code=1)
+    done = command("topics", "create", *at, "wrong name", name, f"{other}:2", "-p", "5", code=1)
     assert done.stdout == f"{other} has 2 partitions.\n"
     assert "INVALID_TOPIC_EXCEPTION" in done.stderr and "TOPIC_ALREADY_EXISTS" in done.stderr
     unknown_config = ["--set", "retention.m=5", "--if-not-exists", "--json"]
