@@ -107,8 +107,9 @@ def _piece() -> Any:
 
 
 def _pieces(rows: DataFrame, name: str) -> DataFrame:
-    digest = F.sum(F.xxhash64("partition", "offset").cast("decimal(38,0)"))
-    return rows.groupBy("partition", _piece()).agg(F.count(F.lit(1)).alias(f"n_{name}"), digest.alias(f"hash_{name}"))
+    hashed = F.xxhash64("offset")
+    halves = F.struct(F.sum(F.shiftrightunsigned(hashed, 32)), F.sum(hashed.bitwiseAND(0xFFFF_FFFF)))  # no sum overflows
+    return rows.groupBy("partition", _piece()).agg(F.count(F.lit(1)).alias(f"n_{name}"), halves.alias(f"hash_{name}"))
 
 
 def _differences(
