@@ -108,7 +108,9 @@ def _piece() -> Any:
 
 def _pieces(rows: DataFrame, name: str) -> DataFrame:
     hashed = F.xxhash64("offset")
-    halves = F.struct(F.sum(F.shiftrightunsigned(hashed, 32)), F.sum(hashed.bitwiseAND(0xFFFF_FFFF)))  # no sum overflows
+    halves = F.struct(
+        F.sum(F.shiftrightunsigned(hashed, 32)), F.sum(hashed.bitwiseAND(0xFFFF_FFFF))
+    )  # no sum overflows
     return rows.groupBy("partition", _piece()).agg(F.count(F.lit(1)).alias(f"n_{name}"), halves.alias(f"hash_{name}"))
 
 

@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
@@ -111,7 +111,7 @@ class Landing:
         self._local = threading.local()
         self.statuses: dict[str, TableStatus] = {}
         self._names: dict[str, str] = {settings.rejects.lower(): ""}
-        self._has_rejects = False
+        self._rejects: Future[None] | None = None
 
     def land(self, session: SparkSession, parts: Iterable[TopicRange], micro_batch: int) -> None:
         """Bring every table up to the ends of ``parts``, whose starts count for tables that are new.
@@ -119,7 +119,8 @@ class Landing:
         Raises:
             IngestError: an error that another attempt may mend has failed some tables; the others are done.
         """
-        self._make_rejects(session)
+        if self._rejects is None:  # beside the first rows of tables, which seldom need it
+            self._rejects = self._threads.submit(self._make_rejects, session)
         wanted = [_Work(status=self._status(part.topic), part=part, micro_batch=micro_batch) for part in parts]
         futures = {
             work.status.topic: self._threads.submit(self._land_one, session, work)
@@ -133,15 +134,14 @@ class Landing:
                 f"micro-batch {micro_batch} could not be landed from {', '.join(sorted(failed))}; the other tables have it, and "
                 f"Spark repeats it when the query starts again. Topic {topic}: {error}"
             ) from error
+        self._rejects.result()
 
     def _make_rejects(self, session: SparkSession) -> None:
-        if not self._has_rejects:
-            table = LandedTable(session, self._settings, self._settings.rejects)
-            if table.exists:
-                check_owner(table, self._query, topic=None)
-            else:
-                table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
-            self._has_rejects = True
+        table = LandedTable(self._session(session), self._settings, self._settings.rejects)
+        if table.exists:
+            check_owner(table, self._query, topic=None)
+        else:
+            table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -174,9 +174,10 @@ class Landing:
     def _land_one(self, session: SparkSession, work: _Work) -> None:
         status, started = work.status, time.monotonic()
         try:
-            TableWriter(self._session(session), self._settings, self._reader, self._query, status).land(
-                work.part, work.micro_batch
-            )
+            assert self._rejects is not None
+            TableWriter(
+                self._session(session), self._settings, self._reader, self._query, status, self._rejects.result
+            ).land(work.part, work.micro_batch)
         except Exception as error:
             text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
@@ -244,8 +245,16 @@ class TableWriter:
     """Writes one topic's range into its table, and its rejects."""
 
     def __init__(
-        self, session: SparkSession, settings: Settings, reader: TopicReader, query: str, status: TableStatus
+        self,
+        session: SparkSession,
+        settings: Settings,
+        reader: TopicReader,
+        query: str,
+        status: TableStatus,
+        await_rejects: Callable[[], None],
     ) -> None:
+        """``await_rejects`` returns when the table of rejects is there."""
+        self._await_rejects = await_rejects
         self._session = session
         self._settings = settings
         self._reader = reader
@@ -404,6 +413,7 @@ class TableWriter:
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
         if not part.n_offsets or (self._table.mode == "append" and landed.n_added == part.n_offsets):
             return
+        self._await_rejects()
         of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
         if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
             return  # they are one commit
@@ -438,5 +448,6 @@ class TableWriter:
             start=part.start,
             end=part.end,
         )
+        self._await_rejects()
         rejects = LandedTable(self._session, self._settings, self._settings.rejects)
         rejects.append(rejected, landed, application=f":{self._status.name}")
