@@ -20,7 +20,7 @@ from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import DELETE, quoted
 
 #: Why a record is no row of its table, null for one that is.
-REASON: Final = "_reason"
+REASON: Final = "_pykafka_wire_reason"
 #: The type of a column of JSON none of whose values has a type: each is null, or empty.
 UNTYPED: Final = StructType()
 #: Debezium's envelope, in it where its converter adds the schema to each value.

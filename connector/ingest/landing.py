@@ -386,25 +386,30 @@ class TableWriter:
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:
         """How many records were written, and how many could not be read."""
         seen = Observation()
-        rows = self._read(part, schema).observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
-        good = rows.where(F.col(REASON).isNull())
+        rows = self._read(part, schema)
         # Without a type of keys all records are rejects.
-        is_append = self._table.mode == "append" or good.schema["key"].dataType == UNTYPED
+        is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
+        if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
+            rows = self._reader.table_rows(rows, REASON)
+        rows = rows.observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
+        good = rows.where(F.col(REASON).isNull()).drop(REASON)
+        if not is_append:
+            good = self._reader.table_rows(newest(good), DELETE)
         if self._is_missing:
-            first = good if is_append else newest(good).where(~F.col(DELETE))
-            self._target.append_first(self._reader.table_rows(first), self._table, landed)
+            first = good if is_append else good.where(~F.col(DELETE)).drop(DELETE)
+            self._target.append_first(first, self._table, landed)
             self._is_missing = False
         elif is_append:
-            self._target.append(self._reader.table_rows(good), landed)
+            self._target.append(good, landed)
         else:
-            of_table = self._reader.table_rows(newest(good), DELETE).persist()
+            good = good.persist()
             try:
-                of_table.count()  # once from Kafka: MERGE reads its source twice
+                good.count()  # once from Kafka: MERGE reads its source twice
                 prefix = self._settings.prefix
-                keys = key_columns(of_table.schema[prefix + "key"].dataType, prefix + "key")
-                self._target.merge(of_table, keys, newer(prefix), landed)
+                keys = key_columns(good.schema[prefix + "key"].dataType, prefix + "key")
+                self._target.merge(good, keys, newer(prefix), landed)
             finally:
-                of_table.unpersist()
+                good.unpersist()
         counted = _counted(seen, self._status.name)
         return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
 

@@ -1,7 +1,7 @@
 """The records of one topic between two offsets, as rows of its table.
 
 Owns the formats of a topic's values and keys, the type that values are read with, and the columns of a table: the value's fields
-first, then Kafka's columns under a prefix. What cannot be read has a reason in ``_reason``, and is a row of the rejects.
+first, then Kafka's columns under a prefix. What cannot be read has a reason, and is a row of the rejects.
 """
 
 from __future__ import annotations
