@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
+from pykafka_wire.cli.ingest_table import IngestTable
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, USAGE, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import IngestError, OptionError
@@ -29,11 +27,12 @@ from pykafka_wire.options.option import duration_ms
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-    from pykafka_wire.ingest.figures import LogEnds, Rates
     from pykafka_wire.ingest.ingest import Ingest
     from pykafka_wire.ingest.proof import Proof
 
+_EVERY: Final = "10s"
 #: Options of the command that are settings of the same name.
 _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
 
@@ -57,9 +56,7 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option(
     "--every",
     metavar="DURATION",
-    default="10s",
-    show_default=True,
-    help="Between two micro-batches: a number with ms, s, m, h or d.",
+    help=f"Between two micro-batches: a number with ms, s, m, h or d [default: {_EVERY}].",
 )
 @click.option(
     "--metrics-port", type=int, metavar="PORT", help="Serve metrics to Prometheus at this port, while the ingest runs."
@@ -72,7 +69,7 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 def ingest(
     file: Path | None,
     once: bool,
-    every: str,
+    every: str | None,
     metrics_port: int | None,
     is_plan: bool,
     is_verify: bool,
@@ -86,8 +83,10 @@ def ingest(
     """
     if sum((is_plan, is_verify, is_replay)) > 1:
         raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
+    if once and every is not None:
+        raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
     try:
-        interval_ms = duration_ms(every, "--every")
+        interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
     except (IngestError, OptionError) as error:
         click.echo(f"Error: {error}", err=True)
@@ -196,65 +195,69 @@ def _replay(spark: SparkSession, run: Ingest) -> None:
 
 def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> int:
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
-    from pykafka_wire.ingest.figures import Rates, lag_of
-    from pykafka_wire.ingest.landing import shown
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-    rates, console = Rates(), Console(stderr=output().json)
+    from pykafka_wire.ingest.figures import lag_of
+    from pykafka_wire.ingest.landing import TableStatus, shown
+
     planned = run.checked_plan()
-    console.print(f"{counted(len(planned), 'topic')} for {run.settings.topics}. Starting Spark …", highlight=False)
-    with contextlib.ExitStack() as running:
-        running.enter_context(_printed_by(console))
-        spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
-        is_interrupted = running.enter_context(_interrupts())
-        live = running.enter_context(Live(console=console, auto_refresh=False))
-        if metrics_port is not None:
-            from pykafka_wire import metrics
+    output().message(f"{counted(len(planned), 'topic')} for {run.settings.topics}.")
 
-            metrics.serve_prometheus(spark, metrics_port).listener.figures.include(run.figures)
-        query = run.start(spark, once=once, every=every, planned=planned)
-        while query.isActive and not is_interrupted(1.0):
-            live.update(drawn(run, run.log_ends(), rates), refresh=console.is_terminal)
-        if query.isActive:
-            console.print("Ending after the running micro-batch. Ctrl-C again ends at once, and loses nothing either.")
-            while query.isActive and query.status["isTriggerActive"]:
-                time.sleep(0.1)
-            query.stop()
-        ends = run.log_ends()
-        live.update(drawn(run, ends, rates), refresh=True)
-    if not console.is_terminal:
-        console.line()
+    def statuses() -> list[TableStatus]:
+        """Of topics without new records, too."""
+        idle = {each.topic: TableStatus(topic=each.topic, name=each.table) for each in planned}
+        return list((idle | dict(run.statuses)).values())
+
+    try:
+        with contextlib.ExitStack() as running:
+            table = None if output().json else running.enter_context(IngestTable("Starting Spark …"))
+            spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
+            is_interrupted = running.enter_context(_interrupts())
+            if metrics_port is not None:
+                _serve_metrics(spark, run, metrics_port)
+            query = run.start(spark, once=once, every=every, planned=planned)
+            while query.isActive and not is_interrupted(1.0):
+                if table is not None:
+                    table.show(statuses(), run.log_ends())
+            _end(query)
+            ends = run.log_ends()
+            if table is not None:
+                table.show(statuses(), ends)
+        error = query.exception()
+    except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
+        raise IngestError(
+            f"Spark's Java process has ended ({lost}): it may have had too little memory. Nothing is lost: start the ingest again."
+        ) from lost
     if output().json:
-        for status in run.statuses.values():
+        for status in statuses():
             fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
             state = {name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}
             click.echo(json.dumps(state, default=str))
-    error = query.exception()
     if error is not None:
         raise IngestError(shown(error))
-    return FAILED if any(each.error for each in run.statuses.values()) else 0
+    return FAILED if any(each.error for each in statuses()) else 0
 
 
-@contextlib.contextmanager
-def _printed_by(console: Console) -> Iterator[None]:
-    """What Spark's processes write to standard error is printed above the table, and not into it."""
-    if console.stderr or not (console.is_terminal and os.isatty(2)):
-        yield
-        return
-    terminal, (received, sent) = os.dup(2), os.pipe()
-    os.dup2(sent, 2)
-    os.close(sent)
+def _serve_metrics(spark: SparkSession, run: Ingest, port: int) -> None:
+    from pykafka_wire import metrics
 
-    def forward() -> None:
-        with open(received, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                console.print(line.rstrip(), markup=False, highlight=False)
-
-    threading.Thread(target=forward, daemon=True).start()  # daemon: Spark holds the other end for as long as it lives
     try:
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
+        metrics.serve_prometheus(spark, port).listener.figures.include(run.figures)
+    except OSError as error:
+        raise click.UsageError(f"--metrics-port {port}: {error.strerror}. Give another port.") from error
+
+
+def _end(query: StreamingQuery) -> None:
+    """Stop the query after the micro-batch that runs now; in a backlog the next one begins at once."""
+
+    def newest() -> str | None:
+        progress = query.lastProgress
+        return None if progress is None else progress["timestamp"]
+
+    before = newest()
+    while query.isActive and query.status["isTriggerActive"] and newest() == before:
+        time.sleep(0.1)
+    query.stop()
 
 
 @contextlib.contextmanager
@@ -270,6 +273,8 @@ def _interrupts() -> Iterator[Callable[[float], bool]]:
             Console(stderr=True).show_cursor()
             os._exit(INTERRUPTED)
         asked.set()
+        # Not by a console, which the interrupted code may be writing to.
+        os.write(2, b"Ending after the running micro-batch. Ctrl-C again ends at once, and loses nothing either.\n")
 
     is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another one
     before = {number: signal.signal(number, ask) for number in ((signal.SIGINT, signal.SIGTERM) if is_main else ())}
@@ -278,30 +283,3 @@ def _interrupts() -> Iterator[Callable[[float], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def drawn(run: Ingest, ends: LogEnds, rates: Rates) -> RenderableType:
-    """A row for each topic. Figures are never cut; names give way to them. Errors stand below, each with its whole text."""
-    from pykafka_wire.ingest.figures import lag_of
-
-    if not run.statuses:
-        return Text(f"No new record yet in topics {run.settings.topics}.")
-    table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left", caption_style="red")
-    table.add_column("topic", overflow="fold", ratio=3)
-    table.add_column("table", overflow="fold", ratio=3)
-    for name in ("rows", "rows/s", "lag", "rejects", "schema"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for topic, status in sorted(run.statuses.items()):
-        lag = lag_of(status, ends)
-        table.add_row(
-            Text(topic, style="red" if status.error else ""),
-            status.name,
-            str(status.rows),
-            f"{rates.of(status):.0f}",
-            "-" if lag is None else str(lag),
-            Text(str(status.rejects), style="yellow" if status.rejects else ""),
-            "-" if status.schema_id is None else str(status.schema_id),
-        )
-    errors = [f"{status.name}: {status.error}" for _, status in sorted(run.statuses.items()) if status.error]
-    table.caption = Text("\n".join(errors)) if errors else None
-    return table

@@ -162,8 +162,10 @@ class Ingest:
 
         Raises:
             IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
-                query's, or the session cannot be cloned, as Spark Connect's before Spark 4.2.
+                query's, the session cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
         """
+        if self._query is not None and self._query.isActive:
+            raise IngestError("this ingest is running: stop its query first.")
         is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
         if is_connect and not hasattr(spark, "cloneSession"):
             raise IngestError(
@@ -181,6 +183,9 @@ class Ingest:
         else:
             mistakes += self._taken_tables(spark, [each.table for each in planned])
         _refuse(mistakes)
+        if self._landing is not None:  # of an earlier start, which may have stopped tables
+            self._landing.close()
+            self._landing = None
         if log is not None and not is_connect:
             self._continue(spark, log)
 

@@ -170,6 +170,8 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     yield from _pattern_mistakes(("topics",), settings.topics)
     if not settings.is_folder and not all(re.fullmatch(r"[^`.\s]+", part) for part in settings.into.split(".")):
         yield ("into",), f"into is {settings.into!r}: give a folder with a slash in it, or schema, or catalog.schema"
+    if settings.is_folder and "`" in settings.into:
+        yield ("into",), f"into is {settings.into!r}: SQL cannot name a folder with ` in it, so give another one"
     if settings.is_folder and ":" not in settings.into and not settings.into.startswith("/"):
         yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
     if settings.starting_offsets not in ("earliest", "latest"):

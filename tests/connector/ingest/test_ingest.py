@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_men
     }
     # Mended: the newest schema fits again. Nothing that was read meanwhile is lost but the value that fits no column.
     shop.send_avro("orders", SECOND, orders(5, 5, amount=0.5))
-    mended = shop.run().statuses[f"{shop.prefix}.orders"]
+    mended = shop.run(ingest).statuses[f"{shop.prefix}.orders"]
     assert (mended.error, mended.rejects) == (None, 1)
     assert [id for (id,) in shop.rows("orders", "id")] == list(range(10))
 
@@ -378,21 +379,28 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
         into,
     ]
 
-    def run(*more: str) -> Any:
-        done = CliRunner().invoke(commands, [*asked, *more], standalone_mode=False)
-        assert done.exception is None or isinstance(done.exception, SystemExit), done
+    def run(*more: str, code: int = 0) -> Any:
+        done = CliRunner().invoke(commands, [*asked, *more])
+        assert done.exit_code == code, done.output
         return done
 
     planned = json.loads(run("--plan", "--json").stdout)["tables"]
     assert [(each["topic"], each["format"], each["columns"]) for each in planned] == [
         (f"{shop.prefix}.orders", "avro", "`id` int, `country` string")
     ]
-    (state,) = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
-    assert (state["rows"], state["rejects"], state["lag"], state["error"]) == (5, 0, 0, None)
+    shop.create("quiet")
+    shop.avro("quiet", FIRST, orders(0, 1))  # makes its subject
+    landed, quiet = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
+    assert (landed["rows"], landed["rejects"], landed["lag"], landed["error"]) == (5, 0, 0, None)
+    assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
+    assert re.search(rf"{shop.prefix}\.quiet +{shop.prefix}_quiet +0 +0 +- +0 +- *\n", run("--once").stdout)
+    assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"--metrics-port {port}: " in run("--once", "--metrics-port", port, code=2).stderr
     assert "5 records" in run("--verify").stdout
     shop.spark.sql(f"DELETE FROM delta.`{into}/{shop.prefix}_orders` WHERE id = 3")
-    damaged = run("--verify")
-    assert damaged.exit_code == 1 and "1 lost" in damaged.stdout
+    assert "1 lost" in run("--verify", code=1).stdout
 
 
 def test_the_program_of_the_guide_runs(shop: Shop) -> None:

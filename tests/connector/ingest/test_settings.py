@@ -82,6 +82,7 @@ def test_all_mistakes_are_listed_with_their_lines(tmp_path: Path) -> None:
         ('into = "main.shop"', "", "into is missing"),
         ('into = "main.shop"', "into = 3", "into must be text"),
         ('into = "main.shop"', 'into = "./shop"', "give the whole path"),
+        ('into = "main.shop"', 'into = "/the`shop"', "another one"),
         ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
         ("min_rows = 10", 'max_delay = "soon"', "max_delay is 'soon'"),
         ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
