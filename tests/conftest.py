@@ -310,6 +310,9 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.kafka.producer.cache.evictorThreadRunInterval": "2s",
         "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for a log of ten lines else
         "spark.sql.session.timeZone": "UTC",
+        # Compiling an expression pays off after many rows, which tests do not have. Programs of the tests' own run as users do.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
