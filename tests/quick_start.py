@@ -12,7 +12,16 @@ from typing import Final
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1",)
 #: For Spark's JVMs: the serial collector has no threads of its own. With the first compiler alone Java keeps 48 MB for compiled
 #: code, which the tests of one session fill: Java then throws code away and compiles it again. With both it keeps 240 MB.
-SPARK_OPTIONS: Final = " ".join([*JVM_OPTIONS, "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"])
+#: To verify the bytecode of Spark's classes takes a tenth of a session's start, and no test is about it.
+SPARK_OPTIONS: Final = " ".join(
+    [
+        *JVM_OPTIONS,
+        "-XX:+UseSerialGC",
+        "-XX:ReservedCodeCacheSize=240m",
+        "-XX:+UnlockDiagnosticVMOptions",  # for the next one
+        "-XX:-BytecodeVerificationRemote",
+    ]
+)
 
 #: For brokers: members of the consumer protocol (KIP-848) learn of a rebalance by a heartbeat, every 5 s by default. Members that
 #: were killed are missed after 45 s.
