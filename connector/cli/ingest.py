@@ -226,7 +226,7 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         raise IngestError(
-            f"Spark's Java process has ended ({lost}): it may have had too little memory. Nothing is lost: start the ingest again."
+            f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest again."
         ) from lost
     if output().json:
         for status in statuses():
