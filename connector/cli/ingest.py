@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
 
 from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
 from pykafka_wire.cli.ingest_table import IngestTable
@@ -33,6 +32,7 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.proof import Proof
 
 _EVERY: Final = "10s"
+_SHOW_CURSOR: Final = b"\x1b[?25h"
 #: Options of the command that are settings of the same name.
 _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
 
@@ -226,7 +226,8 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         raise IngestError(
-            f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest again."
+            f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest "
+            "again."
         ) from lost
     if output().json:
         for status in statuses():
@@ -235,7 +236,9 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
             click.echo(json.dumps(state, default=str))
     if error is not None:
         raise IngestError(shown(error))
-    return FAILED if any(each.error for each in statuses()) else 0
+    if any(each.error for each in statuses()):
+        return FAILED
+    return INTERRUPTED if once and is_interrupted(0) else 0  # not all is landed that was there
 
 
 def _serve_metrics(spark: SparkSession, run: Ingest, port: int) -> None:
@@ -270,7 +273,8 @@ def _interrupts() -> Iterator[Callable[[float], bool]]:
 
     def ask(*_: Any) -> None:  # Any: the signal and its frame
         if asked.is_set():
-            Console(stderr=True).show_cursor()
+            if os.isatty(1):
+                os.write(1, _SHOW_CURSOR)
             os._exit(INTERRUPTED)
         asked.set()
         # Not by a console, which the interrupted code may be writing to.

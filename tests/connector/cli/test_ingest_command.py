@@ -39,10 +39,13 @@ def test_a_schema_s_uuid_leaves_room_for_the_figures(monkeypatch: pytest.MonkeyP
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "trigger", "code"), [(signal.SIGINT, ["--every", "0s"], 0), (signal.SIGTERM, ["--once"], 130)]
+)
 def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
-    kafka: Any, topic: Any, outside: Any, tmp_path: Path, number: signal.Signals
+    kafka: Any, topic: Any, outside: Any, tmp_path: Path, number: signal.Signals, trigger: list[str], code: int
 ) -> None:
+    """With --once the exit code tells that not all has been landed."""
     name = topic(1)
     outside.produce(name, [outside.Record(value=b'{"n": 1}') for _ in range(2000)])
     settings = tmp_path / "shop.toml"
@@ -50,7 +53,7 @@ def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
         f'checkpoint = "{tmp_path}/checkpoint"\ntopics = "{name}"\ninto = "{tmp_path}/lake"\nmax_rows = 10\n'
         f'kafka = {{ "bootstrap.servers" = "{kafka.bootstrap_servers}" }}\ndefaults = {{ format = "json" }}\n'
     )
-    arguments = [str(SCRIPT), "ingest", str(settings), "--every", "0s"]
+    arguments = [str(SCRIPT), "ingest", str(settings), *trigger]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             until = time.monotonic() + DEADLINE_S
@@ -65,7 +68,7 @@ def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
             out, err = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     assert "Ending after the running micro-batch" in err and "Traceback" not in err
     (rows,) = re.findall(rf"{re.escape(name)} +\S+ +(\d+) ", out)
     assert 0 < int(rows) < 2000 and int(rows) % 10 == 0
