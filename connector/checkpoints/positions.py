@@ -119,6 +119,31 @@ def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted
     return [r for topic, source in sorted(chosen.items()) for r in by_source[source][topic]]
 
 
+def begins_of(log: QueryLog, batch_id: int, topic: str) -> dict[int, int]:
+    """Where a query of one source began with each partition that it has of a topic at the end of a micro-batch.
+
+    Those whose beginning the log no longer has are left out: Spark keeps the last ``spark.sql.streaming.minBatchesToRetain``.
+    """
+
+    def of(number: int) -> QueryOffsets:
+        return next(each.offsets for each in log.micro_batch(number).sources.values() if each.offsets is not None)
+
+    later = of(batch_id)
+    topic_id, here = later.topic_ids.get(topic), {tp for tp in later.offsets if tp.topic == topic}
+    begins: dict[int, int] = {}
+    for number in range(batch_id - 1, -2, -1):
+        if number >= 0 and number not in log.planned:
+            break
+        earlier = of(number) if number >= 0 else QueryOffsets(offsets={})
+        is_same = earlier.topic_ids.get(topic) == topic_id  # else the topic was created again since
+        before = {tp for tp in here if is_same and tp in earlier.offsets}
+        begins |= {tp.partition: later.starts.get(tp, 0) for tp in here - before}
+        later, here = earlier, before
+        if not here:
+            break
+    return begins
+
+
 def _starts(
     log: QueryLog, batch: MicroBatch, ends: Mapping[str, QueryOffsets], reference: CheckpointReference
 ) -> dict[str, QueryOffsets]:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
-from pykafka_wire.checkpoints.positions import position_at, ranges_of
+from pykafka_wire.checkpoints.positions import begins_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
@@ -226,11 +226,11 @@ class Ingest:
         self._land(batch.sparkSession, log, micro_batch)
 
     def _continue(self, session: SparkSession, log: QueryLog) -> None:
-        """Tables that were stopped, or that were repaired by hand, continue where they are."""
+        """Tables that were stopped continue where they are, also those of topics without new records."""
         if log.committed:
-            self._land(session, log, log.committed[-1])
+            self._land(session, log, log.committed[-1], with_idle=True)
 
-    def _land(self, session: SparkSession, log: QueryLog, micro_batch: int) -> None:
+    def _land(self, session: SparkSession, log: QueryLog, micro_batch: int, *, with_idle: bool = False) -> None:
         if self._landing is None:
             query = log.query_id()
             if query is None:
@@ -238,7 +238,8 @@ class Ingest:
             self._landing = Landing(self.settings, query)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
-        self._landing.land(session, _by_topic(ranges), micro_batch)
+        parts = [each for each in _by_topic(ranges) if with_idle or each.n_offsets]
+        self._landing.land(session, parts, micro_batch, lambda topic: begins_of(log, micro_batch, topic))
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
         """The checkpoint's log; None before the first start.
@@ -306,5 +307,4 @@ def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
             end={r.partition: r.end_offset for r in each},
         )
         for topic, each in by_topic.items()
-        if any(r.n_offsets for r in each)
     ]

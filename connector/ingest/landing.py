@@ -2,8 +2,9 @@
 
 The stream only plans: its checkpoint says up to which offsets each topic is read. What a table gets starts where the table itself
 ends, by the metadata of its newest commit. So a table that was written before a crash is skipped, one that was not is written,
-and one that was stopped continues where it stopped. Rejects are written after the commit whose range they belong to, by the same
-schema. When a table is opened, those of its newest commit are written if they are missing.
+and one that was stopped continues where it stopped. A new table begins where the query began with its topic. Rejects are written
+after the commit whose range they belong to, by the same schema. When a table is opened, those of its newest commit are written if
+they are missing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -27,7 +29,15 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import DELETE, QUERY_PROPERTY, Landed, LandedTable, check_owner
+from pykafka_wire.ingest.tables import (
+    DELETE,
+    QUERY_PROPERTY,
+    START_PROPERTY,
+    Landed,
+    LandedTable,
+    check_owner,
+    start_of,
+)
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
 from pykafka_wire.values.registry.client import RegistryId
 
@@ -92,11 +102,16 @@ class TableStatus:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """A table's part of a micro-batch."""
+    """A table's part of a micro-batch.
+
+    Attributes:
+        begins: where the query began with each partition, as far as it is known.
+    """
 
     status: TableStatus
     part: TopicRange
     micro_batch: int
+    begins: Callable[[], Mapping[int, int]]
 
 
 class Landing:
@@ -113,15 +128,29 @@ class Landing:
         self._names: dict[str, str] = {settings.rejects.lower(): ""}
         self._rejects: Future[None] | None = None
 
-    def land(self, session: SparkSession, parts: Iterable[TopicRange], micro_batch: int) -> None:
-        """Bring every table up to the ends of ``parts``, whose starts count for tables that are new.
+    def land(
+        self,
+        session: SparkSession,
+        parts: Iterable[TopicRange],
+        micro_batch: int,
+        begins: Callable[[str], Mapping[int, int]],
+    ) -> None:
+        """Bring every table up to the ends of ``parts``.
+
+        Args:
+            begins: where the query began with each partition of a topic, as far as it is known.
 
         Raises:
             IngestError: an error that another attempt may mend has failed some tables; the others are done.
         """
         if self._rejects is None:  # beside the first rows of tables, which seldom need it
             self._rejects = self._threads.submit(self._make_rejects, session)
-        wanted = [_Work(status=self._status(part.topic), part=part, micro_batch=micro_batch) for part in parts]
+        wanted = [
+            _Work(
+                status=self._status(part.topic), part=part, micro_batch=micro_batch, begins=partial(begins, part.topic)
+            )
+            for part in parts
+        ]
         futures = {
             work.status.topic: self._threads.submit(self._land_one, session, work)
             for work in wanted
@@ -144,7 +173,8 @@ class Landing:
             table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Wait for what is being written."""
+        self._threads.shutdown(cancel_futures=True)
 
     def _status(self, topic: str) -> TableStatus:
         if topic not in self.statuses:
@@ -177,7 +207,7 @@ class Landing:
             assert self._rejects is not None
             TableWriter(
                 self._session(session), self._settings, self._reader, self._query, status, self._rejects.result
-            ).land(work.part, work.micro_batch)
+            ).land(work)
         except Exception as error:
             text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
@@ -187,6 +217,12 @@ class Landing:
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
             status.seconds += time.monotonic() - started
+
+
+def _begin(work: _Work) -> dict[int, int]:
+    """Where the query began with each partition; a log's first offset, 0, where that is no longer known."""
+    begins = work.begins()
+    return {partition: begins.get(partition, 0) for partition in work.part.end}
 
 
 def _is_behind(work: _Work) -> bool:
@@ -265,11 +301,11 @@ class TableWriter:
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
-    def land(self, part: TopicRange, micro_batch: int) -> None:
-        """Bring the table up to the range's end, from where it is, or from the range's start if it is new."""
-        status, position = self._status, self._status.position
+    def land(self, work: _Work) -> None:
+        """Bring the table up to the range's end, from where it is, or from where the query began with the topic if it is new."""
+        status, part, micro_batch, position = self._status, work.part, work.micro_batch, self._status.position
         if position is None or not status.is_open:
-            landed = self._open(part)
+            landed = self._open(work)
             position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
             if not self._is_missing:
                 status.position = position
@@ -280,12 +316,15 @@ class TableWriter:
                 f"topic {part.topic} was deleted and created again, and table {status.name} holds the old one's records, at "
                 "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        start = {partition: position.get(partition, part.start[partition]) for partition in part.end}
-        if status.micro_batch < micro_batch and any(start[partition] > end for partition, end in part.end.items()):
+        if status.micro_batch < micro_batch and any(position.get(p, start) > start for p, start in part.start.items()):
             raise IngestError(
-                f"the log of topic {part.topic} ends before offsets that table {status.name} holds: it was truncated, and its new "
-                "records have offsets that the table has already. Compare them by pykafka-wire ingest --verify."
+                f"the log of topic {part.topic} was truncated below offsets that table {status.name} holds, and its new records "
+                "have offsets that the table has already. Compare them by pykafka-wire ingest --verify, and give the topic "
+                "another table by name in [[table]]."
             )
+        if not part.end.keys() <= position.keys():  # partitions that were added
+            position = _begin(work) | position
+        start = {p: position[p] for p in part.end}
         rest = replace(part, start=start, end={p: max(end, start[p]) for p, end in part.end.items()})
         if rest.n_offsets:
             try:
@@ -298,21 +337,33 @@ class TableWriter:
             status.micro_batch = micro_batch
             status.landed_at = time.monotonic()
 
-    def _open(self, part: TopicRange) -> Landed:
-        """What the table holds; a table that is new begins at the range's start."""
+    def _open(self, work: _Work) -> Landed:
+        """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
+        part = work.part
         if not self._target.exists:
-            self._is_missing = self._target.is_folder
+            part = replace(part, start=_begin(work))
+            self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = self._target.landed()
         if landed is not None and landed.query == self._query and QUERY_PROPERTY not in self._target.properties():
             self._target.set_properties(self._table, landed)
         check_owner(self._target, self._query, part.topic)
         if landed is None:
-            raise IngestError(
-                f"no commit of table {self._target.identifier} says which offsets it holds: drop it, or give the topic "
-                "another table."
-            )
+            return replace(self._begins_at(replace(part, start=self._ends())), micro_batch=work.micro_batch)
         return landed
+
+    def _ends(self) -> dict[int, int]:
+        """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
+        self._await_rejects()
+        prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
+        rejects = self._session.table(self._settings.identifier(self._settings.rejects))
+        for rows, of in (
+            (self._session.table(self._target.identifier), prefix),
+            (rejects.where(F.col("table") == self._status.name), ""),
+        ):
+            for partition, last in rows.groupBy(f"{of}partition").agg(F.max(f"{of}offset")).collect():
+                ends[partition] = max(ends.get(partition, 0), last + 1)
+        return ends
 
     def _begins_at(self, part: TopicRange) -> Landed:
         return Landed(
@@ -349,7 +400,7 @@ class TableWriter:
         try:
             n_rows, n_rejects = self._write_rows(part, schema, landed)
         except Exception as error:
-            is_conflict = "DELTA_" in str(error) and not self._is_missing
+            is_conflict = "DELTA_" in str(error) and _stops(error) and not self._is_missing
             if self._table.on_conflict != "divert" or not is_conflict or schema.schema_id is None:
                 raise
             schema = self._older_schema(error)

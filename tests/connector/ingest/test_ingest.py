@@ -131,9 +131,8 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
         with monkeypatch.context() as patched:
             crash_before(patched, "_write")
             crash_before(patched, "set_properties")
-            query = shop.ingest(parallel=1, **asked).start(shop.spark, once=True)
             with pytest.raises(Exception, match="could not be landed"):
-                query.awaitTermination(120)
+                shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
     assert Counter(method for _, method, _ in crashed) == {"_write": 4, "set_properties": 1}
     shop.run(**asked)
     assert shop.rows("new", "n") == [(n,) for n in range(20)]

@@ -1,0 +1,134 @@
+"""Where a table continues, after it was stopped, made late, or robbed of its history: real brokers, Delta."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.tables import LandedTable
+from tests.connector.ingest.conftest import Shop, avro_schema
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+FIRST = avro_schema("id int")
+SECOND = avro_schema("id long", "amount double?")
+CONFLICT = avro_schema("id string")
+JSON = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+
+
+def rows(first: int, n: int) -> list[dict[str, Any]]:
+    return [{"id": first + number} for number in range(n)]
+
+
+def all_is_right(shop: Shop, **asked: Any) -> bool:
+    ingest = shop.ingest(**asked)
+    proofs = list(verify(shop.spark, ingest.settings, ingest.topics()))
+    assert all(each.is_right for each in proofs), list(map(str, proofs))
+    return bool(proofs)
+
+
+def test_a_stopped_table_stays_so_without_new_records_and_gets_those_of_partitions_added_meanwhile(shop: Shop) -> None:
+    topic = f"{shop.prefix}.orders"
+    for name in ("orders", "other"):
+        shop.create(name)
+        shop.send_avro(name, FIRST, rows(0, 4))
+    shop.run()
+    shop.send_avro("orders", CONFLICT, [{"id": "x"}])
+    assert shop.run().statuses[topic].error
+    for _ in range(2):  # the second one finds a newest micro-batch without orders
+        shop.send_avro("other", FIRST, rows(10, 2))
+        stopped = shop.run().statuses[topic]
+        assert stopped.error and stopped.position == {0: 2, 1: 2}
+    shop.outside.grow(topic, 3)
+    for first in (10, 20):
+        values = shop.avro("orders", FIRST, rows(first, 3))
+        shop.outside.produce(topic, [shop.outside.Record(value=value, partition=2) for value in values])
+        assert shop.run().statuses[topic].error
+    shop.send_avro("orders", SECOND, [{"id": 30, "amount": 0.5}])
+    mended = shop.run().statuses[topic]
+    assert (mended.error, mended.rejects) == (None, 1)
+    assert [id for (id,) in shop.rows("orders", "id")] == [0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 30]
+    assert all_is_right(shop)
+
+
+def test_a_table_that_is_made_late_begins_where_its_topic_began(shop: Shop) -> None:
+    for name in ("orders", "other"):
+        shop.create(name)
+        shop.send_json(name, [{"n": 1}])
+    shop.run(**JSON)
+    shop.outside.delete(f"{shop.prefix}.orders")
+    shop.create("orders")
+    for n in (7, 8, 9):
+        shop.send_json("orders", [{"n": n}])
+        status = shop.run(**JSON).statuses[f"{shop.prefix}.orders"]
+    assert status.error is not None and "deleted and created again" in status.error
+    shop.send_json("other", [{"n": 2}])
+    shop.run(**JSON)
+    renamed = Table(topic=rf"{shop.prefix}\.orders", name=f"{shop.prefix}_again", format="json", schema="n INT")
+    asked = {**JSON, "tables": [renamed]}
+    assert shop.run(**asked).statuses[f"{shop.prefix}.orders"].error is None
+    assert shop.rows("again", "n") == [(7,), (8,), (9,)]
+    assert all_is_right(shop, **asked)
+
+
+def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stops_it(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_json("orders", [{"n": n} for n in range(4)])
+    ingest = shop.run(**JSON)
+    target = LandedTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
+    landed = target.landed()
+    assert landed is not None
+    beyond = replace(landed, end={partition: offset + 1 for partition, offset in landed.end.items()})
+    target.append(shop.table("orders").limit(0), beyond, application=":as before the truncation")
+    shop.send_json("orders", [{"n": n} for n in range(4, 10)])
+    status = shop.run(**JSON).statuses[f"{shop.prefix}.orders"]
+    assert status.error is not None and "truncated below offsets that table" in status.error
+
+
+def test_another_job_s_commit_diverts_no_values(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.create("orders")
+    shop.send_avro("orders", FIRST, rows(0, 4))
+    asked = {"defaults": Table(topic=".*", on_conflict="divert")}
+    shop.run(**asked)
+    shop.send_avro("orders", SECOND, [{"id": 4, "amount": 0.5}])
+
+    def write(*_: Any) -> None:
+        raise RuntimeError("[DELTA_METADATA_CHANGED] The metadata of the table has been changed by a concurrent update")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LandedTable, "_write", write)
+        query = shop.ingest(**asked).start(shop.spark, once=True)
+        with pytest.raises(Exception, match="could not be landed"):
+            query.awaitTermination(120)
+    shop.run(**asked)
+    assert shop.rows("orders", "id", "amount")[-1] == (4, 0.5)
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop: Shop, mode: Any) -> None:
+    properties = {"delta.checkpointInterval": "2"}
+    table = Table(topic=".*", format="json", schema="n INT", key_format="string", mode=mode, properties=properties)
+    asked = {"defaults": table}
+    shop.create("orders")
+    shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"], keys=[b"a", b"b", b"d"])
+    shop.run(**asked)
+    folder = shop.folder / "lake" / f"{shop.prefix}_orders"
+    long_ago = time.time() - 40 * 24 * 3600
+    for number in range(8):  # Delta deletes what is older than an old checkpoint, when it writes another one
+        shop.spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('n' = '{number}')")
+        if number == 3:
+            for each in (folder / "_delta_log").glob("0*"):
+                os.utime(each, (long_ago, long_ago))
+    assert LandedTable(shop.spark, shop.ingest(**asked).settings, f"{shop.prefix}_orders").landed() is None
+    shop.send("orders", [b'{"n": 3}', b"\xff"], keys=[b"c", b"f"])
+    status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]
+    assert (status.error, status.rows, status.rejects) == (None, 1, 1)
+    assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
+    assert shop.table("_rejects").count() == 2
+    assert all_is_right(shop, **asked)
