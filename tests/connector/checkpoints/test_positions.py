@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.checkpoints.files import StoredFiles
-from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
+from pykafka_wire.checkpoints.positions import Position, begins_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.query_offsets import nest_by_topic
 from pykafka_wire.checkpoints.reference import parse_reference
@@ -85,6 +85,22 @@ def test_a_micro_batch_is_between_the_ends_of_two(tmp_path: Path) -> None:
     assert ranges(f"{path}#0") == ["t-0 [2, 5)"]
     assert ranges(f"{path}#1") == ["t-0 [5, 8)", "t-1 [0, 3)"]
     assert ranges(f"{path}#2") == ["t-0 [6, 6)", "t-1 [3, 3)", "u-0 [7, 9)"]
+
+
+def test_where_a_query_began_with_a_topic_is_found_as_far_back_as_the_log_goes(tmp_path: Path) -> None:
+    first, second = {"t": "u8lFmrR3SRiXzcHcDpYZ2w"}, {"t": "3pFmrR3SRiXzcHcDpYZ2wQ"}
+    batches = {
+        0: [ours({"t": {"0": 5}}, starts={"t": {"0": 2}}, topic_ids=first)],
+        1: [ours({"t": {"0": 8, "1": 3}}, starts={"t": {"1": 1}}, topic_ids=first)],
+        2: [ours({"t": {"0": 6, "1": 3}}, starts={"t": {"0": 6}}, topic_ids=first)],  # truncated
+        3: [ours({"t": {"0": 4}}, starts={"t": {"0": 0}}, topic_ids=second)],
+        4: [ours({"t": {"0": 9}}, topic_ids=second)],
+    }
+    log = QueryLog(StoredFiles(str(write_checkpoint(tmp_path, batches, committed=4)), "checkpoint"))
+    assert [begins_of(log, number, "t") for number in range(5)] == [{0: 2}, {0: 2, 1: 1}, {0: 2, 1: 1}, {0: 0}, {0: 0}]
+    (tmp_path / "offsets" / "0").unlink()  # Spark keeps the newest ones
+    purged = QueryLog(StoredFiles(str(tmp_path), "checkpoint"))
+    assert [begins_of(purged, number, "t") for number in (2, 4)] == [{}, {0: 0}]
 
 
 def test_what_the_log_no_longer_has_is_named(tmp_path: Path) -> None:
