@@ -99,6 +99,7 @@ class LandedTable:
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
         self.identifier = settings.identifier(name)
+        self._properties: dict[str, str] = {}
 
     @property
     def is_folder(self) -> bool:
@@ -133,7 +134,11 @@ class LandedTable:
         return self._session.table(self.identifier).schema
 
     def properties(self) -> dict[str, str]:
-        return {row.key: row.value for row in self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()}
+        """The table's, asked for once, and again after :meth:`set_properties`."""
+        if not self._properties:
+            found = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
+            self._properties = {row.key: row.value for row in found}
+        return self._properties
 
     def landed(self) -> Landed | None:
         """What the newest commit of an ingest holds; None where there is none."""
@@ -195,6 +200,7 @@ class LandedTable:
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins: at its first commit's start."""
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(_properties(table, first))}")
+        self._properties = {}
 
     def _write(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
         writer = writer.format("delta").mode("append").options(**{"mergeSchema": "true", **options})
