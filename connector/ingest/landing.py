@@ -475,7 +475,7 @@ class TableWriter:
             return  # they are one commit
         schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
         try:
-            self._write_rejects(part, schema, landed.micro_batch)
+            self._write_rejects(part, schema, landed.micro_batch, is_late=self._table.mode == "append")
         except Exception as error:
             if not any(code in str(error) for code in (_UNKNOWN_TOPIC, _DATA_LOSS)):
                 raise
@@ -486,10 +486,21 @@ class TableWriter:
                 landed.topic,
             )
 
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
-        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, *, is_late: bool = False) -> None:
+        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch.
+
+        Args:
+            is_late: the settings may have changed since: rejects are what the table lacks, whether it can be read by now or not.
+        """
         bad = self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
         raw = self._reader.raw(self._session, part)
+        if is_late:
+            names = [self._settings.prefix + name for name in ("partition", "offset")]
+            held = self._session.table(self._target.identifier).select(*names).toDF("partition", "offset")
+            held = held.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
+            lacking = raw.select("partition", "offset").join(held, ["partition", "offset"], "left_anti")
+            reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
+            bad = lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._status.name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),

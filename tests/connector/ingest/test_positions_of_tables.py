@@ -11,6 +11,7 @@ import pytest
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.landing import TableWriter
 from pykafka_wire.ingest.tables import LandedTable
 from tests.connector.ingest.conftest import Shop, avro_schema
 
@@ -132,3 +133,17 @@ def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
     assert shop.table("_rejects").count() == 2
     assert all_is_right(shop, **asked)
+
+
+def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_have_changed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create("orders")
+    shop.send("orders", [b'{"n": 1}', b'{"n": "two"}', b"\xff", b'{"n": 4}'])
+    with monkeypatch.context() as patched:
+        patched.setattr(TableWriter, "_write_rejects", lambda *_: 1 / 0)  # killed before them
+        with pytest.raises(Exception, match="could not be landed"):
+            shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
+    shop.run(defaults=Table(topic=".*", format="json", schema="n STRING"))
+    assert shop.rows("orders", "n") == [(1,), (4,)]
+    assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
