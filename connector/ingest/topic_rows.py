@@ -160,10 +160,11 @@ class TopicReader:
         return subject_of(strategy, topic, column, record_name=record, registry=self._registry)
 
     def options(self, part: TopicRange) -> dict[str, str]:
-        """The options of every read of a range."""
+        """The options of every read of a range; whether lost records fail it is the table's to say."""
+        of_table = {name.lower(): value for name, value in self._settings.table_for(part.topic).options.items()}
         return {
             **self._settings.kafka_options,
-            "failOnDataLoss": "true",
+            "failOnDataLoss": of_table.get("failondataloss", "true"),
             **part.options(self._settings.checkpoint),
         }
 

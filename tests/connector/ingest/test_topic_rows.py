@@ -8,6 +8,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.options.source import parse_source_options
+from tests.connector.ingest.conftest import Shop
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,20 @@ def test_a_read_has_the_registry_where_it_uses_it(
     assert any(
         "schema.registry.url only shows which JSON values have a schema with rules" in each for each in parsed.warnings
     ) is (uses_registry and not {*formats} & {"avro", "protobuf"})
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_table_goes_on_without_lost_records_where_its_options_say_so(shop: Shop) -> None:
+    """In the reads that infer types of JSON, and that write rejects, too."""
+    orders = shop.create("orders")
+    asked = {"defaults": Table(topic=".*", format="json", options={"failondataloss": "false"})}
+    shop.send_json("orders", [{"n": 0}, {"n": 0}])
+    shop.run(**asked)
+    shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}', b"damaged"])
+    shop.outside.age_out(orders, 0, 2)
+    status = shop.run(**asked).statuses[orders]
+    assert (status.error, status.rows, status.rejects) == (None, 2, 1)
+    assert shop.rows("orders", "n") == [(0,), (0,), (2,), (3,)]
+    assert [bytes(row.value) for row in shop.table("_rejects").collect()] == [b"damaged"]
