@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pykafka_wire.ingest.checks import Replay
     from pykafka_wire.ingest.ingest import Ingest
     from pykafka_wire.ingest.proof import Proof
 
@@ -99,9 +100,8 @@ def ingest(
     if is_verify:
         sys.exit(_verify(_spark(settings), run))
     if is_replay:
-        _replay(_spark(settings), run)
-    else:
-        sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=metrics_port))
+        sys.exit(_replay(_spark(settings), run))
+    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=metrics_port))
 
 
 def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
@@ -171,26 +171,28 @@ def _verify(spark: SparkSession, run: Ingest) -> int:
 
 def show_proofs(proofs: Iterable[Proof]) -> int:
     """Print each as it is found; the exit code."""
-    well = True
-    for each in proofs:
-        well = well and each.is_right
-        click.echo(json.dumps(asdict(each), default=str) if output().json else str(each))
-    return 0 if well else FAILED
+    well = _shown(proofs)
+    if not well:
+        click.echo("Error: nothing was compared: there is no topic.", err=True)
+    return 0 if well and all(well) else FAILED
 
 
-def _replay(spark: SparkSession, run: Ingest) -> None:
+def _replay(spark: SparkSession, run: Ingest) -> int:
     from pykafka_wire.ingest.checks import replay_rejects
 
-    found = False
-    for each in replay_rejects(spark, run.settings):
-        found = True
-        click.echo(
-            json.dumps(asdict(each))
-            if output().json
-            else f"{each.table}: {each.landed} landed, {each.damaged} still damaged, {each.gone} no longer in the topic"
-        )
-    if not found:
-        output().message("There are no rejects.")
+    well = _shown(replay_rejects(spark, run.settings))
+    if not well:
+        output().message(f"There are no rejects in {run.settings.place(run.settings.rejects)}.")
+    return 0 if all(well) else FAILED
+
+
+def _shown(found: Iterable[Proof | Replay]) -> list[bool]:
+    """Print each as it is found; which are right."""
+    well = []
+    for each in found:
+        well.append(each.is_right)
+        click.echo(json.dumps(asdict(each), default=str) if output().json else str(each))
+    return well
 
 
 def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> int:

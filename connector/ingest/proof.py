@@ -20,13 +20,14 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
-from pykafka_wire.errors import ConnectorError
+from pykafka_wire.errors import OffsetsError, RegistryError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
+from pykafka_wire.ingest.landing import shown
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
 from pykafka_wire.wire.cluster.admin import describe_configs_of
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, UnknownTopicError
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
@@ -62,6 +63,8 @@ class Proof:
         found = self.comparison
         if found is None:
             return f"{self.table}: not compared: {self.mistake}"
+        if not self.until:
+            return f"{self.table}: no records of {self.topic}, no table"
         parts = [f"{found.n_expected} records of {self.topic}"]
         if found.is_equal:
             parts.append("each there once")
@@ -86,7 +89,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """What brokers say of a topic: the first and the last offset of each partition that is there."""
+    """What brokers say of a topic: the first and the last offset of each partition of a range that is there, of all partitions
+    where the range names none. Nothing is there of a topic that was deleted, or created again.
+    """
 
     first: Mapping[int, int]
     end: Mapping[int, int]
@@ -96,9 +101,13 @@ class _Log:
     def of(cls, options: Mapping[str, str], part: TopicRange) -> _Log:
         settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
         with Cluster(settings) as cluster:
-            topics = cluster.metadata.topics([part.topic])
-            there = topics[part.topic].partitions if part.topic in topics else ()
-            wanted = [TopicPartition(part.topic, partition) for partition in part.end if partition in there]
+            try:
+                topic = cluster.metadata.topics([part.topic])[part.topic]
+            except UnknownTopicError:
+                return cls(first={}, end={}, is_compacted=False)
+            is_other = part.topic_id and topic.topic_id.int and part.topic_id != topic_id_text(topic.topic_id)
+            there = () if is_other else topic.partitions
+            wanted = [TopicPartition(part.topic, p) for p in part.end or there if p in there]
             return cls(
                 first={tp.partition: offset for tp, offset in earliest_offsets(cluster, wanted).items()},
                 end={
@@ -115,8 +124,25 @@ class _Log:
 
 
 def kept_range(options: Mapping[str, str], part: TopicRange) -> TopicRange:
-    """What of a range its topic still has."""
+    """What of a range its topic still has; nothing, if it was deleted or created again."""
     return _Log.of(options, part).kept(part)
+
+
+def has_records(options: Mapping[str, str], topic: str) -> bool:
+    """Whether there is anything in a topic's log."""
+    log = _Log.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
+    return log.first != log.end
+
+
+def mistake_of(error: Exception) -> str:
+    """What an error says of one topic.
+
+    Raises:
+        RegistryError, NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
+    """
+    if isinstance(error, RegistryError | NoBrokerAvailableError | AuthenticationError):
+        raise error
+    return shown(error)
 
 
 def prove(
@@ -137,9 +163,14 @@ def prove(
         held: ``partition``, ``offset`` and ``timestamp`` of the table's rows, and of what stands for rows.
         expected: ``partition`` and ``offset`` of the records of a range that the table should hold; by default each that the topic
             has.
+
+    Raises:
+        OffsetsError: the topic was deleted, or created again.
     """
     now = datetime.now(timezone.utc)
     log = _Log.of(options, part)
+    if not log.first:
+        raise OffsetsError(f"topic {part.topic} was deleted: there is nothing to compare the rows with.")
     rest = log.kept(part)
     asked = {**options, **rest.options(f"table {table}"), "columns": "partition,offset", "failOnDataLoss": "true"}
     wanted = spark.read.format("pykafka-wire").options(**asked).load() if expected is None else expected(rest)
@@ -207,6 +238,7 @@ def prove_query(
 
     Raises:
         OffsetsError: the checkpoint or the table cannot be used for this.
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
     stands = position_at(log, reference, lambda _: True)
@@ -247,8 +279,8 @@ def prove_query(
         try:
             lost = [] if ledger is None else _ledger_of(spark, ledger, topic)
             yield prove(spark, options, part, held, table, ledger=lost)
-        except ConnectorError as error:
-            yield Proof(topic=topic, table=table, start=start, until=end, comparison=None, mistake=error.message)
+        except Exception as error:
+            yield Proof(topic=topic, table=table, start=start, until=end, comparison=None, mistake=mistake_of(error))
 
 
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:

@@ -150,6 +150,24 @@ def test_what_was_lost_before_it_was_read_is_explained_by_the_ledger(
     assert with_ledger.comparison is not None and with_ledger.comparison.n_in_ledger == 6
 
 
+def test_a_topic_that_was_deleted_hides_no_other_topic(copy: Copy, topic: Callable[..., str], outside: Any) -> None:
+    gone, again, kept = sorted(topic(1) for _ in range(3))
+    for name in (gone, again, kept):
+        outside.fill(name, [3])
+    copy.run(f"{gone},{again},{kept}")
+    for name in (gone, again):
+        outside.delete(name)
+    topic(1, name=again)
+    outside.fill(again, [3])
+    asked = ["prove", copy.checkpoint, copy.table, "-b", copy.servers]
+    done = CliRunner().invoke(commands, asked)
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1 and len(lines) == 3, done
+    for name, line in zip((gone, again), lines, strict=False):
+        assert f"not compared: [PYKAFKA_WIRE_OFFSETS] topic {name} was deleted" in line
+    assert f"3 records of {kept}; each there once" in lines[2]
+
+
 def test_rows_that_compaction_has_removed_from_the_topic_are_no_alarm(shop: Shop, topic: Callable[..., str]) -> None:
     compacted = {
         "cleanup.policy": "compact",

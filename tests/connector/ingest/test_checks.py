@@ -1,0 +1,86 @@
+"""Checks of tables that are not what they should be: one topic's mistake is told, and hides no other topic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pykafka_wire.cli.app import commands
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.tables import LandedTable
+from tests.connector.ingest.conftest import Shop
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+ASKED: Any = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+
+
+def command(shop: Shop, *more: str, topics: str = "") -> Any:
+    place = ["--into", str(shop.folder / "lake"), "--checkpoint", str(shop.folder / "checkpoint"), "--format", "binary"]
+    asked = ["ingest", "-b", shop.outside.servers, "--topics", topics or rf"{shop.prefix}\..*", *place, *more]
+    return CliRunner().invoke(commands, asked)
+
+
+def test_topics_that_are_not_landed_are_a_mistake_and_those_without_records_are_none(shop: Shop) -> None:
+    for name in ("old", "orders", "quiet"):
+        shop.create(name)
+    for name in ("old", "orders"):
+        shop.send_json(name, [{"n": 1}, {"n": 2}])
+    for partition in range(2):
+        shop.outside.age_out(f"{shop.prefix}.old", partition, 1)
+    done = command(shop, "--verify")
+    old, orders, quiet = done.stdout.splitlines()
+    assert done.exit_code == 1 and "not compared: there is no table" in orders
+    assert old.endswith(f"no records of {shop.prefix}.old, no table")
+    assert quiet.endswith(f"no records of {shop.prefix}.quiet, no table")
+    assert command(shop, "--verify", topics=rf"{shop.prefix}\.quiet").exit_code == 0
+    done = command(shop, "--verify", topics=f"{shop.prefix}.none")
+    assert done.exit_code == 1 and "nothing was compared" in done.stderr
+
+
+def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
+    """One was deleted, one created again, and one table has lost its files."""
+    names = ("again", "damaged", "gone", "kept")
+    for name in names:
+        shop.create(name)
+        shop.send(name, [b'{"n": 1}', b'{"n": "x"}'])
+    shop.run(**ASKED)
+    shop.outside.delete(f"{shop.prefix}.gone")
+    shop.outside.delete(f"{shop.prefix}.again")
+    shop.create("again")
+    shop.send_json("again", [{"n": 7}, {"n": 8}])
+    for file in (shop.folder / "lake" / f"{shop.prefix}_damaged").glob("*.parquet"):
+        file.unlink()
+    done = command(shop, "--replay-rejects", "--json")
+    replays = {each["topic"].split(".")[1]: each for each in map(json.loads, done.stdout.splitlines())}
+    assert done.exit_code == 1 and tuple(replays) == names
+    counts = {name: (each["landed"], each["damaged"], each["gone"]) for name, each in replays.items()}
+    assert (counts["gone"], counts["again"], counts["kept"]) == ((0, 0, 1), (0, 0, 1), (1, 0, 0))
+    mistakes = {name: each["mistake"] for name, each in replays.items() if each["mistake"]}
+    assert list(mistakes) == ["damaged"] and mistakes["damaged"].startswith("[FAILED_READ_FILE")
+    assert shop.rows("_rejects", "topic") == [(f"{shop.prefix}.{name}",) for name in names[:3]]
+    again, damaged, kept = verify(shop.spark, shop.ingest(**ASKED).settings, shop.ingest().topics())
+    assert "was deleted" in str(again) and "FAILED_READ_FILE" in str(damaged) and kept.is_right
+
+
+def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create("orders")
+    shop.send_json("orders", [{"n": 1}, {"n": 2}])
+
+    def crash(*_: Any) -> None:
+        raise RuntimeError("crashed before the rejects")
+
+    monkeypatch.setattr(LandedTable, "create", crash)
+    with pytest.raises(Exception, match="crashed before the rejects"):
+        shop.run(**ASKED)
+    assert shop.rows("orders", "n") == [(1,), (2,)] and not (shop.folder / "lake" / "_rejects").exists()
+    (proof,) = verify(shop.spark, shop.ingest(**ASKED).settings, [f"{shop.prefix}.orders"])
+    assert proof.is_right, proof
+    done = command(shop, "--replay-rejects")
+    assert done.exit_code == 0 and f"There are no rejects in {shop.folder}/lake/_rejects." in done.stdout
