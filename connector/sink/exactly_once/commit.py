@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -111,7 +111,7 @@ class Strategy(Protocol[TaskT]):
 
     def settle_earlier(self, found: Marker, replacing: Sequence[TaskT], *, is_replay: bool) -> None:
         """After all transactions of a marker's list have ended: write tasks in place of those that were aborted, and the marker
-        without a list."""
+        without a list. `found` lists the committed ones."""
 
     def write(self, batch: Marker, tasks: Sequence[TaskT]) -> None:
         """Write a micro-batch, with its marker."""
@@ -210,7 +210,8 @@ class MicroBatchCommit(Generic[TaskT]):
             _log.error("%s: %s", "onMarkerMismatch=skip" if keep else "failOnMissingMarker=false", error)
         with_rows = [task for task in tasks if task.n_records] if is_replay else []
         replacing = replacements(found, aborted, with_rows, fail_on_missing=strict, write_unlisted=not keep)
-        self._strategy.settle_earlier(found, replacing, is_replay=is_replay)
+        committed = tuple(task for task in found.pending if task not in aborted)
+        self._strategy.settle_earlier(replace(found, pending=committed), replacing, is_replay=is_replay)
         return replacing
 
     def _tasks_have_committed(self, found: FoundMarker) -> bool:

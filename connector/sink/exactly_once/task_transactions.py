@@ -106,7 +106,8 @@ class TaskTransactions:
     def settle_earlier(self, found: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
             decided = replace(found.settled(), pending=listed(replacing))
-            self._marker_writer.write(decided)
+            # With what is committed: where a part of a list is deleted, its rows are all rows without those of the others.
+            self._marker_writer.write(replace(decided, pending=decided.pending + found.pending))
             self._end(decided)
         self._settle(found)
 

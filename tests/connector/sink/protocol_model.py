@@ -319,10 +319,16 @@ class Model:
         yield f"driver {i} reads the marker", self._moved(state, i, moved)
 
     def _decide(
-        self, state: State, i: int, driver: Driver, pending: tuple[Handle, ...], then: str
+        self,
+        state: State,
+        i: int,
+        driver: Driver,
+        pending: tuple[Handle, ...],
+        then: str,
+        kept: tuple[Handle, ...] = (),
     ) -> Iterator[tuple[str, State]]:
         if driver.token == state.token or not self.keeps("a decision needs the latest fencing token"):
-            decided = state._replace(marker=Marker(driver.batch, pending))
+            decided = state._replace(marker=Marker(driver.batch, pending + kept))
             yield f"driver {i} decides", self._moved(decided, i, driver._replace(step=then, work=pending))
         else:
             yield f"driver {i} is fenced", self._moved(state, i, _DEAD)
@@ -339,7 +345,8 @@ class Model:
         if len(replacements) < len(driver.lost):
             yield f"driver {i} reports what is missing", self._moved(state, i, _DEAD)
         elif self.keeps("a replacement is decided before it is ended"):
-            yield from self._decide(state, i, driver, replacements, "end")
+            kept = tuple(h for h in state.marker.pending if h not in driver.lost)
+            yield from self._decide(state, i, driver, replacements, "end", kept)
         else:
             yield f"driver {i} replaces", self._moved(state, i, driver._replace(step="end", work=replacements))
 

@@ -14,7 +14,7 @@ from pykafka_wire.sink.exactly_once import marker as marker_module
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import marker_group
-from pykafka_wire.sink.exactly_once.task_transactions import abandon
+from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions, abandon
 from pykafka_wire.sink.exactly_once.tasks import OpenTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
@@ -191,6 +191,43 @@ def test_where_a_part_of_its_list_is_lost_what_is_in_kafka_may_be_kept(
         tasks = [encoded(task.task, task, query.topic, b"abc"[n : n + 1]) for n, task in enumerate(replay)]
         query.commit_by_driver(*tasks, keep_on_marker_mismatch=True)
     assert visible(query) == [b"a", b"b", b"c"]
+    assert query.open() == 0
+    assert query.marker().is_settled
+
+
+@WAYS
+def test_where_a_part_of_a_replays_list_is_lost_what_the_decision_before_it_committed_is_not_written_again(
+    query: Query, outside_of: Any, visible: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    values = [b"a", b"b", b"c"]
+
+    def run() -> list[OpenTask]:
+        token = query.fence()
+        return [query.task(token, number, value) for number, value in enumerate(values)]
+
+    def crash(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(marker_module, "_MAX_CHARACTERS", 1)  # a part for each task
+    tasks = run()
+    query.decide_and_crash(*tasks)
+    query.time_out(*tasks[1:])
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(TaskTransactions, "_end", crash)
+        query.commit(*run())
+    delete_marker(query, outside_of, part=1)  # c's
+    replay = run()
+
+    def commit(**options: bool) -> Decision:
+        if way == "tasks":
+            return query.commit(*replay, **options)
+        by_driver = [encoded(n, task, query.topic, values[n]) for n, task in enumerate(replay)]
+        return query.commit_by_driver(*by_driver, **options)
+
+    with pytest.raises(ExactlyOnceError, match=r"It is unknown whether 1 records of the others are in the topic"):
+        commit()
+    assert commit(fail_on_missing_marker=False) is Decision.SKIP
+    assert visible(query) == values
     assert query.open() == 0
     assert query.marker().is_settled
 
