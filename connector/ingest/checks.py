@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.checkpoints.positions import begins_of, position_at
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, changes, key_columns, newer, newest
@@ -45,7 +49,7 @@ class Replay:
 def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
     """Compare each table, with its rejects, with its topic, up to where the table says that it is landed.
 
-    A topic without records needs no table.
+    A topic without records needs no table, nor one of which the ingest, begun at the latest records, has read none.
 
     Raises:
         RegistryError, NoBrokerAvailableError, AuthenticationError: no topic can be compared.
@@ -58,12 +62,27 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
         try:
             if target.exists:
                 yield _verified(spark, settings, reader, target, topic)
-            elif has_records(settings.kafka_options, topic):
+            elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
                 yield replace(found, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
             else:
                 yield replace(found, comparison=Comparison(n_expected=0))
         except Exception as error:
             yield replace(found, mistake=mistake_of(error))
+
+
+def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
+    """Whether a topic with records should have a table: as far as the query's log remembers, its position has moved."""
+    if settings.starting_offsets == "earliest":
+        return True
+    log = QueryLog(SparkFiles(spark, settings.checkpoint))
+
+    def position(number: int) -> dict[int, int]:
+        reference = CheckpointReference(path=settings.checkpoint, batch_id=number)
+        found = position_at(log, reference, lambda tp: tp.topic == topic).offsets.offsets
+        return {tp.partition: offset for tp, offset in found.items()}
+
+    oldest, newest = log.planned[0], log.planned[-1]
+    return position(newest) != position(oldest) | begins_of(log, newest, topic)
 
 
 def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: LandedTable, topic: str) -> Proof:

@@ -64,7 +64,7 @@ class Proof:
         if found is None:
             return f"{self.table}: not compared: {self.mistake}"
         if not self.until:
-            return f"{self.table}: no records of {self.topic}, no table"
+            return f"{self.table}: no records of {self.topic} to land, no table"
         parts = [f"{found.n_expected} records of {self.topic}"]
         if found.is_equal:
             parts.append("each there once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -35,11 +36,32 @@ def test_topics_that_are_not_landed_are_a_mistake_and_those_without_records_are_
     done = command(shop, "--verify")
     old, orders, quiet = done.stdout.splitlines()
     assert done.exit_code == 1 and "not compared: there is no table" in orders
-    assert old.endswith(f"no records of {shop.prefix}.old, no table")
-    assert quiet.endswith(f"no records of {shop.prefix}.quiet, no table")
+    assert old.endswith(f"no records of {shop.prefix}.old to land, no table")
+    assert quiet.endswith(f"no records of {shop.prefix}.quiet to land, no table")
     assert command(shop, "--verify", topics=rf"{shop.prefix}\.quiet").exit_code == 0
     done = command(shop, "--verify", topics=f"{shop.prefix}.none")
     assert done.exit_code == 1 and "nothing was compared" in done.stderr
+
+
+def test_old_records_of_an_ingest_that_began_at_the_latest_ones_need_no_table(shop: Shop) -> None:
+    for name in ("busy", "old", "quiet"):
+        shop.create(name)
+    for name in ("busy", "old"):
+        shop.send_json(name, [{"n": 1}, {"n": 2}])
+    asked = {**ASKED, "starting_offsets": "latest"}
+    shop.run(**asked)
+    for _ in range(2):
+        shop.send_json("busy", [{"n": 3}])
+        shop.run(**asked)
+    settings = shop.ingest(**asked).settings
+
+    def mistakes() -> list[str | None]:
+        return [each.mistake for each in verify(shop.spark, settings, shop.ingest(**asked).topics())]
+
+    assert mistakes() == [None, None, None]
+    shutil.rmtree(shop.folder / "lake" / f"{shop.prefix}_busy")
+    busy, *others = mistakes()
+    assert busy is not None and "there is no table" in busy and others == [None, None]
 
 
 def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
