@@ -119,11 +119,22 @@ def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted
     return [r for topic, source in sorted(chosen.items()) for r in by_source[source][topic]]
 
 
-def begins_of(log: QueryLog, batch_id: int, topic: str) -> dict[int, int]:
-    """Where a query of one source began with each partition that it has of a topic at the end of a micro-batch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where a query began with a topic.
 
-    Those whose beginning the log no longer has are left out: Spark keeps the last ``spark.sql.streaming.minBatchesToRetain``.
+    Attributes:
+        known: the first offset by partition.
+        oldest: of the other partitions, where the oldest micro-batch of the log ends: Spark keeps the last
+            ``spark.sql.streaming.minBatchesToRetain``.
     """
+
+    known: Mapping[int, int]
+    oldest: Mapping[int, int]
+
+
+def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
+    """Where a query of one source began with each partition that it has of a topic at the end of a micro-batch."""
 
     def of(number: int) -> QueryOffsets:
         return next(each.offsets for each in log.micro_batch(number).sources.values() if each.offsets is not None)
@@ -141,7 +152,7 @@ def begins_of(log: QueryLog, batch_id: int, topic: str) -> dict[int, int]:
         later, here = earlier, before
         if not here:
             break
-    return begins
+    return Beginning(known=begins, oldest={tp.partition: later.offsets[tp] for tp in here})
 
 
 def _starts(

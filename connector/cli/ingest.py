@@ -221,7 +221,7 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
             while query.isActive and not is_interrupted(1.0):
                 if table is not None:
                     table.show(statuses(), run.log_ends())
-            _end(query)
+            is_cut = _end(query)
             ends = run.log_ends()
             if table is not None:
                 table.show(statuses(), ends)
@@ -240,7 +240,7 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
         raise IngestError(shown(error))
     if any(each.error for each in statuses()):
         return FAILED
-    return INTERRUPTED if once and is_interrupted(0) else 0  # not all is landed that was there
+    return INTERRUPTED if once and is_cut else 0
 
 
 def _serve_metrics(spark: SparkSession, run: Ingest, port: int) -> None:
@@ -252,8 +252,11 @@ def _serve_metrics(spark: SparkSession, run: Ingest, port: int) -> None:
         raise click.UsageError(f"--metrics-port {port}: {error.strerror}. Give another port.") from error
 
 
-def _end(query: StreamingQuery) -> None:
-    """Stop the query after the micro-batch that runs now; in a backlog the next one begins at once."""
+def _end(query: StreamingQuery) -> bool:
+    """Stop the query after the micro-batch that runs now; in a backlog the next one begins at once.
+
+    Returns whether the query had not ended by itself.
+    """
 
     def newest() -> str | None:
         progress = query.lastProgress
@@ -262,7 +265,9 @@ def _end(query: StreamingQuery) -> None:
     before = newest()
     while query.isActive and query.status["isTriggerActive"] and newest() == before:
         time.sleep(0.1)
+    is_cut = query.isActive
     query.stop()
+    return is_cut
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
-from pykafka_wire.checkpoints.positions import begins_of, position_at
+from pykafka_wire.checkpoints.positions import beginning_of, position_at
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
@@ -82,7 +82,7 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
         return {tp.partition: offset for tp, offset in found.items()}
 
     oldest, newest = log.planned[0], log.planned[-1]
-    return position(newest) != position(oldest) | begins_of(log, newest, topic)
+    return position(newest) != position(oldest) | dict(beginning_of(log, newest, topic).known)
 
 
 def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: LandedTable, topic: str) -> Proof:

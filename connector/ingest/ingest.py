@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
-from pykafka_wire.checkpoints.positions import begins_of, position_at, ranges_of
+from pykafka_wire.checkpoints.positions import beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
@@ -239,7 +239,7 @@ class Ingest:
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         parts = [each for each in _by_topic(ranges) if with_idle or each.n_offsets]
-        self._landing.land(session, parts, micro_batch, lambda topic: begins_of(log, micro_batch, topic))
+        self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
         """The checkpoint's log; None before the first start.

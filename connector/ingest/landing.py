@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
@@ -24,6 +24,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
@@ -105,13 +106,13 @@ class _Work:
     """A table's part of a micro-batch.
 
     Attributes:
-        begins: where the query began with each partition, as far as it is known.
+        beginning: where the query began with the topic.
     """
 
     status: TableStatus
     part: TopicRange
     micro_batch: int
-    begins: Callable[[], Mapping[int, int]]
+    beginning: Callable[[], Beginning]
 
 
 class Landing:
@@ -133,12 +134,12 @@ class Landing:
         session: SparkSession,
         parts: Iterable[TopicRange],
         micro_batch: int,
-        begins: Callable[[str], Mapping[int, int]],
+        beginning: Callable[[str], Beginning],
     ) -> None:
         """Bring every table up to the ends of ``parts``.
 
         Args:
-            begins: where the query began with each partition of a topic, as far as it is known.
+            beginning: where the query began with a topic.
 
         Raises:
             IngestError: an error that another attempt may mend has failed some tables; the others are done.
@@ -147,7 +148,10 @@ class Landing:
             self._rejects = self._threads.submit(self._make_rejects, session)
         wanted = [
             _Work(
-                status=self._status(part.topic), part=part, micro_batch=micro_batch, begins=partial(begins, part.topic)
+                status=self._status(part.topic),
+                part=part,
+                micro_batch=micro_batch,
+                beginning=partial(beginning, part.topic),
             )
             for part in parts
         ]
@@ -211,18 +215,15 @@ class Landing:
         except Exception as error:
             text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
-            if not _stops(error):
+            if not _stops(error) and work.part.n_offsets:
                 raise
+            if not _stops(error):  # nothing is due: an idle table keeps no other one from starting
+                _log.warning("Table %s is looked at again when its topic has new records. %s", status.name, text)
+                return
             status.error = text
             _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
             status.seconds += time.monotonic() - started
-
-
-def _begin(work: _Work) -> dict[int, int]:
-    """Where the query began with each partition; a log's first offset, 0, where that is no longer known."""
-    begins = work.begins()
-    return {partition: begins.get(partition, 0) for partition in work.part.end}
 
 
 def _is_behind(work: _Work) -> bool:
@@ -323,7 +324,7 @@ class TableWriter:
                 "another table by name in [[table]]."
             )
         if not part.end.keys() <= position.keys():  # partitions that were added
-            position = _begin(work) | position
+            position = self._begin(work, is_new=False) | position
         start = {p: position[p] for p in part.end}
         rest = replace(part, start=start, end={p: max(end, start[p]) for p, end in part.end.items()})
         if rest.n_offsets:
@@ -341,7 +342,7 @@ class TableWriter:
         """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
         part = work.part
         if not self._target.exists:
-            part = replace(part, start=_begin(work))
+            part = replace(part, start=self._begin(work, is_new=True))
             self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = self._target.landed()
@@ -349,8 +350,31 @@ class TableWriter:
             self._target.set_properties(self._table, landed)
         check_owner(self._target, self._query, part.topic)
         if landed is None:
-            return replace(self._begins_at(replace(part, start=self._ends())), micro_batch=work.micro_batch)
+            ends = self._ends()
+            if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
+                raise IngestError(
+                    f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
+                    "or truncated: give it another table by name in [[table]]."
+                )
+            return replace(self._begins_at(replace(part, start=ends)), micro_batch=work.micro_batch)
         return landed
+
+    def _begin(self, work: _Work, *, is_new: bool) -> dict[int, int]:
+        """Where a table that is new begins in each partition, or one that is not in those that were added.
+
+        What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
+        micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
+        """
+        found, part = work.beginning(), work.part
+        oldest = {p: end if end == part.start[p] else 0 for p, end in found.oldest.items()}
+        if is_new and self._settings.starting_offsets == "latest":
+            oldest = dict(found.oldest)
+        elif is_new and oldest:
+            from pykafka_wire.ingest.proof import kept_range  # imports this module
+
+            whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
+            oldest = dict(kept_range(self._settings.kafka_options, whole).start)
+        return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}
 
     def _ends(self) -> dict[int, int]:
         """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
@@ -475,7 +499,8 @@ class TableWriter:
             return  # they are one commit
         schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
         try:
-            self._write_rejects(part, schema, landed.micro_batch, is_late=self._table.mode == "append")
+            n_added = landed.n_added if self._table.mode == "append" else None
+            self._write_rejects(part, schema, landed.micro_batch, n_added=n_added)
         except Exception as error:
             if not any(code in str(error) for code in (_UNKNOWN_TOPIC, _DATA_LOSS)):
                 raise
@@ -486,21 +511,25 @@ class TableWriter:
                 landed.topic,
             )
 
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, *, is_late: bool = False) -> None:
+    def _write_rejects(
+        self, part: TopicRange, schema: ValueSchema, micro_batch: int, *, n_added: int | None = None
+    ) -> None:
         """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch.
 
         Args:
-            is_late: the settings may have changed since: rejects are what the table lacks, whether it can be read by now or not.
+            n_added: rows of the commit whose rejects are late. The settings may have changed since: rejects are what the table
+                lacks, whether it can be read by now or not, unless rows have been deleted from it.
         """
         bad = self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
         raw = self._reader.raw(self._session, part)
-        if is_late:
+        if n_added is not None:
             names = [self._settings.prefix + name for name in ("partition", "offset")]
             held = self._session.table(self._target.identifier).select(*names).toDF("partition", "offset")
             held = held.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
             lacking = raw.select("partition", "offset").join(held, ["partition", "offset"], "left_anti")
-            reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
-            bad = lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
+            if lacking.count() <= raw.count() - n_added:
+                reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
+                bad = lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._status.name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),

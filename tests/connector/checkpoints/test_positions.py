@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.checkpoints.files import StoredFiles
-from pykafka_wire.checkpoints.positions import Position, begins_of, position_at, ranges_of
+from pykafka_wire.checkpoints.positions import Beginning, Position, beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.query_offsets import nest_by_topic
 from pykafka_wire.checkpoints.reference import parse_reference
@@ -97,10 +97,13 @@ def test_where_a_query_began_with_a_topic_is_found_as_far_back_as_the_log_goes(t
         4: [ours({"t": {"0": 9}}, topic_ids=second)],
     }
     log = QueryLog(StoredFiles(str(write_checkpoint(tmp_path, batches, committed=4)), "checkpoint"))
-    assert [begins_of(log, number, "t") for number in range(5)] == [{0: 2}, {0: 2, 1: 1}, {0: 2, 1: 1}, {0: 0}, {0: 0}]
+    found = [beginning_of(log, number, "t") for number in range(5)]
+    assert [each.known for each in found] == [{0: 2}, {0: 2, 1: 1}, {0: 2, 1: 1}, {0: 0}, {0: 0}]
+    assert not any(each.oldest for each in found)
     (tmp_path / "offsets" / "0").unlink()  # Spark keeps the newest ones
     purged = QueryLog(StoredFiles(str(tmp_path), "checkpoint"))
-    assert [begins_of(purged, number, "t") for number in (2, 4)] == [{}, {0: 0}]
+    assert beginning_of(purged, 4, "t").known == {0: 0}
+    assert beginning_of(purged, 2, "t") == Beginning(known={}, oldest={0: 8, 1: 3})
 
 
 def test_what_the_log_no_longer_has_is_named(tmp_path: Path) -> None:

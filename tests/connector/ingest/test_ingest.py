@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
@@ -127,12 +129,13 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
 
         patched.setattr(LandedTable, method, step)
 
-    for _ in range(3):
-        with monkeypatch.context() as patched:
+    n_crashes = -1
+    while len(crashed) > n_crashes:
+        n_crashes = len(crashed)
+        with monkeypatch.context() as patched, suppress(StreamingQueryException):
             crash_before(patched, "_write")
             crash_before(patched, "set_properties")
-            with pytest.raises(Exception, match="could not be landed"):
-                shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
+            shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
     assert Counter(method for _, method, _ in crashed) == {"_write": 4, "set_properties": 1}
     shop.run(**asked)
     assert shop.rows("new", "n") == [(n,) for n in range(20)]

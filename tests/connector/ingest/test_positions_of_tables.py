@@ -78,6 +78,57 @@ def test_a_table_that_is_made_late_begins_where_its_topic_began(shop: Shop) -> N
     assert all_is_right(shop, **asked)
 
 
+def test_a_table_of_a_topic_that_was_quiet_for_longer_than_the_log_remembers_begins_at_what_is_new(shop: Shop) -> None:
+    for name in ("busy", "quiet"):
+        shop.create(name)
+        shop.send_json(name, [{"n": n} for n in range(4)])
+    asked = {**JSON, "starting_offsets": "latest"}
+    shop.run(**asked)
+    for n in (10, 11):
+        shop.send_json("busy", [{"n": n}])
+        shop.run(**asked)
+    for log in ("offsets", "commits"):
+        (shop.folder / "checkpoint" / log / "0").unlink()  # Spark keeps the newest ones
+    shop.send_json("quiet", [{"n": 20}])
+    assert shop.run(**asked).statuses[f"{shop.prefix}.quiet"].error is None
+    assert (shop.rows("quiet", "n"), shop.rows("busy", "n")) == ([(20,)], [(10,), (11,)])
+
+
+def test_rows_that_were_deleted_are_no_rejects(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TableWriter, "_write_rejects", lambda *_: 1 / 0)  # killed before them
+        with pytest.raises(Exception, match="could not be landed"):
+            shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
+    shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_orders` WHERE n = 1")
+    shop.run(**JSON)
+    assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b"\xff"]
+
+
+def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("idle", "orders"):
+        shop.create(name)
+        shop.send_json(name, [{"n": 1}])
+    shop.run(**JSON)
+    shop.send_json("orders", [{"n": 2}])
+    shop.run(**JSON)
+    landed = LandedTable.landed
+
+    def refused(self: LandedTable) -> Any:
+        if self.identifier.endswith("_idle`"):
+            raise RuntimeError("access denied")
+        return landed(self)
+
+    shop.send_json("orders", [{"n": 3}])
+    with monkeypatch.context() as patched:
+        patched.setattr(LandedTable, "landed", refused)
+        shop.run(**JSON)
+    assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
+
+
 def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stops_it(shop: Shop) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"n": n} for n in range(4)])
