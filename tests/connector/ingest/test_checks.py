@@ -1,4 +1,4 @@
-"""Checks of tables that are not what they should be: one topic's mistake is told, and hides no other topic."""
+"""--verify and --replay-rejects where one topic cannot be checked: it is reported, and the other topics are checked."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +131,13 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
     n_crashes = -1
     while len(crashed) > n_crashes:
         n_crashes = len(crashed)
-        with monkeypatch.context() as patched, suppress(StreamingQueryException):
+        with monkeypatch.context() as patched:
             crash_before(patched, "_write")
             crash_before(patched, "set_properties")
-            shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
+            try:
+                shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
+            except StreamingQueryException as error:
+                assert "could not be landed" in str(error)
     assert Counter(method for _, method, _ in crashed) == {"_write": 4, "set_properties": 1}
     shop.run(**asked)
     assert shop.rows("new", "n") == [(n,) for n in range(20)]
