@@ -215,13 +215,13 @@ class Landing:
         except Exception as error:
             text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
-            if not _stops(error) and work.part.n_offsets:
+            if _stops(error):
+                status.error = text
+                _log.error("Table %s is stopped, the others go on. %s", status.name, text)
+            elif work.part.n_offsets:
                 raise
-            if not _stops(error):  # nothing is due: an idle table keeps no other one from starting
+            else:  # nothing is due: an idle table keeps no other one from starting
                 _log.warning("Table %s is looked at again when its topic has new records. %s", status.name, text)
-                return
-            status.error = text
-            _log.error("Table %s is stopped, the others go on. %s", status.name, text)
         finally:
             status.seconds += time.monotonic() - started
 
