@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from dataclasses import dataclass, replace
@@ -278,6 +278,32 @@ def _counted(seen: Observation, table: str) -> dict[str, Any]:
         ) from None
 
 
+def commits_of(
+    part: TopicRange, position: Mapping[int, int], after: int, until: int, max_rows: int
+) -> list[tuple[int, TopicRange]]:
+    """What a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its number.
+
+    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``, as far
+    as there are numbers: Delta takes each but once.
+
+    Args:
+        part: of the micro-batch.
+        after, until: the number of the table's last commit, and of the micro-batch.
+    """
+    start = {p: position[p] for p in part.end}
+    own_start = {p: max(offset, part.start[p]) for p, offset in start.items()}
+    whole = replace(part, start=start, end={p: max(end, own_start[p]) for p, end in part.end.items()})
+    commits = [(until, whole)]
+    if whole.n_offsets > max_rows and after < until - 1:
+        n_earlier = sum(own_start[p] - start[p] for p in start)
+        n = min(-(-n_earlier // max_rows), until - after - 1)
+        ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
+        starts = [start, *ends]
+        commits = [(after + i, replace(part, start=starts[i - 1], end=end)) for i, end in enumerate(ends, 1)]
+        commits.append((until, replace(whole, start=own_start)))
+    return [each for each in commits if each[1].n_offsets]
+
+
 class TableWriter:
     """Writes one topic's range into its table, and its rejects."""
 
@@ -299,6 +325,8 @@ class TableWriter:
         self._status = status
         self._table = settings.table_for(status.topic)
         self._target = LandedTable(session, settings, status.name)
+        #: Not empty where the numbers are unknown that Delta has taken for the query.
+        self._application = ""
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
@@ -325,18 +353,15 @@ class TableWriter:
             )
         if not part.end.keys() <= position.keys():  # partitions that were added
             position = self._begin(work, is_new=False) | position
-        start = {p: position[p] for p in part.end}
-        rest = replace(part, start=start, end={p: max(end, start[p]) for p, end in part.end.items()})
-        if rest.n_offsets:
+        for number, commit in commits_of(part, position, status.micro_batch, micro_batch, self._settings.max_rows):
             try:
-                self._write(rest, micro_batch)
+                self._write(commit, number)
             except Exception as error:
                 if self._is_missing and _stops(error) and not self._target.exists:
-                    self._create(rest)
+                    self._create(commit)
                 raise
-            status.position, status.is_open = {**position, **rest.end}, True
-            status.micro_batch = micro_batch
-            status.landed_at = time.monotonic()
+            status.position = position = {**position, **commit.end}
+            status.micro_batch, status.is_open, status.landed_at = number, True, time.monotonic()
 
     def _open(self, work: _Work) -> Landed:
         """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
@@ -356,7 +381,8 @@ class TableWriter:
                     f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
                     "or truncated: give it another table by name in [[table]]."
                 )
-            return replace(self._begins_at(replace(part, start=ends)), micro_batch=work.micro_batch)
+            self._application = ":reopened"
+            return self._landed(replace(part, start=ends, end=ends), work.micro_batch)
         return landed
 
     def _begin(self, work: _Work, *, is_new: bool) -> dict[int, int]:
@@ -389,10 +415,14 @@ class TableWriter:
                 ends[partition] = max(ends.get(partition, 0), last + 1)
         return ends
 
-    def _begins_at(self, part: TopicRange) -> Landed:
+    def _landed(self, part: TopicRange, micro_batch: int, **more: Any) -> Landed:
         return Landed(
-            query=self._query, micro_batch=-1, topic=part.topic, topic_id=part.topic_id, start=part.start, end=part.start
+            query=self._query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
+            start=part.start, end=part.end, **more,
         )  # fmt: skip
+
+    def _begins_at(self, part: TopicRange) -> Landed:
+        return self._landed(replace(part, end=part.start), -1)
 
     def _create(self, part: TopicRange) -> Landed:
         """Make the table without rows."""
@@ -417,10 +447,7 @@ class TableWriter:
 
     def _write(self, part: TopicRange, micro_batch: int) -> None:
         schema = self._reader.value_schema(part.topic, self._table)
-        landed = Landed(
-            query=self._query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
-            start=part.start, end=part.end, schema_id=schema.schema_id,
-        )  # fmt: skip
+        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application)
         try:
             n_rows, n_rejects = self._write_rows(part, schema, landed)
         except Exception as error:
@@ -536,14 +563,6 @@ class TableWriter:
             F.col(REASON).alias("reason"),
             F.lit(micro_batch).cast("bigint").alias("micro_batch"),
         )
-        landed = Landed(
-            query=self._query,
-            micro_batch=micro_batch,
-            topic=part.topic,
-            topic_id=part.topic_id,
-            start=part.start,
-            end=part.end,
-        )
         self._await_rejects()
         rejects = LandedTable(self._session, self._settings, self._settings.rejects)
-        rejects.append(rejected, landed, application=f":{self._status.name}")
+        rejects.append(rejected, self._landed(part, micro_batch, application=f":{self._status.name}"))

@@ -36,7 +36,7 @@ _FOLDER: Final = "delta.`"
 #: Delta's conditions for a folder that is no table, or is not there.
 _NO_TABLE: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-_TXN_APP, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_WRITE: Final = "spark.databricks.delta.write."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class Landed:
         start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
         schema_id: the registry's id of the schema that values were read with, None without one.
         n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
+        application: distinguishes what else has the query's numbers in Delta's transactions, such as the tables whose rejects go
+            into one table; not stored.
     """
 
     query: str
@@ -59,6 +61,12 @@ class Landed:
     end: Mapping[int, int] = field(default_factory=dict)
     schema_id: RegistryId | None = None
     n_added: int | None = field(default=None, compare=False)
+    application: str = field(default="", compare=False)
+
+    @property
+    def transaction(self) -> dict[str, str]:
+        """Delta's id and version, by which it refuses a commit that is there already."""
+        return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
 
     def to_json(self) -> str:
         found = {name: getattr(self, name) for name in ("query", "micro_batch", "topic", "topic_id", "schema_id")}
@@ -173,15 +181,9 @@ class LandedTable:
         with self._committing(begins_at, with_transaction=False):
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
 
-    def append(self, rows: DataFrame, landed: Landed | None, *, application: str = "") -> None:
-        """Add rows and new columns.
-
-        Args:
-            landed: None for rows that do not move the table's position.
-            application: distinguishes the tables whose rejects go into one table.
-        """
-        options = {} if landed is None else _commit_options(landed, application)
-        self._write(rows.write, options)
+    def append(self, rows: DataFrame, landed: Landed | None) -> None:
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+        self._write(rows.write, {} if landed is None else _commit_options(landed))
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
@@ -249,7 +251,7 @@ class LandedTable:
         """The session's settings for one commit: they belong to the session, and statements take no options."""
         given = {} if landed is None else {_USER_METADATA: landed.to_json()}
         if landed is not None and with_transaction:
-            given |= {_TXN_APP: landed.query, _TXN_VERSION: str(landed.micro_batch)}
+            given |= {f"{_WRITE}{name}": value for name, value in landed.transaction.items()}
         for name, value in given.items():
             self._session.conf.set(name, value)
         try:
@@ -275,12 +277,8 @@ def _clause(properties: Mapping[str, str]) -> str:
     return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
 
 
-def _commit_options(landed: Landed, application: str = "") -> dict[str, str]:
-    return {
-        "userMetadata": landed.to_json(),
-        "txnAppId": landed.query + application,
-        "txnVersion": str(landed.micro_batch),
-    }
+def _commit_options(landed: Landed) -> dict[str, str]:
+    return {"userMetadata": landed.to_json(), **landed.transaction}
 
 
 def check_owner(table: LandedTable, query: str, topic: str | None) -> None:

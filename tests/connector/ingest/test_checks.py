@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -62,6 +64,23 @@ def test_old_records_of_an_ingest_that_began_at_the_latest_ones_need_no_table(sh
     shutil.rmtree(shop.folder / "lake" / f"{shop.prefix}_busy")
     busy, *others = mistakes()
     assert busy is not None and "there is no table" in busy and others == [None, None]
+
+
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="min_rows needs Spark 4.2")
+def test_a_topic_that_waits_for_min_rows_needs_no_table(shop: Shop) -> None:
+    waits = replace(ASKED["defaults"], min_rows=100, max_delay="1d")
+    asked = {**ASKED, "tables": [replace(waits, topic=rf"{shop.prefix}\.waits")]}
+    for name in ("busy", "waits"):
+        shop.create(name)
+        shop.send_json(name, [{"n": 1}, {"n": 2}])
+    query = shop.ingest(**asked).start(shop.spark, every="1 second")
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert shop.rows("busy", "n") == [(1,), (2,)]
+    settings = shop.ingest(**asked).settings
+    assert [each.mistake for each in verify(shop.spark, settings, shop.ingest(**asked).topics())] == [None, None]
 
 
 def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:

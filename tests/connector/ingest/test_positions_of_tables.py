@@ -7,12 +7,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.landing import TableWriter
+from pykafka_wire.ingest.landing import TableWriter, commits_of
 from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.topic_rows import TopicRange
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -32,6 +34,83 @@ def all_is_right(shop: Shop, **asked: Any) -> bool:
     proofs = list(verify(shop.spark, ingest.settings, ingest.topics()))
     assert all(each.is_right for each in proofs), list(map(str, proofs))
     return bool(proofs)
+
+
+def clean_history(shop: Shop, name: str) -> None:
+    """Let Delta delete the commits of an ingest; the table needs the property delta.checkpointInterval = 2."""
+    folder = shop.folder / "lake" / f"{shop.prefix}_{name}"
+    long_ago = time.time() - 40 * 24 * 3600
+    for number in range(8):  # Delta deletes what is older than an old checkpoint, when it writes another one
+        shop.spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('n' = '{number}')")
+        if number == 3:
+            for each in (folder / "_delta_log").glob("0*"):
+                os.utime(each, (long_ago, long_ago))
+    assert LandedTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_{name}").landed() is None
+
+
+@pytest.mark.parametrize(
+    ("position", "after", "max_rows", "expected"),
+    [
+        ({0: 0, 1: 0}, -1, 100, [(9, {0: 0, 1: 0}, {0: 50, 1: 20})]),
+        ({0: 45, 1: 20}, 8, 4, [(9, {0: 45, 1: 20}, {0: 50, 1: 20})]),  # the micro-batch is as large as it is
+        ({0: 50, 1: 20}, 9, 4, []),
+        ({0: 60, 1: 20}, 9, 4, []),
+        (
+            {0: 0, 1: 10},
+            3,
+            30,
+            [
+                (4, {0: 0, 1: 10}, {0: 20, 1: 15}),
+                (5, {0: 20, 1: 15}, {0: 40, 1: 20}),
+                (9, {0: 40, 1: 20}, {0: 50, 1: 20}),
+            ],
+        ),
+        ({0: 0, 1: 20}, 7, 1, [(8, {0: 0, 1: 20}, {0: 40, 1: 20}), (9, {0: 40, 1: 20}, {0: 50, 1: 20})]),
+        ({0: 0, 1: 20}, 8, 1, [(9, {0: 0, 1: 20}, {0: 50, 1: 20})]),  # there is no number left
+    ],
+)
+def test_what_a_table_lacks_is_divided_as_far_as_there_are_numbers(
+    position: dict[int, int], after: int, max_rows: int, expected: list[Any]
+) -> None:
+    part = TopicRange(topic="t", topic_id="", start={0: 40, 1: 20}, end={0: 50, 1: 20})
+    found = commits_of(part, position, after, 9, max_rows)
+    assert [(number, each.start, each.end) for number, each in found] == expected
+
+
+def test_a_table_that_was_stopped_for_long_catches_up_in_commits_of_max_rows(shop: Shop) -> None:
+    topic = shop.create("orders")
+    shop.send_avro("orders", FIRST, rows(0, 2))
+    shop.run()
+    shop.send_avro("orders", CONFLICT, [{"id": "x"}])
+    assert shop.run().statuses[topic].error
+    for first in range(10, 60, 10):
+        shop.send_avro("orders", FIRST, rows(first, 10))
+        assert shop.run().statuses[topic].error
+    shop.send_avro("orders", SECOND, [{"id": 100, "amount": 0.5}])
+    before = shop.versions("orders")
+    assert shop.run(max_rows=20).statuses[topic].rejects == 1
+    commits = shop.history("orders")[: shop.versions("orders") - before]
+    written = [int(each.operationMetrics["numOutputRows"]) for each in commits if each.operation == "WRITE"]
+    assert sum(written) == 51 and max(written) <= 20
+    assert [id for (id,) in shop.rows("orders", "id")] == [0, 1, *range(10, 60), 100]
+    assert all_is_right(shop)
+
+
+def test_a_table_whose_log_was_cleaned_and_whose_last_offsets_hold_no_record_continues(shop: Shop) -> None:
+    asked = {"defaults": replace(JSON["defaults"], properties={"delta.checkpointInterval": "2"})}
+    topic = shop.create("orders", 1)
+    producer = confluent_kafka.Producer({"bootstrap.servers": shop.outside.servers, "transactional.id": topic})
+    producer.init_transactions()
+    for n in (1, 2):
+        producer.begin_transaction()
+        producer.produce(topic, b'{"n": %d}' % n)
+        producer.commit_transaction()
+        shop.run(**asked)
+        if n == 1:
+            clean_history(shop, "orders")
+            assert shop.run(**asked).statuses[topic].error is None
+    assert shop.rows("orders", "n") == [(1,), (2,)]
+    assert all_is_right(shop, **asked)
 
 
 def test_a_stopped_table_stays_so_without_new_records_and_gets_those_of_partitions_added_meanwhile(shop: Shop) -> None:
@@ -136,8 +215,12 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
     target = LandedTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
     landed = target.landed()
     assert landed is not None
-    beyond = replace(landed, end={partition: offset + 1 for partition, offset in landed.end.items()})
-    target.append(shop.table("orders").limit(0), beyond, application=":as before the truncation")
+    beyond = replace(
+        landed,
+        end={partition: offset + 1 for partition, offset in landed.end.items()},
+        application=":as before the truncation",
+    )
+    target.append(shop.table("orders").limit(0), beyond)
     shop.send_json("orders", [{"n": n} for n in range(4, 10)])
     status = shop.run(**JSON).statuses[f"{shop.prefix}.orders"]
     assert status.error is not None and "truncated below offsets that table" in status.error
@@ -170,14 +253,7 @@ def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop
     shop.create("orders")
     shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"], keys=[b"a", b"b", b"d"])
     shop.run(**asked)
-    folder = shop.folder / "lake" / f"{shop.prefix}_orders"
-    long_ago = time.time() - 40 * 24 * 3600
-    for number in range(8):  # Delta deletes what is older than an old checkpoint, when it writes another one
-        shop.spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('n' = '{number}')")
-        if number == 3:
-            for each in (folder / "_delta_log").glob("0*"):
-                os.utime(each, (long_ago, long_ago))
-    assert LandedTable(shop.spark, shop.ingest(**asked).settings, f"{shop.prefix}_orders").landed() is None
+    clean_history(shop, "orders")
     shop.send("orders", [b'{"n": 3}', b"\xff"], keys=[b"c", b"f"])
     status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]
     assert (status.error, status.rows, status.rejects) == (None, 1, 1)
