@@ -82,10 +82,10 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
         found = position_at(log, reference, lambda tp: tp.topic == topic).offsets.offsets
         return {tp.partition: offset for tp, offset in found.items()}
 
-    oldest, newest = log.planned[0], log.planned[-1]
-    if settings.starting_offsets == "earliest":
-        return bool(position(newest))  # a topic is in it from its first records on, which min_rows holds back
-    return position(newest) != position(oldest) | dict(beginning_of(log, newest, topic).known)
+    number = log.planned[-1]
+    newest, known = position(number), beginning_of(log, number, topic).known
+    forgotten = position(log.planned[0]) if settings.starting_offsets == "latest" else dict.fromkeys(newest, 0)
+    return newest != forgotten | dict(known)
 
 
 def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: LandedTable, topic: str) -> Proof:
