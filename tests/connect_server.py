@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
 
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.local.process import accepts_connections
 from tests.quick_start import quick_spark_variables
 
 _START_S = 120.0
@@ -78,3 +78,10 @@ def connect_server(
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
+
+
+def accepts_connections(port: int) -> bool:
+    """Whether something listens on a port of this machine."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

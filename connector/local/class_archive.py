@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pykafka_wire.local.jars import downloading, release
 from pykafka_wire.local.java import Java
-from pykafka_wire.local.node import JavaLauncher, Node, log_says_started, random_cluster_id
+from pykafka_wire.local.node import JavaLauncher, Node
 from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, run_java
 from pykafka_wire.local.settings import INTERNAL, ClusterPlan, Listener, combined_properties
 
@@ -68,11 +68,9 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
     try:
         try:
             with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as name:
-                folder = Path(name)
-                _record(scratch, JavaLauncher(java, jars, version, folder), folder, ports)
+                _record(scratch, JavaLauncher(java, jars, version, Path(name)), ports)
             with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as name:
-                folder = Path(name)
-                _check(JavaLauncher(java, jars, version, folder, scratch), folder)
+                _check(JavaLauncher(java, jars, version, Path(name), scratch))
         except PortTakenError:
             raise
         except LocalClusterError as error:
@@ -86,43 +84,34 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
         scratch.unlink(missing_ok=True)
 
 
-def _record(archive: Path, launcher: JavaLauncher, folder: Path, ports: Sequence[int]) -> None:
+def _record(archive: Path, launcher: JavaLauncher, ports: Sequence[int]) -> None:
     """A node that is broker and controller, from its start to its end, at which Java writes the archive.
 
     Raises:
         LocalClusterError: it did not start, or not end.
     """
-    listener = Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])
-    plan = ClusterPlan(brokers=1, controller_port=ports[1], listeners={1: [listener]})
-    watchdog = Watchdog(folder)
+    plan = ClusterPlan(
+        brokers=1,
+        controller_port=ports[1],
+        listeners={1: [Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])]},
+        jvm_options=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={archive}"],
+    )
+    watchdog = Watchdog(launcher.folder)
     try:
-        node = Node(
-            name="node",
-            node_id=plan.controller_id,
-            folder=folder / "node",
-            launcher=launcher,
-            watchdog=watchdog,
-            main_class="kafka.Kafka",
-            properties=combined_properties(plan, folder / "node"),
-            listeners=(),
-            cluster_id=random_cluster_id(),
-            format_arguments=(),
-            jvm_options=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={archive}"],
-            ready=log_says_started,
-        )
+        node = Node("node", 1, launcher, watchdog, plan, combined_properties(plan, launcher.folder / "node"))
         node.start()
         node.stop()
     finally:
         watchdog.close()
 
 
-def _check(launcher: JavaLauncher, folder: Path) -> None:
+def _check(launcher: JavaLauncher) -> None:
     """Start Java with the launcher's archive, for nothing else.
 
     Raises:
         LocalClusterError: Java does not take the archive, or prints something about it.
     """
-    command = launcher.tool("-version", (), ["-Xshare:on", f"-XX:ErrorFile={folder / 'crash.log'}"])
+    command = launcher.tool("-version", (), ["-Xshare:on", f"-XX:ErrorFile={launcher.folder / 'crash.log'}"])
     printed = run_java(command, what="using it", timeout_s=CHECK_TIMEOUT_S)
     if printed:  # the version goes to standard error; what else Java says, to the output, which callers of tools parse
         raise LocalClusterError(f"Java printed an unexpected message with the archive: {printed}")

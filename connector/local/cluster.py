@@ -16,24 +16,25 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from pykafka_wire.local.class_archive import ensure_class_archive
 from pykafka_wire.local.jars import KAFKA_VERSION, kafka_jars
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.local.node import (
+    OLD_STARTED,
     START_TIMEOUT_S,
+    STARTED,
+    ZOOKEEPER,
+    ZOOKEEPER_STARTED,
     JavaLauncher,
     Node,
-    log_of_old_says_started,
-    log_says_started,
-    port_is_open,
-    random_cluster_id,
 )
-from pykafka_wire.local.process import POLL_S, LocalClusterError, PortTakenError, Watchdog
+from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, wait_ready
 from pykafka_wire.local.settings import (
     CONTROLLER_ID,
     EXTERNAL,
@@ -89,9 +90,9 @@ class LocalCluster(KafkaTools):
         if not 1 <= nodes <= 3:
             raise ValueError(f"a local cluster has 1 to 3 brokers, not {nodes}")
         self.version = version
-        self.cluster_id = ""
         self.nodes: list[Node] = []
-        self._controller: Node | None = None
+        #: The controller or ZooKeeper first, if it is a process of its own, and the brokers.
+        self._all_nodes: list[Node] = []
         self._size = nodes
         self._properties = dict(properties or {})
         self._listeners = {INTERNAL: "PLAINTEXT", EXTERNAL: "PLAINTEXT", **(listeners or {})}
@@ -121,16 +122,12 @@ class LocalCluster(KafkaTools):
     @property
     def controller(self) -> Node:
         """The controller, which a single broker is itself, or the ZooKeeper of brokers older than 3.3."""
-        if self._folder is None:
-            raise LocalClusterError("the cluster is not running")
-        return self._controller or self.nodes[0]
+        return self._all_nodes[0] if self._all_nodes else self._refuse()
 
     @property
     def folder(self) -> Path:
         """The cluster's temporary folder: data, properties and logs of every node."""
-        if self._folder is None:
-            raise LocalClusterError("the cluster is not running")
-        return self._folder
+        return self._folder or self._refuse()
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start every node and wait until all of them serve.
@@ -151,8 +148,14 @@ class LocalCluster(KafkaTools):
                 self._folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-cluster-")).resolve()
                 self._watchdog = Watchdog(self._folder)
                 self._launcher = JavaLauncher(java, jars, self.version, self._folder, archive)
-                self._create_nodes(self._launcher, self._folder, self._watchdog)
-                self._start_nodes(timeout_s)
+                self._create_nodes(self._launcher, self._watchdog)
+                # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper. Formatting takes most of the
+                # time.
+                deadline = time.monotonic() + timeout_s
+                with ThreadPoolExecutor(max_workers=len(self._all_nodes)) as pool:
+                    for started in [pool.submit(node.start, wait=False) for node in self._all_nodes]:
+                        started.result()
+                wait_ready(self._all_nodes, max(0.0, deadline - time.monotonic()))
                 return
             except PortTakenError:
                 self.close()
@@ -168,16 +171,13 @@ class LocalCluster(KafkaTools):
             return
         atexit.unregister(self.close)
         # SIGKILL: the folder's data are deleted anyway, and on SIGTERM a broker without a controller would wait for it.
-        for node in self._all_nodes():
+        for node in self._all_nodes:
             node.kill()
         if self._watchdog is not None:
             self._watchdog.close()
         shutil.rmtree(self._folder, ignore_errors=True)  # the watchdog has done it, unless it was killed
-        self._watchdog = None
-        self._controller = None
-        self._launcher = None
-        self._folder = None
-        self.nodes = []
+        self._watchdog = self._launcher = self._folder = None
+        self.nodes = self._all_nodes = []
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -189,87 +189,44 @@ class LocalCluster(KafkaTools):
         self.close()
 
     def _tool_launcher(self) -> JavaLauncher:
-        if self._launcher is None:
-            raise LocalClusterError("the cluster is not running")
-        return self._launcher
+        return self._launcher or self._refuse()
 
-    def _all_nodes(self) -> Iterator[Node]:
-        yield from self.nodes
-        if self._controller is not None:
-            yield self._controller
+    def _refuse(self) -> NoReturn:
+        raise LocalClusterError("the cluster is not running")
 
-    def _create_nodes(self, launcher: JavaLauncher, folder: Path, watchdog: Watchdog) -> None:
+    def _create_nodes(self, launcher: JavaLauncher, watchdog: Watchdog) -> None:
+        folder, ids = launcher.folder, range(1, self._size + 1)
         ports = iter(free_ports(1 + self._size * len(self._listeners), self._preferred_port))
         plan = ClusterPlan(
             brokers=self._size,
             listeners={
                 node_id: [
-                    Listener(name=name, protocol=protocol, port=next(ports))
-                    for name, protocol in self._listeners.items()
+                    Listener(name=name, protocol=each, port=next(ports)) for name, each in self._listeners.items()
                 ]
-                for node_id in range(1, self._size + 1)
+                for node_id in ids
             },
             controller_port=next(ports),
             properties={**(self._prepare(folder) if self._prepare is not None else {}), **self._properties},
+            format_arguments=self._format_arguments,
+            jvm_options=self._jvm_options,
         )
-        kraft = launcher.is_kraft
-        self.cluster_id = random_cluster_id() if kraft else ""
 
-        def node(name: str, node_id: int, main_class: str, properties: Mapping[str, str]) -> Node:
-            listeners = plan.listeners.get(node_id, ())
-            ready: Callable[[str], bool]
-            if kraft:
-                ready = log_says_started
-            else:
-                ready = log_of_old_says_started if listeners else port_is_open(plan.controller_port)
-            return Node(
-                name=name,
-                node_id=node_id,
-                folder=folder / name,
-                launcher=launcher,
-                watchdog=watchdog,
-                main_class=main_class,
-                properties=properties,
-                listeners=listeners,
-                cluster_id=self.cluster_id,
-                format_arguments=self._format_arguments,
-                jvm_options=self._jvm_options,
-                ready=ready,
-            )
+        def add(name: str, node_id: int, properties: Mapping[str, str], **java: str) -> None:
+            self._all_nodes.append(Node(name, node_id, launcher, watchdog, plan, properties, **java))
 
-        if kraft and self._size == 1:
-            name = "broker-1"
-            self.nodes = [node(name, plan.controller_id, "kafka.Kafka", combined_properties(plan, folder / name))]
-            return
-        if kraft:
-            name = "controller"
-            self._controller = node(name, plan.controller_id, "kafka.Kafka", controller_properties(plan, folder / name))
+        of_broker, ready = broker_properties, STARTED
+        if launcher.is_kraft and self._size == 1:
+            add("broker-1", 1, combined_properties(plan, folder / "broker-1"))
+            ids = range(0)
+        elif launcher.is_kraft:
+            add("controller", plan.controller_id, controller_properties(plan, folder / "controller"))
         else:
-            name = "zookeeper"
-            main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-            self._controller = node(name, CONTROLLER_ID, main_class, zookeeper_properties(plan, folder / name))
-        of_broker = broker_properties if kraft else old_broker_properties
-        for node_id in range(1, self._size + 1):
-            name = f"broker-{node_id}"
-            self.nodes.append(node(name, node_id, "kafka.Kafka", of_broker(plan, node_id, folder / name)))
-
-    def _start_nodes(self, timeout_s: float) -> None:
-        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper. Formatting takes most of the
-        # time. All are watched together: the first that fails has the reason in its log, the others only wait for it.
-        deadline = time.monotonic() + timeout_s
-        waiting = list(self._all_nodes())
-        with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
-            started = [pool.submit(node.start, wait=False) for node in waiting]
-        for each in started:
-            each.result()
-        while waiting and time.monotonic() < deadline:
-            waiting = [node for node in waiting if not node.is_ready()]
-            time.sleep(POLL_S)
-        if waiting:
-            raise LocalClusterError(
-                f"{', '.join(node.name for node in waiting)} not ready within {timeout_s:.0f} s; the log of"
-                f" {waiting[0].name} ends:\n{waiting[0].log_tail}"
-            )
+            of_zookeeper = zookeeper_properties(plan, folder / "zookeeper")
+            add("zookeeper", CONTROLLER_ID, of_zookeeper, main_class=ZOOKEEPER, ready=ZOOKEEPER_STARTED)
+            of_broker, ready = old_broker_properties, OLD_STARTED
+        for number in ids:
+            add(f"broker-{number}", number, of_broker(plan, number, folder / f"broker-{number}"), ready=ready)
+        self.nodes = [each for each in self._all_nodes if each.listeners]
 
 
 def free_ports(count: int, preferred: int = 0) -> list[int]:

@@ -7,15 +7,13 @@ Must not know: the other nodes.
 from __future__ import annotations
 
 import time
-import uuid
-from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pykafka_wire.local.jars import classpath, release, tool_jars
 from pykafka_wire.local.java import Java
-from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog, accepts_connections, run_java
-from pykafka_wire.local.settings import Listener, render
+from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog, run_java, wait_ready
+from pykafka_wire.local.settings import ClusterPlan, render
 
 # 230 MB resident each with this heap; three brokers and a controller fit into 1 GB.
 HEAP = "384m"
@@ -25,6 +23,9 @@ FORMAT_TIMEOUT_S = 120.0
 STARTED = "Kafka Server started"
 # Kafka 2 opens its port before it is registered in ZooKeeper, so only this line means that it is ready.
 OLD_STARTED = "started (kafka.server.KafkaServer)"
+ZOOKEEPER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+# Just before it opens its port: the brokers' start tells whether it has.
+ZOOKEEPER_STARTED = "binding to port"
 # With this error Kafka 2 ends if it restarts before ZooKeeper has expired the session of the killed broker.
 STALE_SESSION = "KeeperErrorCode = NodeExists"
 
@@ -60,7 +61,7 @@ class JavaLauncher:
         self.java = java
         self.version = version
         self._classpath = classpath(jars)
-        self._folder = folder
+        self.folder = folder
         # Java reports an archive that it does not take as a warning, and goes on without.
         sharing = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         self._sharing = [f"-XX:SharedArchiveFile={archive}", *sharing] if archive is not None else []
@@ -83,89 +84,53 @@ class JavaLauncher:
     def tool(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
         # A tool runs for a second: the optimising compiler would only cost time.
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_options]
-        of_tools = main_class.startswith(("org.apache.kafka.tools.", "kafka.admin."))
-        return self._command(
-            "tool", options, main_class, arguments, classpath(tool_jars(self.version)) if of_tools else None
-        )
+        return self._command("tool", options, main_class, arguments)
 
-    def _command(
-        self,
-        kind: str,
-        options: Sequence[str],
-        main_class: str,
-        arguments: Sequence[str],
-        class_path: str | None = None,
-    ) -> list[str]:
+    def _command(self, kind: str, options: Sequence[str], main_class: str, arguments: Sequence[str]) -> list[str]:
+        of_tools = main_class.startswith(("org.apache.kafka.tools.", "kafka.admin."))
+        class_path = classpath(tool_jars(self.version)) if of_tools else self._classpath
         return [
             str(self.java.executable),
-            *(self._sharing if class_path in (None, self._classpath) else []),
+            *(self._sharing if class_path == self._classpath else []),
             *options,
             # Its file in /tmp/hsperfdata_* outlives a killed JVM.
             "-XX:-UsePerfData",
-            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
-            f"-Dlog4j2.configurationFile=file:{self._folder / f'{kind}.log4j2.properties'}",
-            f"-Dlog4j.configuration=file:{self._folder / f'{kind}.log4j1.properties'}",
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+            f"-Dlog4j2.configurationFile=file:{self.folder / f'{kind}.log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{self.folder / f'{kind}.log4j1.properties'}",
             "-cp",
-            class_path or self._classpath,
+            class_path,
             main_class,
             *arguments,
         ]
 
 
-class Node:
+class Node(SupervisedProcess):
     """A broker, a controller or a ZooKeeper that can be stopped, killed, paused and started again, with its data."""
 
     def __init__(
         self,
-        *,
         name: str,
         node_id: int,
-        folder: Path,
         launcher: JavaLauncher,
         watchdog: Watchdog,
-        main_class: str,
+        plan: ClusterPlan,
         properties: Mapping[str, str],
-        listeners: Sequence[Listener],
-        cluster_id: str,
-        format_arguments: Sequence[str],
-        jvm_options: Sequence[str],
-        ready: Callable[[str], bool],
+        *,
+        main_class: str = "kafka.Kafka",
+        ready: str = STARTED,
     ) -> None:
-        """`cluster_id`: "" where nothing is formatted. `format_arguments`: further arguments for the controller's StorageTool."""
-        self.name = name
         self.node_id = node_id
-        self.folder = folder
-        self.listeners = tuple(listeners)
+        self.folder = launcher.folder / name
+        self.listeners = tuple(plan.listeners.get(node_id, ()))
         self.properties = dict(properties)
         self._launcher = launcher
-        self._watchdog = watchdog
-        self._cluster_id = cluster_id
-        self._format_arguments = format_arguments
-        self._ready = ready
-        self._formatted = not cluster_id
-        folder.mkdir()
-        self.properties_path = folder / "server.properties"
-        self._process = SupervisedProcess(
-            name, launcher.server(main_class, [str(self.properties_path)], jvm_options), folder / "server.log", watchdog
-        )
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id, None while it is not running."""
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process.running
-
-    @property
-    def log_path(self) -> Path:
-        """Its whole log, over all of its starts."""
-        return self._process.log_path
-
-    @property
-    def log_tail(self) -> str:
-        return self._process.log_tail()
+        self._plan = plan
+        self._formatted = not launcher.is_kraft
+        self.folder.mkdir()
+        self.properties_path = self.folder / "server.properties"
+        command = launcher.server(main_class, [str(self.properties_path)], plan.jvm_options)
+        super().__init__(name, command, self.folder / "server.log", watchdog, ready)
 
     def address(self, listener: str) -> str:
         """``host:port`` of a listener, as advertised."""
@@ -186,80 +151,26 @@ class Node:
         if not self._formatted:
             self._format()
         deadline = time.monotonic() + timeout_s
-        self._process.spawn()
+        self.spawn()
         while wait:
             try:
-                self.wait_ready(max(0.0, deadline - time.monotonic()))
+                wait_ready([self], max(0.0, deadline - time.monotonic()))
                 return
             except LocalClusterError:
-                if STALE_SESSION not in self._process.log() or time.monotonic() >= deadline:
+                if STALE_SESSION not in self.log() or time.monotonic() >= deadline:
                     raise
-                self._process.spawn()
-
-    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when it is ready, after ``start(wait=False)``. Raises as `start` does."""
-        self._process.wait_ready(self._ready, timeout_s)
-
-    def is_ready(self) -> bool:
-        """Whether it is ready, after ``start(wait=False)``. Raises as `start` does when it has ended."""
-        return self._process.is_ready(self._ready)
-
-    def stop(self) -> None:
-        """Shut it down cleanly (SIGTERM) and wait for its end."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """Kill it, as a power failure would (SIGKILL), and wait for its end."""
-        self._process.kill()
-
-    def pause(self) -> None:
-        """Suspend it (SIGSTOP): connections stay open, and it does not respond."""
-        self._process.pause()
-
-    def resume(self) -> None:
-        """Resume it after `pause` (SIGCONT)."""
-        self._process.resume()
+                self.spawn()
 
     def _format(self) -> None:
         if "controller" in self.properties["process.roles"]:
-            self._format_controller()
+            arguments = ["format", "-c", str(self.properties_path), "-t", self._plan.cluster_id]
+            command = self._launcher.tool("kafka.tools.StorageTool", [*arguments, *self._plan.format_arguments])
+            run_java(command, what=f"formatting {self.name}", timeout_s=FORMAT_TIMEOUT_S, watchdog=self._watchdog)
         else:
-            self._format_broker()
+            # What StorageTool writes and a broker does not write itself, without a Java of two seconds. The features and the SCRAM
+            # users of a new cluster come from its controller.
+            identity = render({"version": "1", "cluster.id": self._plan.cluster_id, "node.id": str(self.node_id)})
+            for folder in map(Path, self.properties["log.dirs"].split(",")):
+                folder.mkdir(parents=True)
+                (folder / "meta.properties").write_text(identity)
         self._formatted = True
-
-    def _format_broker(self) -> None:
-        """What StorageTool writes and a broker does not write itself, without a Java of two seconds. The features and the SCRAM
-        users of a new cluster come from its controller."""
-        identity = render({"version": "1", "cluster.id": self._cluster_id, "node.id": str(self.node_id)})
-        for folder in map(Path, self.properties["log.dirs"].split(",")):
-            folder.mkdir(parents=True)
-            (folder / "meta.properties").write_text(identity)
-
-    def _format_controller(self) -> None:
-        arguments = ["format", "-c", str(self.properties_path), "-t", self._cluster_id, *self._format_arguments]
-        run_java(
-            self._launcher.tool("kafka.tools.StorageTool", arguments),
-            what=f"formatting {self.name}",
-            timeout_s=FORMAT_TIMEOUT_S,
-            watchdog=self._watchdog,
-        )
-
-
-def random_cluster_id() -> str:
-    """What ``kafka.tools.StorageTool random-uuid`` prints, without starting a Java for it: 16 bytes in base64."""
-    while True:
-        text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):  # a command line would parse it as an option; Kafka avoids it, too
-            return text
-
-
-def log_says_started(log: str) -> bool:
-    return STARTED in log
-
-
-def log_of_old_says_started(log: str) -> bool:
-    return OLD_STARTED in log
-
-
-def port_is_open(port: int) -> Callable[[str], bool]:
-    return lambda _log: accepts_connections(port)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 # Lines at the end of a log that an error quotes: enough for the stack trace of a broker that does not start.
@@ -76,18 +75,25 @@ class Watchdog:
 
 
 class SupervisedProcess:
-    """A process that can be started again under the same command, and that dies with its owner."""
+    """A process that can be started again under the same command, and that dies with its owner.
 
-    def __init__(self, name: str, command: Sequence[str], log_path: Path, watchdog: Watchdog) -> None:
+    Args:
+        ready: what it writes to its log when it is ready.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log_path: Path, watchdog: Watchdog, ready: str) -> None:
         self.name = name
+        #: Its whole log, over all of its starts.
         self.log_path = log_path
         self._command = list(command)
         self._watchdog = watchdog
+        self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     @property
     def pid(self) -> int | None:
+        """Its process id, None while it is not running."""
         return self._process.pid if self._process is not None else None
 
     @property
@@ -111,24 +117,8 @@ class SupervisedProcess:
             )
         self._watchdog.watch(self._process.pid)
 
-    def wait_ready(self, ready: Callable[[str], bool], timeout_s: float) -> None:
-        """Return when `ready` is true of the log written since `spawn`.
-
-        Raises:
-            PortTakenError: it ended because a port was taken.
-            LocalClusterError: it ended, or was not ready in time and was killed.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not self.is_ready(ready):
-            if time.monotonic() >= deadline:
-                self.kill()
-                raise LocalClusterError(
-                    f"{self.name} was not ready within {timeout_s:.0f} s; its log ends:\n{self.log_tail()}"
-                )
-            time.sleep(POLL_S)
-
-    def is_ready(self, ready: Callable[[str], bool]) -> bool:
-        """Whether `ready` is true of the log written since `spawn`.
+    def is_ready(self) -> bool:
+        """Whether it is ready, after :meth:`spawn`.
 
         Raises:
             PortTakenError: it ended because a port was taken.
@@ -137,54 +127,49 @@ class SupervisedProcess:
         ended = not self.running  # before the log is read: what it wrote last must not be missed
         log = self.log()
         if not ended:
-            return ready(log)
+            return self._ready in log
         code = self._process.returncode if self._process is not None else None
         self._reaped()
         taken = "BindException" in log or "Address already in use" in log
         raise (PortTakenError if taken else LocalClusterError)(
-            f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail()}"
+            f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail}"
         )
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it by SIGTERM and wait for its end. Does nothing if it is not running.
+    def stop(self) -> None:
+        """Shut it down cleanly (SIGTERM) and wait for its end. Does nothing if it is not running.
 
         Raises:
             LocalClusterError: it did not end in time; it was killed then.
         """
-        if not self.running:
-            self._reaped()
-            return
-        assert self._process is not None
-        self.resume()  # a stopped process does not act on SIGTERM
-        self._process.terminate()
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise LocalClusterError(
-                f"{self.name} did not end within {timeout_s:.0f} s of SIGTERM and was killed; its log ends:\n"
-                f"{self.log_tail()}"
-            ) from None
+        if self.running:
+            self.resume()  # a stopped process does not act on SIGTERM
+            process = self._signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise LocalClusterError(
+                    f"{self.name} did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM and was killed; its log ends:\n"
+                    f"{self.log_tail}"
+                ) from None
         self._reaped()
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a power failure would, and wait for its end."""
+        """Kill it, as a power failure would (SIGKILL), and wait for its end."""
         if self._process is not None:
-            if self.running:
-                self._process.kill()
+            self._process.kill()
             self._process.wait()
             self._reaped()
 
     def pause(self) -> None:
-        """SIGSTOP: after this its connections stay open, but it does not respond."""
-        self._signal(signal.SIGSTOP)
-        assert self._process is not None
+        """Suspend it (SIGSTOP): connections stay open, and it does not respond."""
+        process = self._signal(signal.SIGSTOP)
         if hasattr(os, "waitid"):  # macOS: Python 3.13
             # On a busy machine some threads continue until another one has acted on the signal.
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT after `pause`."""
+        """Resume it after :meth:`pause` (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def log(self) -> str:
@@ -196,14 +181,15 @@ class SupervisedProcess:
         except FileNotFoundError:
             return ""
 
-    def log_tail(self, lines: int = TAIL_LINES) -> str:
-        return "\n".join(self.log().splitlines()[-lines:]) or "(empty)"
+    @property
+    def log_tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-TAIL_LINES:]) or "(empty)"
 
-    def _signal(self, number: signal.Signals) -> None:
-        if not self.running:
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
             raise LocalClusterError(f"{self.name} is not running, so {number.name} cannot reach it")
-        assert self._process is not None
         self._process.send_signal(number)
+        return self._process
 
     def _reaped(self) -> None:
         if self._process is not None:
@@ -211,10 +197,24 @@ class SupervisedProcess:
             self._process = None
 
 
-def accepts_connections(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
+def wait_ready(processes: Sequence[SupervisedProcess], timeout_s: float) -> None:
+    """Return when all of them are ready. They are watched together: the first that ends has the reason in its log, and others may
+    only wait for it.
+
+    Raises:
+        PortTakenError: one ended because a port was taken.
+        LocalClusterError: one ended, or was not ready in time and was killed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while processes := [each for each in processes if not each.is_ready()]:
+        if time.monotonic() >= deadline:
+            for each in processes:
+                each.kill()
+            raise LocalClusterError(
+                f"{', '.join(each.name for each in processes)} not ready within {timeout_s:.0f} s; the log of "
+                f"{processes[0].name} ends:\n{processes[0].log_tail}"
+            )
+        time.sleep(POLL_S)
 
 
 def run_java(
@@ -245,8 +245,7 @@ def run_java(
         except subprocess.TimeoutExpired:
             raise LocalClusterError(f"{what} did not end within {timeout_s:.0f} s") from None
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.kill()  # does nothing if it has ended
             process.wait()
             if watchdog is not None:
                 watchdog.forget(process.pid)

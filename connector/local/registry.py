@@ -9,14 +9,13 @@ https://www.apicur.io/registry/docs/apicurio-registry/2.6.x/
 from __future__ import annotations
 
 import tempfile
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.jars import Coordinate, resolve
 from pykafka_wire.local.java import ensure_java
-from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog
+from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog, wait_ready
 from pykafka_wire.local.settings import HOST
 
 # The newest release with an archive that runs by itself on Maven Central: 3.x are container images.
@@ -66,9 +65,10 @@ class LocalRegistry:
         command = [str(ensure_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         command += [f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={port}", "-jar", str(runner)]
         try:
-            process = SupervisedProcess("the schema registry", command, folder / "registry.log", self._watchdog)
+            log = folder / "registry.log"
+            process = SupervisedProcess("the schema registry", command, log, self._watchdog, ready="Listening on:")
             process.spawn()
-            process.wait_ready(lambda _: _responds(f"{self._url}/subjects"), timeout_s)
+            wait_ready([process], timeout_s)
         except BaseException:
             self.close()
             raise
@@ -92,11 +92,3 @@ class LocalRegistry:
 def download_registry() -> list[Path]:
     """The registry's program in the cache, downloaded once. Raises as :func:`~pykafka_wire.local.jars.resolve`."""
     return resolve(f"{APICURIO.artifact}-{APICURIO.version}", [APICURIO], transitive=False)
-
-
-def _responds(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:  # urllib.error.URLError too
-        return False

@@ -9,6 +9,7 @@ Kafka's documentation of broker settings: https://kafka.apache.org/documentation
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,12 +49,22 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What every process of one cluster must agree on."""
+    """What every process of one cluster must agree on.
+
+    Attributes:
+        properties: broker settings, for brokers and controller alike.
+        format_arguments: further arguments for the controller's StorageTool.
+        cluster_id: 16 bytes in base64, as ``kafka.tools.StorageTool random-uuid`` prints them. The first byte is not one that
+            begins with ``-``, which a command line would parse as an option; Kafka avoids it, too.
+    """
 
     brokers: int
     controller_port: int
     listeners: Mapping[int, Sequence[Listener]] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    format_arguments: Sequence[str] = ()
+    jvm_options: Sequence[str] = ()
+    cluster_id: str = field(default_factory=lambda: f"A{secrets.token_urlsafe(16)[1:]}")
 
     @property
     def controller_id(self) -> int:
@@ -99,32 +110,14 @@ def common_properties(brokers: int) -> dict[str, str]:
 def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
     """``server.properties`` of the controller of several brokers, a process of its own: with combined nodes the loss of one that
     holds the quorum's majority would take the whole cluster down."""
-    return {
-        "process.roles": "controller",
-        "node.id": str(plan.controller_id),
-        "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
-        "controller.listener.names": CONTROLLER,
-        "listeners": f"{CONTROLLER}://{HOST}:{plan.controller_port}",
-        "listener.security.protocol.map": _protocol_map(plan),
-        "log.dirs": str(folder / "data"),
-        **common_properties(plan.brokers),
-        **plan.properties,
-    }
+    listeners = f"{CONTROLLER}://{HOST}:{plan.controller_port}"
+    own = {"listeners": listeners, "listener.security.protocol.map": _protocol_map(plan)}
+    return _kraft_properties(plan, "controller", plan.controller_id, folder, own)
 
 
 def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
     """``server.properties`` of broker `node_id` for Kafka 3.3 and newer, where there are several."""
-    return {
-        "process.roles": "broker",
-        "node.id": str(node_id),
-        "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
-        "controller.listener.names": CONTROLLER,
-        **_listener_properties(plan, node_id),
-        "log.dirs": str(folder / "data"),
-        **_rack(node_id),
-        **common_properties(plan.brokers),
-        **plan.properties,
-    }
+    return _kraft_properties(plan, "broker", node_id, folder, _of_broker(plan, node_id))
 
 
 def combined_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
@@ -153,9 +146,8 @@ def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict
         "broker.id": str(node_id),
         "zookeeper.connect": f"{HOST}:{plan.controller_port}",
         "zookeeper.session.timeout.ms": "6000",
-        **_listener_properties(plan, node_id),
+        **_of_broker(plan, node_id),
         "log.dirs": str(folder / "data"),
-        **_rack(node_id),
         **{name: value for name, value in common_properties(plan.brokers).items() if not name.startswith(unknown)},
         **plan.properties,
     }
@@ -166,13 +158,32 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}".replace("\\", "\\\\") + "\n" for name, value in properties.items())
 
 
-def _listener_properties(plan: ClusterPlan, node_id: int) -> dict[str, str]:
+def _kraft_properties(
+    plan: ClusterPlan, roles: str, node_id: int, folder: Path, own: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        "process.roles": roles,
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
+        "controller.listener.names": CONTROLLER,
+        **own,
+        "log.dirs": str(folder / "data"),
+        **common_properties(plan.brokers),
+        **plan.properties,
+    }
+
+
+def _of_broker(plan: ClusterPlan, node_id: int) -> dict[str, str]:
+    """A broker's listeners, and its rack."""
     listeners = plan.listeners[node_id]
     return {
         "listeners": ",".join(f"{each.name}://{HOST}:{each.port}" for each in listeners),
         "advertised.listeners": ",".join(f"{each.name}://{each.address}" for each in listeners),
         "listener.security.protocol.map": _protocol_map(plan),
         "inter.broker.listener.name": INTERNAL,
+        "broker.rack": f"r{node_id}",
+        # Consumers that name their rack may read from a follower (KIP-392).
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     }
 
 
@@ -180,11 +191,3 @@ def _protocol_map(plan: ClusterPlan) -> str:
     # The controller's must be named as soon as one listener is neither PLAINTEXT nor called by its protocol's name.
     protocols = {each.name: each.protocol for listeners in plan.listeners.values() for each in listeners}
     return ",".join(f"{name}:{protocol}" for name, protocol in {CONTROLLER: "PLAINTEXT", **protocols}.items())
-
-
-def _rack(node_id: int) -> dict[str, str]:
-    return {
-        "broker.rack": f"r{node_id}",
-        # Consumers that name their rack may read from a follower (KIP-392).
-        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    }

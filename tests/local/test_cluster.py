@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from pykafka_wire.local import LocalCluster, LocalClusterError, NamedCluster
 from pykafka_wire.local import cluster as cluster_module
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.local.process import accepts_connections
+from tests.connect_server import accepts_connections
 from tests.quick_start import JVM_OPTIONS
 
 pytestmark = pytest.mark.broker
