@@ -32,26 +32,16 @@ from pykafka_wire.wire.topic_partitions import parse_new_topic
 def argument_parser(program: str) -> argparse.ArgumentParser:
     """The options of the command ``program``."""
     parser = argparse.ArgumentParser(prog=program, description="Run a real Kafka on this machine until Ctrl-C.")
-    parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="brokers (default 1)")
-    parser.add_argument(
-        "--version", default=KAFKA_VERSION, help=f"the version of Apache Kafka (default {KAFKA_VERSION})"
-    )
-    parser.add_argument(
-        "--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated"
-    )
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic; may be repeated"
-    )
-    parser.add_argument(
-        "--registry",
-        action="store_true",
-        help="also run a schema registry (Apicurio's, with the REST API of Confluent's)",
-    )
-    parser.add_argument("--secured", action="store_true", help="require TLS, a SCRAM user and permissions")
-    parser.add_argument(
-        "--client-properties", type=Path, metavar="FILE",
-        help="with --secured: the file for the client's settings, deleted at the end (default: in the cluster's folder)",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("--nodes", type=int, choices=(1, 2, 3), default=1, help="brokers (default 1)")
+    add("--version", default=KAFKA_VERSION, help=f"the version of Apache Kafka (default {KAFKA_VERSION})")
+    add("--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated")
+    add("--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic; may be repeated")
+    registry = "also run a schema registry (Apicurio's, with the REST API of Confluent's)"
+    add("--registry", action="store_true", help=registry)
+    add("--secured", action="store_true", help="require TLS, a SCRAM user and permissions")
+    file = "with --secured: the file for the client's settings, deleted at the end (default: in the cluster's folder)"
+    add("--client-properties", type=Path, metavar="FILE", help=file)
     return parser
 
 
@@ -80,7 +70,6 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
         signal.signal(number, _interrupt)
     secured = SecuredListener() if options.secured else None
     local = {"nodes": options.nodes, "properties": properties, "version": options.version}
-    written: Path | None = None
     try:
         with contextlib.ExitStack() as running:
             cluster = running.enter_context(
@@ -94,19 +83,18 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
             if secured is None:
                 print(f"bootstrap servers: {cluster.bootstrap_servers}")
                 if cluster.nodes[0].listeners[0].port != DEFAULT_PORT:
-                    print(
-                        f"  not the default of the other commands, since port {DEFAULT_PORT} is in use: give them --bootstrap"
-                    )
+                    used = f"since port {DEFAULT_PORT} is in use"
+                    print(f"  not the default of the other commands, {used}: give them --bootstrap")
                 print(f"external listener: {cluster.external_bootstrap_servers}")
             else:
                 secured.allow(cluster)
                 written = _write(options.client_properties or cluster.folder / "client.properties", secured, cluster)
+                running.callback(written.unlink, missing_ok=True)
                 print(f"bootstrap servers: {cluster.external_bootstrap_servers} (SASL_SSL, user {USER})")
                 print(f"client settings: {written}")
             if options.registry:
-                print(
-                    f"schema registry: {running.enter_context(LocalRegistry(preferred_port=DEFAULT_REGISTRY_PORT)).url}"
-                )
+                registry = running.enter_context(LocalRegistry(preferred_port=DEFAULT_REGISTRY_PORT))
+                print(f"schema registry: {registry.url}")
             print("running until interrupted (Ctrl-C)", flush=True)
             while True:
                 signal.pause()
@@ -116,19 +104,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    finally:
-        if written is not None:
-            written.unlink(missing_ok=True)
 
 
 def _write(path: Path, secured: SecuredListener, cluster: LocalCluster) -> Path:
     """The properties file, which only this user can read: it has the password."""
     path = path.absolute()
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(
-            f"# Settings of user {USER} for the cluster in {cluster.folder}. This file is deleted when the cluster stops.\n"
-        )
-        file.write(render(secured.client_settings(cluster)))
+        head = f"# Settings of user {USER} for the cluster in {cluster.folder}. This file is deleted when the cluster stops.\n"
+        file.write(head + render(secured.client_settings(cluster)))
     return path
 
 

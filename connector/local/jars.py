@@ -81,13 +81,11 @@ SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 
 def cache_dir() -> Path:
     """The folder outside the project that holds everything downloaded (see the module's text)."""
-    named = os.environ.get("PYKAFKA_WIRE_CACHE")
-    if named:
+    if named := os.environ.get("PYKAFKA_WIRE_CACHE"):
         return Path(named).expanduser().absolute()
-    xdg = os.environ.get("XDG_CACHE_HOME")
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification says to ignore a relative path.
-    base = Path(xdg) if xdg and Path(xdg).is_absolute() else Path.home() / ".cache"
-    return base / "pykafka-wire"
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "pykafka-wire"
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
@@ -157,14 +155,10 @@ def ivy_jar() -> Path:
     Raises:
         JarResolutionError: there is no PySpark.
     """
-    homes: list[Path] = []
     spec = importlib.util.find_spec("pyspark")
-    if spec is not None:
-        homes += map(Path, spec.submodule_search_locations or ())
-    if os.environ.get("SPARK_HOME"):
-        homes.append(Path(os.environ["SPARK_HOME"]))
-    for home in homes:
-        for jar in sorted((home / "jars").glob("ivy-*.jar")):
+    homes = (spec.submodule_search_locations if spec is not None else None) or []
+    for home in filter(None, [*homes, os.environ.get("SPARK_HOME")]):
+        for jar in sorted(Path(home, "jars").glob("ivy-*.jar")):
             return jar
     raise JarResolutionError("PySpark's jars folder has no Apache Ivy: install PySpark, `pip install 'pyspark>=4.0'`")
 
@@ -181,8 +175,8 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
         description.write_text(_ivy_xml(folder.name, coordinates, transitive), encoding="utf-8")
         jars = scratch / "jars"
         command = [str(java.executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
-        if os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
-            command += ["-settings", os.environ["PYKAFKA_WIRE_IVY_SETTINGS"]]
+        if own := os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
+            command += ["-settings", own]
         command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(description), "-confs", "default"]
         command += ["-types", "jar", "bundle", "tar.gz"]
         command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
@@ -194,10 +188,8 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
             raise JarResolutionError(_failure(coordinates, ivy.stdout + ivy.stderr))
         for archive in jars.glob("*.tar.gz"):
             with tarfile.open(archive) as packed:
-                if hasattr(tarfile, "data_filter"):  # Python 3.10.12, 3.11.4
-                    packed.extractall(jars, filter="data")
-                else:
-                    packed.extractall(jars)
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.10.12, 3.11.4
+                packed.extractall(jars)
             archive.unlink()
         jars.rename(folder)
     finally:
@@ -218,17 +210,11 @@ def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
 
 
 def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:
-    def dependency(c: Coordinate) -> str:
-        other_file = (
-            f"<artifact name={quoteattr(c.artifact)} type={quoteattr(c.type)} ext={quoteattr(c.type)}"
-            f" m:classifier={quoteattr(c.classifier)}/>"
-        )
-        return (
-            f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
-            f' conf="default->default" transitive="{str(transitive).lower()}">{other_file if c.classifier else ""}</dependency>'
-        )
-
-    dependencies = "\n".join(map(dependency, coordinates))
+    dependencies = "\n".join(
+        f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
+        f' conf="default->default" transitive="{str(transitive).lower()}">{_other_file(c) if c.classifier else ""}</dependency>'
+        for c in coordinates
+    )
     excludes = "\n".join(
         f'    <exclude org="org.apache.kafka" module="{artifact}" matcher="regexp"/>' for artifact in EXCLUDED
     )
@@ -241,6 +227,11 @@ def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> 
   </dependencies>
 </ivy-module>
 """
+
+
+def _other_file(c: Coordinate) -> str:
+    kind = quoteattr(c.type)
+    return f"<artifact name={quoteattr(c.artifact)} type={kind} ext={kind} m:classifier={quoteattr(c.classifier)}/>"
 
 
 @contextlib.contextmanager

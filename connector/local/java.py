@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +51,7 @@ class Java:
 
 def find_java(minimum: int = MINIMUM) -> Java | None:
     """The first installed Java of at least version `minimum`, or None. Downloads nothing."""
-    found, _ = _search(minimum)
-    return found
+    return _search(minimum)[0]
 
 
 def ensure_java(minimum: int = MINIMUM) -> Java:
@@ -65,24 +65,24 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
         return found
     seen = "; ".join(rejected) if rejected else "no java in JAVA_HOME or on the PATH"
     # A warning, not an info: the user has to wait for a download that they did not ask for.
+    wanted = f"{DOWNLOADED_VENDOR} {DOWNLOADED_VERSION}"
     logger.warning(
-        "Java %d or newer is needed (%s): downloading %s %s into the cache of the cjdk package",
-        minimum,
-        seen,
-        DOWNLOADED_VENDOR,
-        DOWNLOADED_VERSION,
+        "Java %d or newer is needed (%s): downloading %s into the cache of the cjdk package", minimum, seen, wanted
     )
     try:
-        home = _download()
+        import cjdk  # here, not above: only this path needs it
+
+        home = Path(cjdk.java_home(vendor=DOWNLOADED_VENDOR, version=DOWNLOADED_VERSION))
         downloaded = probe(home, "cjdk")
         if downloaded is None or downloaded.version < minimum:
             raise JavaNotFoundError(f"the Java that cjdk downloaded into {home} does not start")
     # Exception: cjdk raises its own errors, those of requests and of the operating system; all mean the same here.
     except Exception as error:
+        install = "brew install openjdk@17" if sys.platform == "darwin" else "apt-get install openjdk-17-jre-headless"
+        reason = str(error).partition("\n")[0]
         raise JavaNotFoundError(
-            f"Java {minimum} or newer is needed ({seen}) and downloading one failed"
-            f" ({type(error).__name__}: {_first_line(error)}): install a JDK, for example with"
-            f" {_install_command()}, and set JAVA_HOME to its folder if java is not on the PATH."
+            f"Java {minimum} or newer is needed ({seen}) and downloading one failed ({type(error).__name__}: {reason}): install a "
+            f"JDK, for example with `{install}`, and set JAVA_HOME to its folder if java is not on the PATH."
         ) from error
     logger.warning("Java %d is in %s", downloaded.version, downloaded.home)
     return downloaded
@@ -95,8 +95,8 @@ def export_java_home(java: Java) -> None:
 
 def probe(home: Path, origin: str) -> Java | None:
     """The Java below `home`, or None where there is none that starts."""
-    executable = home / "bin" / "java"
-    version = _version(executable)
+    # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
+    version = parse_version(_output([str(home / "bin" / "java"), "-version"]))
     return None if version is None else Java(home=home, version=version, origin=origin)
 
 
@@ -109,71 +109,36 @@ def parse_version(text: str) -> int | None:
 def _search(minimum: int) -> tuple[Java | None, list[str]]:
     """The first suitable Java and, for the error text, the others that were found and why they are not suitable."""
     rejected: list[str] = []
-    tried: set[Path] = set()
     for origin, home in _candidates(minimum):
-        if home in tried:
-            continue
-        tried.add(home)
         java = probe(home, origin)
         if java is not None and java.version >= minimum:
             return java, rejected
-        rejected.append(
-            f"{origin} names {home}, "
-            + ("which has no java that starts" if java is None else f"which is Java {java.version}")
-        )
+        why = "which has no java that starts" if java is None else f"which is Java {java.version}"
+        rejected.append(f"{origin} names {home}, {why}")
     return None, rejected
 
 
-def _candidates(minimum: int) -> list[tuple[str, Path]]:
-    candidates: list[tuple[str, Path]] = []
-    if os.environ.get("JAVA_HOME"):
-        candidates.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
-    on_path = shutil.which("java")
-    if on_path:
-        candidates.append(("the PATH", _home_of(Path(on_path))))
-    if MACOS_JAVA_HOME.exists():
-        listed = _output([str(MACOS_JAVA_HOME), "-v", f"{minimum}+"])
-        if listed:
-            candidates.append((str(MACOS_JAVA_HOME), Path(listed.strip())))
+def _candidates(minimum: int) -> Iterator[tuple[str, Path]]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(named)
+    if on_path := shutil.which("java"):
+        # The home that it names itself: it may be a link, or the script of a version manager.
+        printed = _output([on_path, "-XshowSettings:properties", "-version"])
+        match = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
+        yield "the PATH", Path(match[1].strip()) if match else Path(on_path).resolve().parent.parent
+    if MACOS_JAVA_HOME.exists() and (listed := _output([str(MACOS_JAVA_HOME), "-v", f"{minimum}+"])):
+        yield str(MACOS_JAVA_HOME), Path(listed.strip())
     if LINUX_JVMS.is_dir():
         for home in sorted(LINUX_JVMS.iterdir(), reverse=True):
             if not home.is_symlink() and (home / "bin" / "java").exists():
-                candidates.append((str(LINUX_JVMS), home))
-    return candidates
+                yield str(LINUX_JVMS), home
 
 
-def _home_of(executable: Path) -> Path:
-    """The home that a java on the PATH names itself: it may be a link, or the script of a version manager."""
-    printed = _output([str(executable), "-XshowSettings:properties", "-version"]) or ""
-    match = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
-    return Path(match.group(1).strip()) if match else executable.resolve().parent.parent
-
-
-def _version(executable: Path) -> int | None:
-    # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
-    printed = _output([str(executable), "-version"])
-    return None if printed is None else parse_version(printed)
-
-
-def _output(command: list[str]) -> str | None:
-    """What a command printed to both streams (Java prints its version to standard error); None when it fails."""
+def _output(command: list[str]) -> str:
+    """What a command printed to both streams (Java prints its version to standard error); empty when it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout + done.stderr if done.returncode == 0 else None
-
-
-def _download() -> Path:
-    # Here, not above: cjdk is a development dependency, and only this path needs it.
-    import cjdk
-
-    return Path(cjdk.java_home(vendor=DOWNLOADED_VENDOR, version=DOWNLOADED_VERSION))
-
-
-def _install_command() -> str:
-    return "`brew install openjdk@17`" if sys.platform == "darwin" else "`apt-get install openjdk-17-jre-headless`"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "no further message")
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=VERSION_TIMEOUT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
