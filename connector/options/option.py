@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.starting_offsets import UNITS_MS, OffsetSpec
@@ -62,6 +62,23 @@ class Option(Generic[T]):
         if isinstance(value, bool):
             return str(value).lower()
         return str(value) if isinstance(value, int | str) else ""
+
+
+class Section:
+    """Options that docs/options.md shows together, in the order in which they are made."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.options: list[Option[Any]] = []
+
+    def option(
+        self, name: str, where: str, parse: Callable[[str, str], T], default: T, meaning: str,
+        *, unset: str = "none", in_batch: T | None = None,
+    ) -> Option[T]:  # fmt: skip
+        """A new option of this section."""
+        made = Option(name, where, parse, default, meaning, unset, in_batch)
+        self.options.append(made)
+        return made
 
 
 _LARGEST_UNITS: Final = [(unit, UNITS_MS[unit]) for unit in ("d", "h", "m", "s", "ms")]
