@@ -1,5 +1,4 @@
 """What others see of a query: its offsets in the consumer group, its report to Spark, a warning of what holds it back.
-back.
 
 Owns which offsets are committed, what the report has, and which open transactions hang: why a ``read_committed`` query finds
 nothing new. The keys of the report are read by :mod:`pykafka_wire.metrics.query_figures`.
