@@ -269,13 +269,10 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     mistakes, settings = _from_document(
         found | {name: _over(value, found.get(name)) for name, value in (given or {}).items()}
     )
-    if settings is not None:
-        mistakes += _mistakes(settings)
-    if mistakes:
+    if settings is None:
         lines = _lines(text)
         with_lines = sorted((_line(lines, place), text) for place, text in mistakes)
         raise IngestError(_listed([f"line {line}: {text}" for line, text in with_lines], str(path)))
-    assert settings is not None
     return settings
 
 
@@ -286,9 +283,7 @@ def _over(given: Any, found: Any) -> Any:  # Any: values of TOML
 def make_settings(given: Mapping[str, Any]) -> Settings:
     """Settings of what a command line or a program gives. Raises IngestError with all mistakes."""
     mistakes, settings = _from_document(given)
-    if settings is not None:
-        mistakes += _mistakes(settings)
-    if mistakes or settings is None:
+    if settings is None:
         raise IngestError(_listed([text for _, text in mistakes], "the settings"))
     return settings
 
@@ -299,11 +294,8 @@ def _listed(mistakes: list[str], where: str) -> str:
     )
 
 
-_TABLES_OF_FILE: Final = {"defaults": Table, "kafka": dict, "registry_options": dict}
-
-
 def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
-    """Settings from a document; None where a mistake leaves none."""
+    """Settings from a document, or its mistakes, each with its place."""
     mistakes: list[tuple[tuple[str, ...], str]] = []
     given = dict(found)
     arrays = given.pop("table", [])
@@ -325,11 +317,17 @@ def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...]
     if missing or any(text.startswith(_WRONG_TYPE) for _, text in mistakes):
         return mistakes, None
     settings = Settings(**values, defaults=Table(**base), tables=tuple(Table(**each) for each in tables))
-    return mistakes, settings
+    mistakes += _mistakes(settings)
+    return mistakes, None if mistakes else settings
 
 
 _WRONG_TYPE: Final = "wrong type: "
-_TYPES: Final = {"str": str, "str | None": str, "int": int, "bool": bool, "Mode": str, "tuple[str, ...]": list}
+_TEXT: Final = (str, "text")
+#: By a field's type: what it is in TOML, and how an error calls it.
+_TYPES: Final[dict[str, tuple[Any, str]]] = {
+    "str": _TEXT, "str | None": _TEXT, "Mode": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "tuple[str, ...]": (list, "a list of texts"), "Mapping[str, str]": (dict, "a table"),
+}  # fmt: skip
 
 
 def _checked_fields(
@@ -350,16 +348,9 @@ def _checked_fields(
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
             mistakes.append(((*place, name), f"{name} is unknown: {hint}"))
             continue
-        wanted: Any = _TYPES.get(known[name], dict)
+        wanted, shown = _TYPES[known[name]]
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            shown = {
-                str: "text",
-                int: "a whole number",
-                bool: "true or false",
-                list: "a list of texts",
-                dict: "a table",
-            }
-            mistakes.append(((*place, name), f"{_WRONG_TYPE}{name} must be {shown[wanted]}"))
+            mistakes.append(((*place, name), f"{_WRONG_TYPE}{name} must be {shown}"))
         elif wanted is list:
             values[name] = tuple(map(str, value))
         elif wanted is dict:
