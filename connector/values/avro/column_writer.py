@@ -1,4 +1,4 @@
-"""Columns to Avro values: which step writes an Arrow type as a schema's place, what does not fit, and the steps.
+"""Columns to Avro values: what writes an Arrow type as a schema's place, what does not fit, and the functions that write.
 
 A column fits a schema as for Spark's ``to_avro``: fields by name, exactly or in any case; a nullable field of the schema may be
 missing in the column, and no other one, since a default is for readers; a union of several types takes a struct of ``member0``,
@@ -6,9 +6,7 @@ missing in the column, and no other one, since a default is for readers; a union
 integer as int or long, integers as float or double that hold them, decimals of another precision or scale, times with and without a
 zone.
 
-A step takes a pa.Array and returns segments (:mod:`~pykafka_wire.wire.records.row_segments`). It never raises for a value: an
-element that does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Nulls are judged by
-:class:`Required` and :class:`Optional` alone; what a step returns for them means nothing.
+Nulls are judged by :func:`_required` and :func:`_optional` alone; what other functions return for them means nothing.
 https://avro.apache.org/docs/1.12.0/specification/
 """
 
@@ -17,32 +15,34 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
-from pykafka_wire.values.bulk.arrays import Ints
+from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.writing import (
     PER_SECOND,
     EncodeErrors,
+    Problems,
     SegmentWriter,
-    ValueWriter,
+    Write,
     binary,
     booleans,
-    check_text,
-    fixed_width,
     floats,
+    halves_of,
+    is_bytes,
+    is_list,
+    is_text,
     items_of,
-    matching,
     of_present,
-    refuse,
+    places_in,
     rescaled,
-    sql_name,
+    texts_of,
+    whole_numbers,
     within,
 )
 from pykafka_wire.wire.protocol.primitives import encode_uvarint
@@ -62,294 +62,160 @@ from pykafka_wire.wire.records.row_segments import (
 )
 
 
-class SchemaWriter(ValueWriter, Protocol):
-    """Writes values of one schema.
-
-    Attributes:
-        is_flat: whether all elements can be written although some are null; their bytes are then null, too.
-    """
-
-    is_flat: ClassVar[bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Required:
+def _required(column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b"") -> list[RowSegment]:
     """A value that must not be null, after the index of its branch if it is one of a union."""
-
-    step: SchemaWriter
-    path: str
-    branch: bytes = b""
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        if column.null_count:
-            errors.add(np.flatnonzero(~validity(column)), self.path, "null, which the schema does not allow")
-        return constant(self.branch, len(column)) + self.step.write(column, errors)
+    if column.null_count:
+        errors.add(~validity(column), path, "null, which the schema does not allow")
+    return constant(branch, len(column)) + write(column, errors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optional:
+def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, null_branch: int) -> list[RowSegment]:
     """A union of null and one other branch."""
-
-    step: SchemaWriter
-    branch: int
-    null_branch: int
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        n = len(column)
-        if not column.null_count:
-            return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, errors)]
-        present = validity(column)
-        branches = varints(np.where(present, self.branch, self.null_branch))
-        if self.step.is_flat:
-            inner = EncodeErrors()
-            segments = self.step.write(column, inner)
-            for row, reason in inner.reasons.items():
-                if present[row]:
-                    errors.add(np.array([row]), "", reason)
-            return branches + [masked(segment, present) for segment in segments]
-        return [*branches, *of_present(column, present, errors, self.step.write)]
+    if not column.null_count:
+        return constant(_branch(branch), len(column)) + write(column, errors)
+    present = validity(column)
+    branches: list[RowSegment] = [*varints(np.where(present, branch, null_branch))]
+    if pa.types.is_nested(column.type):
+        return branches + of_present(column, present, errors, write)
+    return branches + [masked(segment, present) for segment in write(column, errors)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+def _null(column: Any, errors: EncodeErrors, *, content: bytes = b"") -> list[RowSegment]:
     """Null for each element: the index of the union's null, or nothing."""
-
-    content: bytes = b""
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return [*constant(self.content, len(column))]
+    return [*constant(content, len(column))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boolean:
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return [WordSegment(booleans(column), 1, 1)]
+def _boolean(column: Any, errors: EncodeErrors) -> list[RowSegment]:
+    return [WordSegment(booleans(column), 1, 1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Integer:
+def _integer(
+    column: Any, errors: EncodeErrors, *, path: str, bits: int, multiply: int = 1, divide: int = 1
+) -> list[RowSegment]:
     """Whole numbers, and the dates and times that are counted by them.
 
-    Attributes:
-        dtype: NumPy's name of the column's numbers.
+    Args:
         bits: of the schema's type, 32 or 64.
         multiply, divide: from the column's unit to the schema's; a division rounds down, as Spark's ``to_avro`` does.
     """
-
-    path: str
-    dtype: str
-    bits: int
-    multiply: int = 1
-    divide: int = 1
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        numbers = fixed_width(column, self.dtype).astype(np.int64)
-        if self.divide != 1:
-            numbers = numbers // self.divide
-        lowest, highest = -((1 << self.bits - 1) // self.multiply), ((1 << self.bits - 1) - 1) // self.multiply
-        own = np.iinfo(self.dtype)
-        if own.min // self.divide < lowest or own.max // self.divide > highest:
-            wrong = (numbers < lowest) | (numbers > highest)
-            if wrong.any():
-                errors.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
-                numbers = np.where(wrong, 0, numbers)
-        if self.multiply != 1:
-            numbers = numbers * self.multiply
-        return [*varints(numbers)]
+    lowest, highest = -((1 << bits - 1) // multiply), ((1 << bits - 1) - 1) // multiply
+    numbers, wrong = whole_numbers(column, lowest, highest, divide)
+    if wrong.any():
+        errors.add(wrong, path, f"a number that {bits} bits cannot hold", column)
+        numbers[wrong] = 0
+    return [*varints(numbers * multiply if multiply != 1 else numbers)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floating:
+def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> list[RowSegment]:
     """float and double, from any number that they hold exactly."""
-
-    dtype: str
-    is_double: bool
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        n_bytes = 8 if self.is_double else 4
-        return [WordSegment(floats(column, self.dtype, n_bytes), n_bytes, n_bytes)]
+    return [WordSegment(floats(column, n_bytes), n_bytes, n_bytes)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StringWriter:
+def _bytes(column: Any, errors: EncodeErrors, *, path: str, has_length: bool = True) -> list[RowSegment]:
     """string and bytes: a length, unless it is to be left out, and the bytes."""
-
-    path: str
-    has_length: bool = True
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        array = binary(column)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            check_text(array, self.path, errors)
-        return [*(counts(byte_lengths(array)) if self.has_length else ()), BytesSegment(array)]
+    array = texts_of(column, path, errors)
+    return [*(counts(byte_lengths(array)) if has_length else ()), BytesSegment(array)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    path: str
-    size: int
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        array = binary(column)
-        wrong = (byte_lengths(array) != self.size) & validity(array)
-        if wrong.any():
-            errors.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
-        return [BytesSegment(array)]
+def _fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> list[RowSegment]:
+    array = binary(column)
+    errors.add(byte_lengths(array) != size, path, f"not {size} bytes, the size of the schema's fixed", column)
+    return [BytesSegment(array)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uuid:
+def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
     """A uuid's text as the 16 bytes of a fixed."""
-
-    path: str
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        found: list[bytes] = []
-        for row, text in enumerate(binary(column).to_pylist()):
-            try:
-                found.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
-            except ValueError:
-                errors.add(np.array([row]), self.path, "text that is not a uuid")
-                found.append(b"")
-        return [BytesSegment(binary_array(found))]
+    found: list[bytes] = []
+    wrong = np.zeros(len(column), dtype=np.bool_)
+    for row, text in enumerate(binary(column).to_pylist()):
+        try:
+            found.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
+        except ValueError:
+            found.append(b"")
+            wrong[row] = True
+    errors.add(wrong, path, "text that is not a uuid")
+    return [BytesSegment(binary_array(found))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enum:
-    """Symbols by their text.
-
-    Attributes:
-        symbols: pa.StringArray.
-    """
-
-    path: str
-    symbols: Any
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        indexes = pc.index_in(column.cast(pa.string()), value_set=self.symbols)
-        unknown = ~validity(indexes) & validity(column)
-        if unknown.any():
-            errors.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
-        return [*varints(np.where(validity(indexes), fixed_width(indexes, "int32"), 0).astype(np.int64))]
+def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list[RowSegment]:
+    """Symbols by their text. ``symbols`` is a pa.StringArray."""
+    numbers, unknown = places_in(column, symbols)
+    errors.add(unknown, path, "text that is not a symbol of the schema's enum", column)
+    return [*varints(numbers)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecimalNumber:
+def _decimal(
+    column: Any, errors: EncodeErrors, *, path: str, decimal: pa.DataType, size: int | None, has_length: bool = True
+) -> list[RowSegment]:
     """Decimals as big-endian numbers of the schema's scale.
 
-    Attributes:
-        type: the Arrow type of the schema's precision and scale.
+    Args:
+        decimal: the Arrow type of the schema's precision and scale.
         size: of a fixed; None for bytes, whose size is the least that holds the number.
         has_length: whether the size of bytes stands before them.
     """
-
-    path: str
-    type: pa.DataType
-    size: int | None
-    has_length: bool = True
-    is_flat: ClassVar[bool] = True
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        if column.type != self.type:
-            column, wrong = rescaled(column, self.type)
-            if len(wrong):
-                reason = f"a number that DECIMAL({self.type.precision},{self.type.scale}) cannot hold exactly"
-                errors.add(wrong, self.path, reason)
-        halves = np.frombuffer(column.buffers()[1] or b"", dtype="<u8")[2 * column.offset :][: 2 * len(column)]
-        low, high = halves[0::2].copy(), halves[1::2].copy()
-        sign = (high.view(np.int64) >> 63).view(np.uint64)
-        segments: list[RowSegment] = []
-        if self.size is None:
-            sizes = _n_bytes(low ^ sign, high ^ sign)
-            segments += varints(sizes) if self.has_length else ()
-        else:
-            for first in range(0, self.size - 16, 8):
-                n_bytes = min(8, self.size - 16 - first)
-                segments.append(WordSegment(sign >> np.uint64(64 - 8 * n_bytes), n_bytes, n_bytes))
-            sizes = np.full(len(column), min(self.size, 16), dtype=np.int64)
-        n_high = np.maximum(sizes - 8, 0)
-        if int(n_high.max(initial=0)):
-            segments.append(WordSegment(_big_endian(high, n_high), n_high, 8))
-        n_low = np.minimum(sizes, 8)
-        segments.append(WordSegment(_big_endian(low, n_low), n_low, 8))
-        return segments
+    if column.type != decimal:
+        column, wrong = rescaled(column, decimal)
+        errors.add(wrong, path, f"a number that DECIMAL({decimal.precision},{decimal.scale}) cannot hold exactly")
+    low, high = halves_of(column)
+    sign = (high.view(np.int64) >> 63).view(np.uint64)
+    segments: list[RowSegment] = []
+    if size is None:
+        sizes = _n_bytes(low ^ sign, high ^ sign)
+        segments += varints(sizes) if has_length else ()
+    else:
+        for first in range(0, size - 16, 8):
+            n_bytes = min(8, size - 16 - first)
+            segments.append(WordSegment(sign >> np.uint64(64 - 8 * n_bytes), n_bytes, n_bytes))
+        sizes = np.full(len(column), min(size, 16), dtype=np.int64)
+    n_high = np.maximum(sizes - 8, 0)
+    if int(n_high.max(initial=0)):
+        segments.append(WordSegment(_big_endian(high, n_high), n_high, 8))
+    n_low = np.minimum(sizes, 8)
+    segments.append(WordSegment(_big_endian(low, n_low), n_low, 8))
+    return segments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+def _record(column: Any, errors: EncodeErrors, *, fields: Sequence[tuple[Write, int]]) -> list[RowSegment]:
     """The fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every row."""
-
-    fields: Sequence[tuple[SchemaWriter, int]]
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        segments: list[RowSegment] = []
-        for step, place in self.fields:
-            segments += step.write(column if place < 0 else column.field(place), errors)
-        return segments
+    segments: list[RowSegment] = []
+    for write, place in fields:
+        segments += write(column if place < 0 else column.field(place), errors)
+    return segments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
-    """Arrays and maps, as one block: the count, the items, 0.
-
-    Attributes:
-        key: of a map; its keys are never null.
-    """
-
-    item: SchemaWriter
-    key: SchemaWriter | None = None
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        values = column.values if self.key is None else column.items
-        starts, items, inner = items_of(column, values, errors)
-        segments = [] if self.key is None else self.key.write(items_of(column, column.keys, errors)[1], inner)
-        written = join_segments([*segments, *self.item.write(items, inner)], len(items))
-        n_each = np.diff(starts)
-        end = WordSegment(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
-        return [*counts(n_each), bytes_segment(bounds(written)[starts], written.buffers()[2] or b""), end]
+def _items(column: Any, errors: EncodeErrors, *, item: Write, key: Write | None = None) -> list[RowSegment]:
+    """Arrays and maps, as one block: the count, the items, 0. A map has a ``key``, which is never null."""
+    starts, items, inner = items_of(column, column.values if key is None else column.items, errors)
+    segments = [] if key is None else key(items_of(column, column.keys, errors)[1], inner)
+    written = join_segments([*segments, *item(items, inner)], len(items))
+    n_each = np.diff(starts)
+    end = WordSegment(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
+    return [*counts(n_each), bytes_segment(bounds(written)[starts], written.buffers()[2] or b""), end]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+def _members(
+    column: Any, errors: EncodeErrors, *, path: str, branches: Sequence[tuple[Write, int]], null_branch: int | None
+) -> list[RowSegment]:
     """A union of several branches out of a struct of one field for each: the first that is not null.
 
-    Attributes:
-        branches: of each field, its step and the index of its branch.
+    Args:
+        branches: of each field, what writes it and the index of its branch.
         null_branch: written if all fields are null; None if the union has no null.
     """
-
-    path: str
-    branches: Sequence[tuple[SchemaWriter, int]]
-    null_branch: int | None
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        free = validity(column)
-        chosen = np.full(len(column), self.null_branch or 0, dtype=np.int64)
-        segments: list[RowSegment] = []
-        for place, (step, branch) in enumerate(self.branches):
-            values = column.field(place)
-            here = free & validity(values)
-            free &= ~here
-            chosen[here] = branch
-            if here.any():
-                segments += of_present(values, here, errors, step.write)
-        if self.null_branch is None and free.any():
-            errors.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
-        return varints(chosen) + segments
+    free: Flags = validity(column)
+    chosen = np.full(len(column), null_branch or 0, dtype=np.int64)
+    segments: list[RowSegment] = []
+    for place, (write, branch) in enumerate(branches):
+        values = column.field(place)
+        here = free & validity(values)
+        free &= ~here
+        chosen[here] = branch
+        if here.any():
+            segments += of_present(values, here, errors, write)
+    if null_branch is None:
+        errors.add(free, path, "null, which the schema's union does not have")
+    return varints(chosen) + segments
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:
@@ -402,65 +268,72 @@ def column_writer(
     Raises:
         SchemaError: the schema cannot hold such a column.
     """
-    plan = WritePlan(schema)
-    step = plan.step(schema.root, column_type, "")
-    refuse(plan.problems, column_type, "Avro")
-    if prefix and not has_lengths and kind_of(schema.definition(schema.root)) == "bytes":
-        assert isinstance(step, Required) and isinstance(step.step, (StringWriter, DecimalNumber))
-        step = replace(step, step=replace(step.step, has_length=False))
-    return SegmentWriter(step, prefix)
+    is_bare = bool(prefix) and not has_lengths and kind_of(schema.definition(schema.root)) == "bytes"
+    plan = WritePlan(schema, is_bare=is_bare)
+    write = plan.write(schema.root, column_type, "")
+    plan.problems.refuse(column_type, "Avro")
+    return SegmentWriter(write, prefix)
 
 
 class WritePlan:
-    """Makes the steps of one schema.
+    """Finds what writes columns under one schema.
 
     Attributes:
-        problems: what does not fit, field by field; the steps are useless unless it is empty.
+        problems: what does not fit; what is found is useless unless there are none.
+
+    Args:
+        is_bare: whether values are bytes alone, without their length.
     """
 
-    def __init__(self, schema: ParsedSchema) -> None:
+    def __init__(self, schema: ParsedSchema, *, is_bare: bool = False) -> None:
         self._schema = schema
-        self.problems: list[str] = []
+        self._has_length = not is_bare
+        self.problems = Problems()
 
-    def step(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
-        """The step that writes ``column`` as ``schema``; nulls included."""
+    def write(self, schema: Schema, column: pa.DataType, path: str) -> Write:
+        """What writes ``column`` as ``schema``; nulls included."""
         schema = self._schema.definition(schema)
         if isinstance(schema, list):
             return self._union(schema, column, path)
         if kind_of(schema) == "null" and pa.types.is_null(column):
-            return Absent()
-        return Required(step=self._value(schema, column, path), path=path)
+            return _null
+        return partial(_required, write=self._value(schema, column, path), path=path)
 
-    def _refuse(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> SchemaWriter:
-        where = f"field {path}" if path else "the column"
-        self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {_shown(schema)}: {remedy}")
-        return Absent()
+    def _mismatch(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Write:
+        self.problems.mismatch(path, column, _shown(schema), remedy)
+        return _null
 
-    def _union(self, union: list[Schema], column: pa.DataType, path: str) -> SchemaWriter:
+    def _union(self, union: list[Schema], column: pa.DataType, path: str) -> Write:
         branches = [self._schema.definition(each) for each in union]
         null = next((index for index, each in enumerate(branches) if kind_of(each) == "null"), None)
         if pa.types.is_null(column) and null is not None:
-            return Absent(content=_branch(null))
+            return partial(_null, content=_branch(null))
         others = [(index, each) for index, each in enumerate(branches) if index != null]
         if len(others) > 1 and _is_members(column, len(others)):
-            return self._members(others, null, column, path)
+            members = [
+                (self._value(branch, member.type, within(path, member.name)), index)
+                for member, (index, branch) in zip(column, others, strict=True)
+            ]
+            return partial(_members, path=path, branches=members, null_branch=null)
         if len(others) == 1:
             (chosen, branch) = others[0]
-            step = self._value(branch, column, path)
+            write = self._value(branch, column, path)
         else:
             fitting = [
                 (index, found) for index, each in others if (found := self._exact(each, column, path)) is not None
             ]
             if len(fitting) != 1:
-                members = ", ".join(f"{member_name(nth)}: {_shown(each)}" for nth, (_, each) in enumerate(others))
-                return self._refuse(path, column, union, f"make it one of the union's types, or a struct of {members}")
-            chosen, step = fitting[0]
+                members_shown = ", ".join(f"{member_name(nth)}: {_shown(each)}" for nth, (_, each) in enumerate(others))
+                return self._mismatch(
+                    path, column, union, f"make it one of the union's types, or a struct of {members_shown}"
+                )
+            chosen, write = fitting[0]
         if null is None:
-            return Required(step=step, path=path, branch=_branch(chosen))
-        return Optional(step=step, branch=chosen, null_branch=null)
+            return partial(_required, write=write, path=path, branch=_branch(chosen))
+        return partial(_optional, write=write, branch=chosen, null_branch=null)
 
-    def _exact(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter | None:
-        """The step for one of several branches; None if the column is not of this very type."""
+    def _exact(self, schema: Schema, column: pa.DataType, path: str) -> Write | None:
+        """What writes one of several branches; None if the column is not of this very type."""
         if pa.types.is_integer(column):
             is_wide = column.bit_width > 32 or pa.types.is_uint32(column)
             if kind_of(schema) != ("long" if is_wide else "int"):
@@ -470,114 +343,85 @@ class WritePlan:
         if pa.types.is_decimal(column) and not _is_decimal(schema, column.precision, column.scale):
             return None
         attempt = WritePlan(self._schema)
-        step = attempt._value(schema, column, path)
-        return None if attempt.problems else step
+        write = attempt._value(schema, column, path)
+        return None if attempt.problems.texts else write
 
-    def _members(
-        self, others: list[tuple[int, Schema]], null: int | None, column: pa.DataType, path: str
-    ) -> SchemaWriter:
-        branches = []
-        for place, (index, branch) in enumerate(others):
-            member = column.field(place)
-            branches.append((self._value(branch, member.type, within(path, member.name)), index))
-        return Members(path=path, branches=tuple(branches), null_branch=null)
-
-    def _value(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
-        """The step for values that are not null."""
+    def _value(self, schema: Schema, column: pa.DataType, path: str) -> Write:
+        """What writes values that are not null."""
         is_a = pa.types
         kind, logical = kind_of(schema), logical_of(schema)
+        found: Write | None = None
         if kind == "record":
             return self._record(schema, column, path)
-        if kind == "array" and (is_a.is_list(column) or is_a.is_large_list(column)):
-            item = self.step(schema["items"], column.value_type, f"{path}[]")
-            return Items(item=item)
-        if kind == "map" and is_a.is_map(column) and _is_text(column.key_type):
-            item = self.step(schema["values"], column.item_type, f"{path}{{}}")
-            return Items(item=item, key=StringWriter(path=within(path, "key")))
-        found: SchemaWriter | None = None
-        if kind == "boolean" and is_a.is_boolean(column):
-            found = Boolean()
+        if kind == "array" and is_list(column):
+            found = partial(_items, item=self.write(schema["items"], column.value_type, f"{path}[]"))
+        elif kind == "map" and is_a.is_map(column) and is_text(column.key_type):
+            item = self.write(schema["values"], column.item_type, f"{path}{{}}")
+            found = partial(_items, item=item, key=partial(_bytes, path=within(path, "key")))
+        elif kind == "boolean" and is_a.is_boolean(column):
+            found = _boolean
         elif kind in ("int", "long"):
-            found = _integer(32 if kind == "int" else 64, logical, column, path)
-        elif kind in ("float", "double"):
-            found = _floating(kind == "double", column)
-        elif kind == "enum" and _is_text(column):
+            found = _integer_writer(32 if kind == "int" else 64, logical, column, path)
+        elif kind in ("float", "double") and _is_exact(column, kind):
+            found = partial(_floating, n_bytes=8 if kind == "double" else 4)
+        elif kind == "enum" and is_text(column):
             symbols = binary_array([each.encode() for each in schema["symbols"]]).view(pa.string())
-            found = Enum(path=path, symbols=symbols)
+            found = partial(_enum, path=path, symbols=symbols)
         elif logical == "decimal" and is_a.is_decimal(column):
             digits, scale = min(schema["precision"], _MAX_DIGITS), schema.get("scale", 0)
             if scale <= _MAX_DIGITS and schema.get("size", 0) <= _MAX_DECIMAL_BYTES:
-                found = DecimalNumber(path=path, type=pa.decimal128(digits, scale), size=schema.get("size"))
-        elif kind == "fixed":
-            if is_a.is_binary(column) or is_a.is_large_binary(column):
-                found = Fixed(path=path, size=schema["size"])
-            elif logical == "uuid" and _is_text(column):
-                found = Uuid(path=path)
-        elif (kind == "string" and _is_text(column)) or (
-            kind == "bytes" and (is_a.is_binary(column) or is_a.is_large_binary(column))
-        ):
-            found = StringWriter(path=path)
-        return found or self._refuse(path, column, schema, "cast the column, or change the schema")
+                decimal, size = pa.decimal128(digits, scale), schema.get("size")
+                found = partial(_decimal, path=path, decimal=decimal, size=size, has_length=self._has_length)
+        elif kind == "fixed" and is_bytes(column):
+            found = partial(_fixed, path=path, size=schema["size"])
+        elif kind == "fixed" and logical == "uuid" and is_text(column):
+            found = partial(_uuid, path=path)
+        elif kind == "string" and is_text(column):
+            found = partial(_bytes, path=path)
+        elif kind == "bytes" and is_bytes(column):
+            found = partial(_bytes, path=path, has_length=self._has_length)
+        return found or self._mismatch(path, column, schema, "cast the column, or change the schema")
 
-    def _record(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
+    def _record(self, schema: Schema, column: pa.DataType, path: str) -> Write:
+        names = [field["name"] for field in schema["fields"]]
         if not pa.types.is_struct(column):
-            names = ", ".join(field["name"] for field in schema["fields"])
-            return self._refuse(path, column, schema, f"make it a struct of the record's fields, as in struct({names})")
-        fields = [column.field(place) for place in range(column.num_fields)]
-        places: dict[str, int] = {}
-        written = [each["name"] for each in schema["fields"]]
-        for place, field in enumerate(fields):
-            name = matching(field.name, written)
-            if name is None:
-                self.problems.append(
-                    f"field {within(path, field.name)} is not in the schema, whose record {schema['name']} has "
-                    f"{', '.join(written) or 'no fields'}: drop it from the column, or add it to the schema"
-                )
-            elif name in places:
-                self.problems.append(
-                    f"fields {within(path, fields[places[name]].name)} and {within(path, field.name)} are both the schema's "
-                    f"field {name}: drop one of them"
-                )
-            else:
-                places[name] = place
-        found: list[tuple[SchemaWriter, int]] = []
+            remedy = f"make it a struct of the record's fields, as in struct({', '.join(names)})"
+            return self._mismatch(path, column, schema, remedy)
+        places = self.problems.places_of(column, names, path, f"schema, whose record {schema['name']} has")
+        found: list[tuple[Write, int]] = []
         for each in schema["fields"]:
-            inner = within(path, each["name"])
-            place = places.get(each["name"], -1)
+            inner, place = within(path, each["name"]), places.get(each["name"], -1)
             if place >= 0:
-                found.append((self.step(each["type"], fields[place].type, inner), place))
+                found.append((self.write(each["type"], column.field(place).type, inner), place))
             else:
                 found.append((self._absent(each["type"], inner), -1))
-        return Record(fields=tuple(found))
+        return partial(_record, fields=found)
 
-    def _absent(self, schema: Schema, path: str) -> SchemaWriter:
+    def _absent(self, schema: Schema, path: str) -> Write:
         definition = self._schema.definition(schema)
         branches = definition if isinstance(definition, list) else [definition]
         for index, branch in enumerate(branches):
             if kind_of(self._schema.definition(branch)) == "null":
-                return Absent(content=_branch(index) if isinstance(definition, list) else b"")
-        self.problems.append(
+                return partial(_null, content=_branch(index) if isinstance(definition, list) else b"")
+        self.problems.add(
             f"field {path} ({_shown(definition)}) is missing in the column, and the schema allows no null: add it to the column "
             "(a default in the schema is for readers)"
         )
-        return Absent()
+        return _null
 
 
-def _integer(bits: int, logical: str, column: pa.DataType, path: str) -> SchemaWriter | None:
+def _integer_writer(bits: int, logical: str, column: pa.DataType, path: str) -> Write | None:
     is_a = pa.types
-    if is_a.is_integer(column):
-        dtype = str(column)
-        return None if dtype == "uint64" else Integer(path=path, dtype=dtype, bits=bits)
-    if is_a.is_date32(column) and bits == 32 and logical in ("", "date"):
-        return Integer(path=path, dtype="int32", bits=32)
+    multiply = divide = 1
     if is_a.is_timestamp(column) and bits == 64 and logical in _TIMESTAMPS:
-        multiply, divide = _TIMESTAMPS[logical]
-        multiply, divide = _units(multiply, divide, column.unit)
-        return Integer(path=path, dtype="int64", bits=64, multiply=multiply, divide=divide)
-    if is_a.is_time(column) and (bits, logical) in ((32, "time-millis"), (64, "time-micros")):
+        multiply, divide = _units(*_TIMESTAMPS[logical], column.unit)
+    elif is_a.is_time(column) and (bits, logical) in ((32, "time-millis"), (64, "time-micros")):
         multiply, divide = _units(1, 1000 if bits == 32 else 1, column.unit)
-        return Integer(path=path, dtype=f"int{column.bit_width}", bits=bits, multiply=multiply, divide=divide)
-    return None
+    elif not (is_a.is_integer(column) and not is_a.is_uint64(column)) and not (
+        is_a.is_date32(column) and bits == 32 and logical in ("", "date")
+    ):
+        return None
+    return partial(_integer, path=path, bits=bits, multiply=multiply, divide=divide)
 
 
 def _units(multiply: int, divide: int, unit: str) -> tuple[int, int]:
@@ -587,25 +431,16 @@ def _units(multiply: int, divide: int, unit: str) -> tuple[int, int]:
     return multiply // common, divide // common
 
 
-def _floating(is_double: bool, column: pa.DataType) -> SchemaWriter | None:
-    is_a = pa.types
-    if is_a.is_integer(column):
-        fits = column.bit_width <= (_DOUBLE_BITS if is_double else _FLOAT_BITS)
-    else:
-        fits = is_a.is_float32(column) or (is_a.is_float64(column) and is_double)
-    if not fits:
-        return None
-    dtype = str(column) if is_a.is_integer(column) else f"float{column.bit_width}"
-    return Floating(dtype=dtype, is_double=is_double)
+def _is_exact(column: pa.DataType, kind: str) -> bool:
+    """Whether float or double holds all numbers of a column."""
+    if pa.types.is_integer(column):
+        return bool(column.bit_width <= (_DOUBLE_BITS if kind == "double" else _FLOAT_BITS))
+    return bool(pa.types.is_float32(column) or (pa.types.is_float64(column) and kind == "double"))
 
 
 def _branch(index: int) -> bytes:
     """The index of a union's branch as Avro writes it."""
     return encode_uvarint(2 * index)  # zigzag
-
-
-def _is_text(column: pa.DataType) -> bool:
-    return bool(pa.types.is_string(column) or pa.types.is_large_string(column))
 
 
 def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:

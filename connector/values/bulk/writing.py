@@ -1,24 +1,26 @@
 """Arrow columns as the bytes of Kafka records, all rows together: what is the same for every format.
 
-A value writer takes a pa.Array and returns row segments (:mod:`~pykafka_wire.wire.records.row_segments`). It never raises for a
-value: an element that does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Knows neither Spark nor
-any format.
+A format has a function for each kind of value (:data:`Write`), to which it binds what its schema says; these are picklable. It
+never raises for a value: an element that does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Knows
+neither Spark nor any format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.row_segments import (
     RowSegment,
+    Words,
     constant,
     expanded,
     join_segments,
@@ -114,7 +116,13 @@ class EncodeErrors:
     reasons: dict[int, str] = field(default_factory=dict)
     rows_of: Callable[[Ints], Ints] | None = None
 
-    def add(self, elements: Ints, path: str, reason: str) -> None:
+    def add(self, wrong: Flags, path: str, reason: str, column: Any = None) -> None:
+        """Report the elements that are ``wrong``, but for the nulls of ``column``."""
+        if not wrong.any():
+            return
+        if column is not None and column.null_count:
+            wrong = wrong & validity(column)
+        elements = np.flatnonzero(wrong)
         rows = elements if self.rows_of is None else self.rows_of(elements)
         for row in rows.tolist():
             self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
@@ -125,11 +133,8 @@ class EncodeErrors:
         return EncodeErrors(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
 
 
-class ValueWriter(Protocol):
-    """Writes values of one schema."""
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        """``column`` has no nulls, unless the writer says how it writes them."""
+#: From a pa.Array to the row segments of its values (:mod:`~pykafka_wire.wire.records.row_segments`).
+Write = Callable[[Any, EncodeErrors], list[RowSegment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class SegmentWriter:
         prefix: the bytes before each value, such as Confluent's frame.
     """
 
-    values: ValueWriter
+    values: Write
     prefix: bytes = b""
 
     def write(self, column: Any) -> Any:  # Any: pyarrow has no types
@@ -171,16 +176,55 @@ class SegmentWriter:
         return pa.Array.from_buffers(pa.binary(), len(column), [bitmap(present), edges, data])
 
     def _joined(self, column: Any, errors: EncodeErrors) -> Any:
-        return join_segments([*constant(self.prefix, len(column)), *self.values.write(column, errors)], len(column))
+        return join_segments([*constant(self.prefix, len(column)), *self.values(column, errors)], len(column))
 
 
-def refuse(problems: Sequence[str], column: pa.DataType, format_name: str) -> None:
-    """Raises SchemaError where there are problems."""
-    if problems:
-        listed = list(problems[:_MAX_PROBLEMS])
-        if more := len(problems) - len(listed):
-            listed.append(f"and {more} more")
-        raise SchemaError(f"a column of {sql_name(column)} cannot be written as {format_name}: {'; '.join(listed)}.")
+class Problems:
+    """Why a schema cannot hold a column, field by field."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, problem: str) -> None:
+        self.texts.append(problem)
+
+    def mismatch(self, path: str, column: pa.DataType, kind: str, remedy: str) -> None:
+        """Add that the column's type at ``path`` is not the schema's."""
+        where = f"field {path}" if path else "the column"
+        self.add(f"{where} is {sql_name(column)} and the schema's type is {kind}: {remedy}")
+
+    def places_of(self, column: pa.DataType, names: Collection[str], path: str, owner: str) -> dict[str, int]:
+        """The places in a struct of the schema's fields, found by their names, exactly or in another case if that is clear."""
+        places: dict[str, int] = {}
+        in_any_case: dict[str, list[str]] = {}
+        for name in names:
+            in_any_case.setdefault(name.lower(), []).append(name)
+        for place, each in enumerate(column):
+            found = in_any_case.get(each.name.lower(), [])
+            known = each.name if each.name in found else found[0] if len(found) == 1 else None
+            if known is None:
+                self.add(
+                    f"field {within(path, each.name)} is not in the {owner} {', '.join(names) or 'no fields'}: drop it from the "
+                    "column, or add it to the schema"
+                )
+            elif known in places:
+                self.add(
+                    f"fields {within(path, column.field(places[known]).name)} and {within(path, each.name)} are both the schema's "
+                    f"field {known}: drop one of them"
+                )
+            else:
+                places[known] = place
+        return places
+
+    def refuse(self, column: pa.DataType, format_name: str) -> None:
+        """Raises SchemaError where there are problems."""
+        if self.texts:
+            listed = self.texts[:_MAX_PROBLEMS]
+            if more := len(self.texts) - len(listed):
+                listed.append(f"and {more} more")
+            raise SchemaError(
+                f"a column of {sql_name(column)} cannot be written as {format_name}: {'; '.join(listed)}."
+            )
 
 
 def sql_name(column: pa.DataType) -> str:
@@ -200,11 +244,44 @@ def sql_name(column: pa.DataType) -> str:
     return _SQL_NAMES.get(str(column), str(column))
 
 
-def fixed_width(column: Any, dtype: str, per_element: int = 1) -> Any:
-    """The numbers of a column, a view; for a null, anything."""
+def numbers_of(column: Any) -> Any:
+    """The numbers of a column of integers, floating point, dates or times, a view; for a null, anything."""
+    kind = column.type
+    name = "uint" if pa.types.is_unsigned_integer(kind) else "float" if pa.types.is_floating(kind) else "int"
+    return _numbers(column, f"{name}{kind.bit_width}", 1)
+
+
+def halves_of(column: Any) -> tuple[Words, Words]:
+    """The low and the high 64 bits of a column of decimals; for a null, anything."""
+    halves = _numbers(column, "<u8", 2)
+    return halves[0::2].copy(), halves[1::2].copy()
+
+
+def _numbers(column: Any, dtype: str, per_element: int) -> Any:
     numbers = np.frombuffer(column.buffers()[1] or b"", dtype=dtype)
     found = numbers[column.offset * per_element :][: len(column) * per_element]
     return found if len(found) else np.zeros(len(column) * per_element, dtype=dtype)
+
+
+def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tuple[Ints, Flags]:
+    """The numbers of a column of integers or times, in a larger unit and rounded down; and bool[n]: which are out of bounds."""
+    numbers = numbers_of(column)
+    own, found = np.iinfo(numbers.dtype), numbers.astype(np.int64)
+    if divide != 1:
+        found //= divide
+    wrong = np.zeros(len(found), dtype=np.bool_)
+    if int(own.min) // divide < lowest:
+        wrong |= found < lowest
+    if int(own.max) // divide > highest:
+        wrong |= found > highest
+    return found, wrong
+
+
+def places_in(column: Any, names: Any) -> tuple[Ints, Flags]:
+    """The place of each text of a column in a pa.StringArray, and bool[n]: which are not there, a null, too."""
+    found = pc.index_in(column.cast(pa.string()), value_set=names)
+    is_known = validity(found)
+    return np.where(is_known, numbers_of(found), 0).astype(np.int64), ~is_known
 
 
 def binary(column: Any) -> Any:
@@ -214,17 +291,17 @@ def binary(column: Any) -> Any:
     return column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.binary())
 
 
-def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:
-    """The decimals as ``wanted``, and the places of those that it cannot hold exactly, which are null."""
+def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
+    """The decimals as ``wanted``, and bool[n]: those that it cannot hold exactly, which are null."""
     try:
-        return column.cast(wanted), np.zeros(0, dtype=np.int64)
+        return column.cast(wanted), np.zeros(len(column), dtype=np.bool_)
     except pa.ArrowInvalid:
         if len(column) == 1:
-            return pa.nulls(1, wanted), np.zeros(1, dtype=np.int64)
+            return pa.nulls(1, wanted), np.ones(1, dtype=np.bool_)
     half = len(column) // 2
     first, wrong = rescaled(column.slice(0, half), wanted)
     second, more_wrong = rescaled(column.slice(half), wanted)
-    return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong + half))
+    return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong))
 
 
 def varint(number: int) -> bytes:
@@ -241,14 +318,6 @@ def within(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def matching(name: str, names: Collection[str]) -> str | None:
-    """The schema's field that a column's field is written as: of the same name, or the only one in another case."""
-    if name in names:
-        return name
-    found = [each for each in names if each.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
-
-
 def booleans(column: Any) -> Any:
     """uint64[n]: 1 for true."""
     bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
@@ -256,36 +325,44 @@ def booleans(column: Any) -> Any:
     return flags.astype(np.uint64)
 
 
-def floats(column: Any, dtype: str, n_bytes: int) -> Any:
-    """uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that ``dtype``, the column's, does."""
-    numbers = fixed_width(column, dtype)
+def floats(column: Any, n_bytes: int) -> Words:
+    """uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that the column does."""
+    numbers = numbers_of(column)
     if n_bytes == _WORD_BYTES:
-        return numbers.astype("<f8").view(np.uint64)
-    return numbers.astype("<f4").view(np.uint32).astype(np.uint64)
+        return numbers.astype("<f8").view(np.uint64)  # type: ignore[no-any-return]  # of pyarrow's buffers
+    return numbers.astype("<f4").view(np.uint32).astype(np.uint64)  # type: ignore[no-any-return]
 
 
-def check_text(array: Any, path: str, errors: EncodeErrors) -> None:
-    """Reports the elements of a binary array that are not UTF-8: Spark's strings may hold anything."""
-    wrong = not_utf8(array.view(pa.string()))
-    if wrong is not None:
-        errors.add(np.flatnonzero(wrong), path, "text that is not UTF-8")
+def texts_of(column: Any, path: str, errors: EncodeErrors) -> Any:
+    """A column of strings or bytes as pa.BinaryArray. Reports strings that are not UTF-8: Spark's may hold anything."""
+    array = binary(column)
+    if is_text(column.type) and (wrong := not_utf8(array.view(pa.string()))) is not None:
+        errors.add(wrong, path, "text that is not UTF-8", array)
+    return array
+
+
+def is_text(column: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column) or pa.types.is_large_string(column))
+
+
+def is_bytes(column: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(column) or pa.types.is_large_binary(column))
+
+
+def is_list(column: pa.DataType) -> bool:
+    return bool(pa.types.is_list(column) or pa.types.is_large_list(column))
 
 
 def items_of(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:
     """Of lists or maps without nulls: where each one's items start, n + 1 numbers from 0 on; the items, out of all ``values``;
     their errors."""
-    edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
+    edges = numbers_of(column.offsets).astype(np.int64)
     starts = edges - edges[0]
     items = values.slice(int(edges[0]), int(starts[-1]))
     return starts, items, errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
 
 
-def of_present(
-    column: Any,
-    present: Flags,
-    errors: EncodeErrors,
-    write: Callable[[Any, EncodeErrors], list[RowSegment]],
-) -> list[RowSegment]:
+def of_present(column: Any, present: Flags, errors: EncodeErrors, write: Write) -> list[RowSegment]:
     """What ``write`` gives for the elements that are ``present``, and nothing for the others."""
     if present.all():
         return write(column, errors)

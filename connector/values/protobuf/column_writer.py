@@ -1,19 +1,20 @@
-"""Columns to Protobuf messages: which step writes an Arrow type as a descriptor's message, what does not fit, and the steps.
+"""Columns to Protobuf messages: what writes an Arrow type as a descriptor's message, what does not fit, and how it is written.
 
 A struct's fields are found by name, exactly or in any case; a field that the column lacks is not set. What is written exactly, or
 is checked row by row, need not have the type that reading gives (:mod:`~pykafka_wire.values.protobuf.types`): any integer or
 decimal for an integer, numbers for enums, timestamps of each unit, a wrapper's value or its struct.
 
-A value step (:class:`Value`) writes the values of one field without their tags; a field step (:class:`FieldStep`) adds the tags,
-and leaves out what is not set. https://protobuf.dev/programming-guides/encoding/
+A :class:`Value` writes the values of one field without their tags. What writes a whole field (:func:`_single`, :func:`_repeated`,
+:func:`_entries`) adds the tags, and leaves out what is not set. https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,25 +24,30 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.writing import (
     PER_SECOND,
     EncodeErrors,
+    Problems,
     SegmentWriter,
+    Write,
     binary,
     booleans,
-    check_text,
-    fixed_width,
     floats,
+    halves_of,
+    is_bytes,
+    is_list,
+    is_text,
     items_of,
-    matching,
+    numbers_of,
     of_present,
-    refuse,
+    places_in,
     rescaled,
-    sql_name,
+    texts_of,
     varint,
+    whole_numbers,
     within,
 )
 from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_group import END_GROUP, FIXED32, FIXED64, GROUP, LENGTH, VARINT
 from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS
-from pykafka_wire.wire.records.arrays import to_arrow, validity
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import (
     BytesSegment,
     RowSegment,
@@ -57,440 +63,270 @@ from pykafka_wire.wire.records.row_segments import (
 )
 from pykafka_wire.wire.records.varints import zigzag
 
+#: The segments of each value, a length before it where it has one; and bool[n]: which are other than zero or empty.
+Written = tuple[list[RowSegment], Flags]
 
-class Value(ABC):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
     """Writes the values of a field.
 
     Attributes:
-        wire_type: of a value.
         is_flat: whether a column with nulls is written as it is: what is written for a null means nothing.
     """
 
+    write: Callable[[Any, EncodeErrors], Written]
     wire_type: int
-    is_flat: ClassVar[bool] = True
-
-    @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        """The segments of each value, a length before it where it has one; and bool[n]: which are other than zero or empty."""
+    is_flat: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Integer(Value):
-    """Integers as varints or of fixed width.
-
-    Attributes:
-        dtype: NumPy's name of the column's numbers; empty for decimals without a fraction.
-        lowest, highest: of the field's type.
-    """
-
-    path: str
-    wire_type: int
-    dtype: str
-    lowest: int
-    highest: int
-    is_zigzag: bool = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        words, wrong = self._of_decimals(column) if not self.dtype else self._of_integers(column)
-        if column.null_count:
-            valid = validity(column)
-            wrong &= valid
-            words = np.where(valid, words, np.uint64(0))
-        if wrong.any():
-            errors.add(
-                np.flatnonzero(wrong), self.path, f"a number that is not between {self.lowest} and {self.highest}"
-            )
-        is_set = words != 0
-        if self.is_zigzag:
-            words = zigzag(words.view(np.int64))
-        if self.wire_type == VARINT:
-            return [*unsigned_varints(words)], is_set
-        if self.wire_type == FIXED64:
-            return [WordSegment(words, 8, 8)], is_set
-        return [WordSegment(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
-
-    def _of_integers(self, column: Any) -> tuple[Words, Flags]:
-        numbers = fixed_width(column, self.dtype).astype(np.int64)
-        wrong = np.zeros(len(numbers), dtype=np.bool_)
-        limits = np.iinfo(self.dtype)
-        if int(limits.min) < self.lowest:
-            wrong |= numbers < self.lowest
-        if int(limits.max) > self.highest:
-            wrong |= numbers > self.highest
-        return numbers.view(np.uint64), wrong
-
-    def _of_decimals(self, column: Any) -> tuple[Words, Flags]:
-        whole = pa.decimal128(38, 0)
-        wrong = np.zeros(len(column), dtype=np.bool_)
-        if column.type != whole:
-            column, places = rescaled(column, whole)
-            wrong[places] = True
-        halves = fixed_width(column, "<i8", 2)
-        low, high = halves[0::2].copy(), halves[1::2]
-        if self.lowest:
-            wrong |= (low >> 63) != high
-            wrong |= (low < self.lowest) | (low > self.highest)
-        else:
-            wrong |= high != 0
-            wrong |= low.view(np.uint64) > self.highest
-        return low.view(np.uint64), wrong
+def _integers(
+    column: Any, errors: EncodeErrors, *, path: str, wire_type: int, lowest: int, highest: int, is_zigzag: bool = False
+) -> Written:
+    """Integers, or decimals without a fraction, as varints or of fixed width; ``lowest`` and ``highest`` are the field's."""
+    if pa.types.is_decimal(column.type):
+        words, wrong = _of_decimals(column, lowest, highest)
+    else:
+        numbers, wrong = whole_numbers(column, lowest, highest)
+        words = numbers.view(np.uint64)
+    errors.add(wrong, path, f"a number that is not between {lowest} and {highest}", column)
+    is_set = words != 0
+    if is_zigzag:
+        words = zigzag(words.view(np.int64))
+    if wire_type == VARINT:
+        return [*unsigned_varints(words)], is_set
+    if wire_type == FIXED64:
+        return [WordSegment(words, 8, 8)], is_set
+    return [WordSegment(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floating(Value):
-    """Attributes:
-    dtype: NumPy's name of the column's numbers, which the field's type holds exactly.
-    """
-
-    wire_type: int
-    dtype: str
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        n_bytes = 8 if self.wire_type == FIXED64 else 4
-        words = floats(column, self.dtype, n_bytes)
-        return [WordSegment(words, n_bytes, n_bytes)], words != 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boolean(Value):
-    wire_type: int = VARINT
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        words = booleans(column)
-        return [WordSegment(words, 1, 1)], words != 0
+def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words, Flags]:
+    whole = pa.decimal128(38, 0)
+    wrong = np.zeros(len(column), dtype=np.bool_)
+    if column.type != whole:
+        column, wrong = rescaled(column, whole)
+    low, high = halves_of(column)
+    if lowest:
+        numbers = low.view(np.int64)
+        wrong |= (numbers >> 63) != high.view(np.int64)
+        wrong |= (numbers < lowest) | (numbers > highest)
+    else:
+        wrong |= (high != 0) | (low > highest)
+    return low, wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StringValue(Value):
+def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> Written:
+    """Numbers that the field's type holds exactly."""
+    words = floats(column, n_bytes)
+    return [WordSegment(words, n_bytes, n_bytes)], words != 0
+
+
+def _booleans(column: Any, errors: EncodeErrors) -> Written:
+    words = booleans(column)
+    return [WordSegment(words, 1, 1)], words != 0
+
+
+def _strings(column: Any, errors: EncodeErrors, *, path: str) -> Written:
     """``string`` and ``bytes``."""
-
-    path: str
-    is_text: bool
-    wire_type: int = LENGTH
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        array = binary(column)
-        if self.is_text:
-            check_text(array, self.path, errors)
-        lengths = byte_lengths(array)
-        return [*unsigned_varints(lengths.view(np.uint64)), BytesSegment(array)], lengths != 0
+    return _with_lengths(texts_of(column, path, errors))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnumName(Value):
+def _with_lengths(array: Any) -> Written:
+    lengths = byte_lengths(array)
+    return [*unsigned_varints(lengths.view(np.uint64)), BytesSegment(array)], lengths != 0
+
+
+def _enum_names(column: Any, errors: EncodeErrors, *, path: str, names: Any, numbers: Ints, is_closed: bool) -> Written:
     """An enum's values by their names; the digits of a number without a name where the enum is open.
 
-    Attributes:
+    Args:
         names: pa.StringArray of all names.
         numbers: int64[…], theirs.
     """
-
-    path: str
-    names: Any
-    numbers: Ints
-    is_closed: bool
-    wire_type: int = VARINT
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        found = pc.index_in(column.cast(pa.string()), value_set=self.names)
-        is_known = validity(found)
-        numbers = self.numbers[np.where(is_known, fixed_width(found, "int32"), 0)]
-        unknown = np.flatnonzero(~is_known & validity(column))
-        if len(unknown):
-            others = _enum_numbers(column.take(to_arrow(unknown)), self.is_closed)
-            numbers[unknown] = [0 if each is None else each for each in others]
-            wrong = [place for place, each in zip(unknown.tolist(), others, strict=True) if each is None]
-            errors.add(np.array(wrong, dtype=np.int64), self.path, "text that is no name of the enum")
-        return [*unsigned_varints(numbers.view(np.uint64))], numbers != 0
+    places, wrong = places_in(column, names)
+    found, texts = numbers[places], binary(column)
+    for place in np.flatnonzero(wrong & validity(column)).tolist():
+        number = None if is_closed else _enum_number(texts[place].as_py())
+        wrong[place] = number is None
+        found[place] = number or 0
+    errors.add(wrong, path, "text that is no name of the enum", column)
+    return [*unsigned_varints(found.view(np.uint64))], found != 0
 
 
-def _enum_numbers(texts: Any, is_closed: bool) -> list[int | None]:
-    found: list[int | None] = []
-    for text in texts.to_pylist():
-        is_number = not is_closed and len(text) <= 11 and text.lstrip("-").isdecimal() and text.isascii()
-        number = int(text) if is_number and str(int(text)) == text else None
-        found.append(number if number is not None and -(1 << 31) <= number < 1 << 31 else None)
-    return found
+def _enum_number(text: bytes) -> int | None:
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and -(1 << 31) <= number < 1 << 31 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnumNumber(Value):
-    """An enum's values by their numbers.
-
-    Attributes:
-        numbers: int64[…], of a closed enum; None for an open one.
-    """
-
-    integer: Integer
-    numbers: Ints | None
-    wire_type: int = VARINT
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        if self.numbers is not None:
-            wrong = ~np.isin(fixed_width(column, self.integer.dtype), self.numbers) & validity(column)
-            if wrong.any():
-                errors.add(np.flatnonzero(wrong), self.integer.path, "a number that the enum does not have")
-        return self.integer.write(column, errors)
+def _closed_enum(column: Any, errors: EncodeErrors, *, path: str, numbers: Ints, integers: Value) -> Written:
+    """An enum's values by their numbers, of which others are errors."""
+    errors.add(~np.isin(numbers_of(column), numbers), path, "a number that the enum does not have", column)
+    return integers.write(column, errors)
 
 
-def enum_name(path: str, names: Mapping[str, int], *, is_closed: bool) -> EnumName:
-    numbers = np.array(list(names.values()), dtype=np.int64)
-    return EnumName(path=path, names=pa.array(list(names), pa.string()), numbers=numbers, is_closed=is_closed)
-
-
-class Content(ABC):
-    """Writes the content of messages: their bytes without a tag and a length."""
-
-    @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        """``column`` has no nulls."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message(Content):
+def _message(
+    column: Any,
+    errors: EncodeErrors,
+    *,
+    fields: Sequence[tuple[Write, int]],
+    oneofs: Sequence[tuple[str, Sequence[int]]] = (),
+) -> list[RowSegment]:
     """A message out of a struct.
 
-    Attributes:
+    Args:
         fields: in the order of their numbers, and the place of each in the struct.
         oneofs: of each, its path and the places of its members in the struct.
     """
-
-    fields: Sequence[tuple[FieldStep, int]]
-    oneofs: Sequence[tuple[str, Sequence[int]]] = ()
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        segments: list[RowSegment] = []
-        for step, place in self.fields:
-            segments += step.write(column.field(place), errors)
-        for path, places in self.oneofs:
-            n_set = sum(validity(column.field(place)).astype(np.int64) for place in places)
-            several = np.flatnonzero(n_set > 1)
-            if len(several):
-                errors.add(several, path, "several members of one oneof are set")
-        return segments
+    segments: list[RowSegment] = []
+    for write, place in fields:
+        segments += write(column.field(place), errors)
+    for path, places in oneofs:
+        n_set = np.zeros(len(column), dtype=np.int64)
+        for place in places:
+            n_set += validity(column.field(place))
+        errors.add(n_set > 1, path, "several members of one oneof are set")
+    return segments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapper(Content):
-    """A wrapper's message out of its value."""
-
-    field: FieldStep
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return self.field.write(column, errors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Time(Content):
+def _time(
+    column: Any, errors: EncodeErrors, *, path: str, message: Write, limits: tuple[int, int], is_signed: bool
+) -> list[RowSegment]:
     """Timestamps and durations.
 
-    Attributes:
-        per_second: the column's unit.
-        lowest, highest: seconds.
+    Args:
+        limits: the lowest and the highest number of seconds.
         is_signed: whether the part below a second has the sign of the whole.
     """
-
-    path: str
-    message: Message
-    per_second: int
-    lowest: int
-    highest: int
-    is_signed: bool
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        units = fixed_width(column, "int64")
-        seconds, rest = np.divmod(units, self.per_second)
-        if self.is_signed:
-            back = (seconds < 0) & (rest > 0)
-            seconds, rest = seconds + back, np.where(back, rest - self.per_second, rest)
-        wrong = (seconds < self.lowest) | (seconds > self.highest)
-        if wrong.any():
-            errors.add(np.flatnonzero(wrong), self.path, "a time outside the range that Protobuf has")
-        nanos = rest * (10**9 // self.per_second)
-        parts = pa.StructArray.from_arrays([to_arrow(seconds), to_arrow(nanos)], names=["seconds", "nanos"])
-        return self.message.write(parts, errors)
+    per_second = PER_SECOND[column.type.unit]
+    seconds, rest = np.divmod(numbers_of(column), per_second)
+    if is_signed:
+        back = (seconds < 0) & (rest > 0)
+        seconds, rest = seconds + back, np.where(back, rest - per_second, rest)
+    wrong = (seconds < limits[0]) | (seconds > limits[1])
+    errors.add(wrong, path, "a time outside the range that Protobuf has")
+    nanos = rest * (10**9 // per_second)
+    parts = pa.StructArray.from_arrays([to_arrow(seconds), to_arrow(nanos)], names=["seconds", "nanos"])
+    return message(parts, errors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonText(Content):
+def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> list[RowSegment]:
     """``google.protobuf.Struct``, ``Value`` and ``ListValue`` out of JSON text, one by one.
 
     For ``Value``, text that is no JSON is a string, as it is where such a message is read.
 
-    Attributes:
+    Args:
         name: of the message in ``google.protobuf.struct_pb2``.
     """
+    from google.protobuf import json_format, struct_pb2
 
-    path: str
-    name: str
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        from google.protobuf import json_format, struct_pb2
-
-        cls: Any = getattr(struct_pb2, self.name)
-        found: list[bytes] = []
-        for row, text in enumerate(column.to_pylist()):
-            message = cls()
+    cls: Any = getattr(struct_pb2, name)
+    found: list[bytes] = []
+    wrong = np.zeros(len(column), dtype=np.bool_)
+    for row, text in enumerate(column.to_pylist()):
+        message = cls()
+        try:
             try:
-                try:
-                    json_format.Parse(text, message)
-                except json_format.ParseError:
-                    if self.name != "Value":
-                        raise
-                    message.string_value = text
-                found.append(message.SerializeToString(deterministic=True))
-            except Exception:  # also RecursionError, and what is no text
-                errors.add(np.array([row]), self.path, f"text that is not the JSON of a google.protobuf.{self.name}")
-                found.append(b"")
-        edges = np.zeros(len(found) + 1, dtype=np.int64)
-        np.cumsum([len(each) for each in found], out=edges[1:])
-        return [bytes_segment(edges, b"".join(found))]
+                json_format.Parse(text, message)
+            except json_format.ParseError:
+                if name != "Value":
+                    raise
+                message.string_value = text
+            found.append(message.SerializeToString(deterministic=True))
+        except Exception:  # also RecursionError, and what is no text
+            found.append(b"")
+            wrong[row] = True
+    errors.add(wrong, path, f"text that is not the JSON of a google.protobuf.{name}")
+    return [BytesSegment(binary_array(found))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nested(Value):
-    """Messages in messages; groups have an end in place of a length."""
-
-    content: Content
-    end: bytes = b""
-    wire_type: int = LENGTH
-    is_flat: ClassVar[bool] = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        n = len(column)
-        segments, is_set = self.content.write(column, errors), np.ones(n, dtype=np.bool_)
-        if self.wire_type == GROUP:
-            return [*segments, *constant(self.end, n)], is_set
-        whole = join_segments(segments, n)
-        return [*unsigned_varints(byte_lengths(whole).view(np.uint64)), BytesSegment(whole)], is_set
+def _nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
+    """Messages in messages."""
+    segments, _ = _with_lengths(join_segments(content(column, errors), len(column)))
+    return segments, np.ones(len(column), dtype=np.bool_)
 
 
-class FieldStep(ABC):
-    """Writes a field with its tags, for messages of which each is there."""
-
-    @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]: ...
+def _group(column: Any, errors: EncodeErrors, *, content: Write, end: bytes) -> Written:
+    """Messages that have an end in place of a length."""
+    return [*content(column, errors), *constant(end, len(column))], np.ones(len(column), dtype=np.bool_)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Single(FieldStep):
+def _single(
+    column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, has_presence: bool, no_null: str = ""
+) -> list[RowSegment]:
     """A singular field.
 
-    Attributes:
+    Args:
         has_presence: whether zero, and what is empty, is written.
-        is_required: whether null is an error; else the field is not set.
+        no_null: why a null is an error; without it, the field is not set.
     """
-
-    path: str
-    value: Value
-    number: int
-    has_presence: bool
-    is_required: bool = False
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        present = validity(column)
-        if self.is_required and column.null_count:
-            errors.add(np.flatnonzero(~present), self.path, "null, and the field is required")
-        if not self.value.is_flat and column.null_count:
-            return of_present(column, present, errors, self._write)
-        segments, is_set = self.value.write(column, errors)
-        if not self.has_presence:
-            present = present & is_set
-        segments = [*self._tags(column), *segments]
-        return segments if present.all() else [masked(segment, present) for segment in segments]
-
-    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return [*self._tags(column), *self.value.write(column, errors)[0]]
-
-    def _tags(self, column: Any) -> list[WordSegment]:
-        return constant(tag(self.number, self.value.wire_type), len(column))
+    present, own_tag = validity(column), tag(number, value.wire_type)
+    if no_null:
+        errors.add(~present, path, f"null, {no_null}")
+    if not value.is_flat and column.null_count:
+        return of_present(column, present, errors, partial(_tagged, value=value, tag=own_tag))
+    segments, is_set = value.write(column, errors)
+    if not has_presence:
+        present = present & is_set
+    segments = [*constant(own_tag, len(column)), *segments]
+    return segments if present.all() else [masked(segment, present) for segment in segments]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated(FieldStep):
-    """A repeated field out of a list; null is an empty one."""
-
-    path: str
-    value: Value
-    number: int
-    is_packed: bool
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return of_present(column, validity(column), errors, self._write)
-
-    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        starts, items, inner = items_of(column, column.values, errors)
-        n = len(items)
-        if items.null_count:
-            inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a repeated field does not have")
-            if not self.value.is_flat:
-                items = _without_nulls(items)
-                if items is None:
-                    return []
-        segments, _ = self.value.write(items, inner)
-        if not self.is_packed:
-            segments = [*constant(tag(self.number, self.value.wire_type), n), *segments]
-        whole = join_segments(segments, n)
-        written = bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")
-        if not self.is_packed:
-            return [written]
-        lengths = byte_lengths(written.array)
-        head = [*constant(tag(self.number, LENGTH), len(column)), *unsigned_varints(lengths.view(np.uint64))]
-        return [*(masked(segment, lengths > 0) for segment in head), written]
+def _tagged(column: Any, errors: EncodeErrors, *, value: Value, tag: bytes) -> list[RowSegment]:
+    return [*constant(tag, len(column)), *value.write(column, errors)[0]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entries(FieldStep):
-    """A map; its entries in the order of their keys, so that equal maps have the same bytes."""
-
-    path: str
-    key: Value
-    value: Value
-    number: int
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return of_present(column, validity(column), errors, self._write)
-
-    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        starts, keys, inner = items_of(column, column.keys, errors)
-        items = items_of(column, column.items, errors)[1]
-        n = len(keys)
-        if items.null_count:
-            inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a map's value cannot be")
-            if not self.value.is_flat:
-                items = _without_nulls(items)
-                if items is None:
-                    return []
-        counts = np.diff(starts)
-        if n and int(counts.max()) > 1:
-            owner = np.repeat(np.arange(len(counts)), counts)
-            order = pc.sort_indices(
-                pa.table({"owner": to_arrow(owner), "key": keys}),
-                sort_keys=[("owner", "ascending"), ("key", "ascending")],
-            )
-            keys, items = keys.take(order), items.take(order)
-            places = fixed_width(order, "uint64").astype(np.int64)
-            inner = inner.inside(places.__getitem__)
-        segments = [*constant(tag(1, self.key.wire_type), n), *self.key.write(keys, inner)[0]]
-        segments += [*constant(tag(2, self.value.wire_type), n), *self.value.write(items, inner)[0]]
-        entries = join_segments(segments, n)
-        head = [*constant(tag(self.number, LENGTH), n), *unsigned_varints(byte_lengths(entries).view(np.uint64))]
-        whole = join_segments([*head, BytesSegment(entries)], n)
-        return [bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")]
+def _repeated(
+    column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, is_packed: bool
+) -> list[RowSegment]:
+    """A repeated field out of a list without nulls."""
+    starts, items, inner = items_of(column, column.values, errors)
+    if items.null_count:
+        inner.add(~validity(items), path, "null, which a repeated field does not have")
+    write = partial(_tagged, value=value, tag=b"" if is_packed else tag(number, value.wire_type))
+    segments = write(items, inner) if value.is_flat else of_present(items, validity(items), inner, write)
+    written = _in_rows(starts, segments)
+    if not is_packed:
+        return [written]
+    lengths = byte_lengths(written.array)
+    head = [*constant(tag(number, LENGTH), len(column)), *unsigned_varints(lengths.view(np.uint64))]
+    return [*(masked(segment, lengths > 0) for segment in head), written]
 
 
-def _without_nulls(items: Any) -> Any:
-    """Another item in place of each null, whose row is an error; None where all are null."""
-    valid = validity(items)
-    if not valid.any():
-        return None
-    return items.take(to_arrow(np.where(valid, np.arange(len(items)), int(np.argmax(valid)))))
+def _in_rows(starts: Ints, items: list[RowSegment]) -> BytesSegment:
+    """The bytes of items as those of the rows, which have theirs from ``starts`` on."""
+    whole = join_segments(items, int(starts[-1]))
+    return bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")
+
+
+def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) -> list[RowSegment]:
+    """A map without nulls; its entries in the order of their keys, so that equal maps have the same bytes."""
+    starts, keys, inner = items_of(column, column.keys, errors)
+    items = items_of(column, column.items, errors)[1]
+    counts = np.diff(starts)
+    if len(keys) and int(counts.max()) > 1:
+        owner = np.repeat(np.arange(len(counts)), counts)
+        order = pc.sort_indices(
+            pa.table({"owner": to_arrow(owner), "key": keys}),
+            sort_keys=[("owner", "ascending"), ("key", "ascending")],
+        )
+        keys, items = keys.take(order), items.take(order)
+        places = numbers_of(order).astype(np.int64)
+        inner = inner.inside(places.__getitem__)
+    entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])
+    return [_in_rows(starts, _tagged(entries, inner, value=entry, tag=tag(number, LENGTH)))]
+
+
+def _where_given(column: Any, errors: EncodeErrors, *, write: Write) -> list[RowSegment]:
+    """A list or a map; null is an empty one."""
+    return of_present(column, validity(column), errors, write)
 
 
 def tag(number: int, wire_type: int) -> bytes:
     return varint(number << 3 | wire_type)
 
 
+#: What is written for a number of an enum that has no name.
+_NUMBER: Final = re.compile(rb"0|-?[1-9][0-9]{0,9}")
 _JSON: Final = {f"google.protobuf.{name}": name for name in ("Struct", "Value", "ListValue")}
 _LIMITS: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),
@@ -517,104 +353,104 @@ def column_writer(descriptor: Any, column_type: pa.DataType, prefix: bytes = b""
     """
     plan = WritePlan()
     content = plan.content(descriptor, column_type, "")
-    refuse(plan.problems, column_type, "Protobuf")
+    plan.problems.refuse(column_type, "Protobuf")
     assert content is not None
     return SegmentWriter(content, prefix)
 
 
 class WritePlan:
-    """Makes the steps of one message type.
+    """Finds what writes columns as one message type.
 
     Attributes:
-        problems: what does not fit, field by field; the steps are useless unless it is empty.
+        problems: what does not fit; what is found is useless unless there are none.
     """
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
+        self.problems = Problems()
 
-    def content(self, descriptor: Any, column: pa.DataType, path: str) -> Content | None:
-        """What writes ``column`` as the content of such messages; None, and a problem, where nothing does."""
+    def content(self, descriptor: Any, column: pa.DataType, path: str) -> Write | None:
+        """What writes ``column``, without nulls, as the content of such messages; None, and a problem, where nothing does."""
         is_a, name = pa.types, descriptor.full_name
         if is_a.is_timestamp(column) and name == "google.protobuf.Timestamp":
-            return self._time(descriptor, column, path, TIMESTAMP_SECONDS, is_signed=False)
+            return self._time(descriptor, path, TIMESTAMP_SECONDS, is_signed=False)
         if is_a.is_duration(column) and name == "google.protobuf.Duration":
-            return self._time(descriptor, column, path, DURATION_SECONDS, is_signed=True)
-        if name in _JSON and (is_a.is_string(column) or is_a.is_large_string(column)):
-            return JsonText(path=path, name=_JSON[name])
+            return self._time(descriptor, path, DURATION_SECONDS, is_signed=True)
+        if name in _JSON and is_text(column):
+            return partial(_json_text, path=path, name=_JSON[name])
         if is_a.is_struct(column):
             return self._message(descriptor, column, path)
         if is_wrapper(descriptor):
-            field = self._field(descriptor.fields_by_name["value"], column, path)
-            return None if field is None else Wrapper(field=field)
-        self._refuse(path, column, f"the message {name}", "make it a struct of the message's fields")
+            return self._field(descriptor.fields_by_name["value"], column, path)
+        self.problems.mismatch(path, column, f"the message {name}", "make it a struct of the message's fields")
         return None
 
-    def _message(self, descriptor: Any, column: pa.DataType, path: str) -> Content | None:
-        fields: list[tuple[int, FieldStep, int]] = []
-        places: dict[str, int] = {}
-        known = len(self.problems)
-        for place, each in enumerate(column):
-            field = descriptor.fields_by_name.get(matching(each.name, list(descriptor.fields_by_name)) or "")
-            inner = within(path, each.name)
-            if field is None:
-                names = ", ".join(one.name for one in descriptor.fields) or "none"
-                self.problems.append(
-                    f"field {inner} is not in the message {descriptor.full_name}, whose fields are {names}: drop it, or rename it"
-                )
-            elif field.name in places:
-                self.problems.append(f"field {inner} is there twice, in another case")
-            else:
-                places[field.name] = place
-                if not pa.types.is_null(each.type):
-                    step = self._field(field, each.type, inner)
-                    if step is not None:
-                        fields.append((field.number, step, place))
-        for field in descriptor.fields:
+    def _message(self, descriptor: Any, column: pa.DataType, path: str) -> Write | None:
+        known = len(self.problems.texts)
+        owner = f"message {descriptor.full_name}, whose fields are"
+        places = self.problems.places_of(column, list(descriptor.fields_by_name), path, owner)
+        fields: list[tuple[Write, int]] = []
+        for field in sorted(descriptor.fields, key=lambda each: each.number):
             place = places.get(field.name, -1)
-            if field.is_required and (place < 0 or pa.types.is_null(column.field(place).type)):
-                self.problems.append(
+            if place >= 0 and not pa.types.is_null(column.field(place).type):
+                write = self._field(field, column.field(place).type, within(path, column.field(place).name))
+                if write is not None:
+                    fields.append((write, place))
+            elif field.is_required:
+                self.problems.add(
                     f"field {within(path, field.name)} is required in the message {descriptor.full_name}: add it to the column"
                 )
-        if len(self.problems) > known:
+        if len(self.problems.texts) > known:
             return None
         oneofs = []
         for oneof in descriptor.oneofs:
             members = [places[each.name] for each in oneof.fields if each.name in places]
             if len(members) > 1:
                 oneofs.append((within(path, oneof.name), members))
-        fields.sort(key=lambda each: each[0])
-        return Message(fields=tuple((step, place) for _, step, place in fields), oneofs=tuple(oneofs))
+        return partial(_message, fields=fields, oneofs=oneofs)
 
-    def _field(self, field: Any, column: pa.DataType, path: str) -> FieldStep | None:
-        is_a = pa.types
+    def _field(self, field: Any, column: pa.DataType, path: str) -> Write | None:
         if is_map(field):
-            if not is_a.is_map(column):
-                self._refuse(path, column, "a map", "make it a map")
-                return None
-            entry = field.message_type.fields_by_name
-            key = self._value(entry["key"], column.key_type, f"{path}{{key}}")
-            item = self._value(entry["value"], column.item_type, f"{path}{{}}")
-            if key is None or item is None:
-                return None
-            return Entries(path=f"{path}{{}}", key=key, value=item, number=field.number)
-        if field.is_repeated:
-            if not (is_a.is_list(column) or is_a.is_large_list(column)):
-                self._refuse(path, column, "repeated", "make it an array")
-                return None
-            value = self._value(field, column.value_type, f"{path}[]")
-            if value is None:
-                return None
-            return Repeated(path=f"{path}[]", value=value, number=field.number, is_packed=field.is_packed)
-        value = self._value(field, column, path)
+            return self._map(field, column, path)
+        if not field.is_repeated:
+            value = self._value(field, column, path)
+            return (
+                None
+                if value is None
+                else partial(
+                    _single,
+                    path=path,
+                    value=value,
+                    number=field.number,
+                    has_presence=field.has_presence,
+                    no_null="and the field is required" if field.is_required else "",
+                )
+            )
+        if not is_list(column):
+            self.problems.mismatch(path, column, "repeated", "make it an array")
+            return None
+        path = f"{path}[]"
+        value = self._value(field, column.value_type, path)
         if value is None:
             return None
-        return Single(
-            path=path,
-            value=value,
-            number=field.number,
-            has_presence=field.has_presence,
-            is_required=field.is_required,
-        )
+        write = partial(_repeated, path=path, value=value, number=field.number, is_packed=field.is_packed)
+        return partial(_where_given, write=write)
+
+    def _map(self, field: Any, column: pa.DataType, path: str) -> Write | None:
+        if not pa.types.is_map(column):
+            self.problems.mismatch(path, column, "a map", "make it a map")
+            return None
+        fields: list[tuple[Write, int]] = []
+        kinds = (column.key_type, f"{path}{{key}}"), (column.item_type, f"{path}{{}}")
+        for place, (own, (kind, inner)) in enumerate(zip(field.message_type.fields, kinds, strict=True)):
+            value = self._value(own, kind, inner)
+            if value is not None:
+                no_null = "which a map's value cannot be"
+                write = partial(_single, path=inner, value=value, number=own.number, has_presence=True, no_null=no_null)
+                fields.append((write, place))
+        if len(fields) < len(kinds):
+            return None
+        entry = _nested_value(partial(_message, fields=fields))
+        return partial(_where_given, write=partial(_entries, entry=entry, number=field.number))
 
     def _value(self, field: Any, column: pa.DataType, path: str) -> Value | None:
         if field.message_type is not None:
@@ -623,74 +459,66 @@ class WritePlan:
                 return None
             if field.type == field.TYPE_GROUP:
                 end = tag(field.number, END_GROUP)
-                return Nested(content=content, end=end, wire_type=GROUP)
-            return Nested(content=content, wire_type=LENGTH)
+                return Value(write=partial(_group, content=content, end=end), wire_type=GROUP, is_flat=False)
+            return _nested_value(content)
         found = self._scalar(field, column, path)
         if found is None:
-            self._refuse(path, column, _kind(field), "cast the column, or change the schema")
+            self.problems.mismatch(path, column, _kind(field), "cast the column, or change the schema")
         return found
 
     def _scalar(self, field: Any, column: pa.DataType, path: str) -> Value | None:
         is_a, kind = pa.types, KINDS.get(field.type)
-        is_text, is_bytes = (is_a.is_string, is_a.is_large_string), (is_a.is_binary, is_a.is_large_binary)
         if kind in _EXACT_BITS:
-            is_exact = is_a.is_floating(column) and column.bit_width <= int(kind[2]) * 8
+            n_bytes = int(kind[2])
+            is_exact = is_a.is_floating(column) and column.bit_width <= n_bytes * 8
             if is_exact or (is_a.is_signed_integer(column) and column.bit_width <= _EXACT_BITS[kind]):
                 wire_type = FIXED64 if kind == "<f8" else FIXED32
-                return Floating(wire_type=wire_type, dtype=str(np.dtype(column.to_pandas_dtype())))
+                return Value(write=partial(_floating, n_bytes=n_bytes), wire_type=wire_type)
         elif kind is not None:
-            return self._integer(kind, column, path)
+            return _integer_value(kind, column, path)
         elif field.type == field.TYPE_BOOL:
-            return Boolean() if is_a.is_boolean(column) else None
+            return Value(write=_booleans, wire_type=VARINT) if is_a.is_boolean(column) else None
         elif field.type == field.TYPE_ENUM:
-            return self._enum(field.enum_type, column, path)
-        elif any(each(column) for each in (is_text if field.type == field.TYPE_STRING else is_bytes)):
-            return StringValue(path=path, is_text=field.type == field.TYPE_STRING)
+            return _enum_value(field.enum_type, column, path)
+        elif (is_text if field.type == field.TYPE_STRING else is_bytes)(column):
+            return Value(write=partial(_strings, path=path), wire_type=LENGTH)
         return None
 
-    def _integer(self, kind: str, column: pa.DataType, path: str) -> Integer | None:
-        is_decimal = pa.types.is_decimal(column) and column.bit_width == 128
-        if not is_decimal and not pa.types.is_signed_integer(column):
-            return None
-        lowest, highest = _LIMITS[_FIXED.get(kind, kind.replace("sint", "int"))]
-        wire_type = VARINT if kind not in _FIXED else FIXED64 if kind.endswith("8") else FIXED32
-        return Integer(
-            path=path,
-            wire_type=wire_type,
-            dtype="" if is_decimal else f"int{column.bit_width}",
-            lowest=lowest,
-            highest=highest,
-            is_zigzag=kind.startswith("sint"),
-        )
-
-    def _enum(self, enum: Any, column: pa.DataType, path: str) -> Value | None:
-        if pa.types.is_string(column) or pa.types.is_large_string(column):
-            return enum_name(path, {each.name: each.number for each in enum.values}, is_closed=enum.is_closed)
-        if not pa.types.is_signed_integer(column):
-            return None
-        integer = self._integer("int32", column, path)
-        assert integer is not None
-        numbers = np.array(list(enum.values_by_number), dtype=np.int64) if enum.is_closed else None
-        return EnumNumber(integer=integer, numbers=numbers)
-
-    def _time(
-        self, descriptor: Any, column: pa.DataType, path: str, limits: tuple[int, int], *, is_signed: bool
-    ) -> Content:
+    def _time(self, descriptor: Any, path: str, limits: tuple[int, int], *, is_signed: bool) -> Write:
         parts = pa.struct([("seconds", pa.int64()), ("nanos", pa.int64())])
         message = self._message(descriptor, parts, path)
-        assert isinstance(message, Message)
-        return Time(
-            path=path,
-            message=message,
-            per_second=PER_SECOND[column.unit],
-            lowest=limits[0],
-            highest=limits[1],
-            is_signed=is_signed,
-        )
+        assert message is not None
+        return partial(_time, path=path, message=message, limits=limits, is_signed=is_signed)
 
-    def _refuse(self, path: str, column: pa.DataType, kind: str, remedy: str) -> None:
-        where = f"field {path}" if path else "the column"
-        self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {kind}: {remedy}")
+
+def _nested_value(content: Write) -> Value:
+    return Value(write=partial(_nested, content=content), wire_type=LENGTH, is_flat=False)
+
+
+def _integer_value(kind: str, column: pa.DataType, path: str) -> Value | None:
+    is_decimal = pa.types.is_decimal(column) and column.bit_width == 128
+    if not is_decimal and not pa.types.is_signed_integer(column):
+        return None
+    lowest, highest = _LIMITS[_FIXED.get(kind, kind.replace("sint", "int"))]
+    wire_type = VARINT if kind not in _FIXED else FIXED64 if kind.endswith("8") else FIXED32
+    is_zigzag = kind.startswith("sint")
+    write = partial(_integers, path=path, wire_type=wire_type, lowest=lowest, highest=highest, is_zigzag=is_zigzag)
+    return Value(write=write, wire_type=wire_type)
+
+
+def _enum_value(enum: Any, column: pa.DataType, path: str) -> Value | None:
+    if is_text(column):
+        numbers = np.array([each.number for each in enum.values], dtype=np.int64)
+        names = binary_array([each.name.encode() for each in enum.values]).view(pa.string())
+        write = partial(_enum_names, path=path, names=names, numbers=numbers, is_closed=enum.is_closed)
+        return Value(write=write, wire_type=VARINT)
+    if not pa.types.is_signed_integer(column):
+        return None
+    integers = _integer_value("int32", column, path)
+    if integers is None or not enum.is_closed:
+        return integers
+    numbers = np.array(list(enum.values_by_number), dtype=np.int64)
+    return Value(write=partial(_closed_enum, path=path, numbers=numbers, integers=integers), wire_type=VARINT)
 
 
 def _kind(field: Any) -> str:
