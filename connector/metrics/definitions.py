@@ -21,13 +21,18 @@ PROCESS: Final = (*SOURCE, "process")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name in Prometheus, meaning (a sentence without its full stop), and where the figure comes from."""
+    """One metric: its name in Prometheus, meaning (a sentence without its full stop), and where the figure comes from.
+
+    Attributes:
+        keys: the figures in the source's report that add up to it; of one with :data:`PROCESS`, in the figures of each process.
+    """
 
     name: str
     kind: Kind
     labels: tuple[str, ...]
     meaning: str
-    source: str
+    source: str = ""
+    keys: tuple[str, ...] = ()
 
 
 _SPARK: Final = "Spark's progress, "
@@ -54,31 +59,31 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(GROUP_LAG, "gauge", ("consumergroup", "topic", "partition"), "Offsets from the end of the last micro-batch to the end of the log", "`offsets` less `endOffset`"),
     Metric(GROUP_OFFSET, "gauge", ("consumergroup", "topic", "partition"), "Offset at which the next micro-batch starts", "`endOffset`"),
     Metric(LOG_END, "gauge", ("topic", "partition"), "End of the log when the last micro-batch was planned", "`offsets`"),
-    Metric("pykafka_wire_min_offsets_behind_latest", "gauge", SOURCE, "Smallest lag of a topic-partition after the last micro-batch", "`minOffsetsBehindLatest`"),
-    Metric("pykafka_wire_max_offsets_behind_latest", "gauge", SOURCE, "Largest lag of a topic-partition after the last micro-batch", "`maxOffsetsBehindLatest`"),
-    Metric("pykafka_wire_avg_offsets_behind_latest", "gauge", SOURCE, "Average lag of a topic-partition after the last micro-batch", "`avgOffsetsBehindLatest`"),
-    Metric("pykafka_wire_offsets_behind_latest", "gauge", SOURCE, "Lag of all topic-partitions together after the last micro-batch", "`totalOffsetsBehindLatest`"),
-    Metric("pykafka_wire_estimated_total_bytes_behind_latest", "gauge", SOURCE, "Estimated size of the records that are still to be read, as stored in the logs", "`estimatedTotalBytesBehindLatest`"),
+    Metric("pykafka_wire_min_offsets_behind_latest", "gauge", SOURCE, "Smallest lag of a topic-partition after the last micro-batch", keys=("minOffsetsBehindLatest",)),
+    Metric("pykafka_wire_max_offsets_behind_latest", "gauge", SOURCE, "Largest lag of a topic-partition after the last micro-batch", keys=("maxOffsetsBehindLatest",)),
+    Metric("pykafka_wire_avg_offsets_behind_latest", "gauge", SOURCE, "Average lag of a topic-partition after the last micro-batch", keys=("avgOffsetsBehindLatest",)),
+    Metric("pykafka_wire_offsets_behind_latest", "gauge", SOURCE, "Lag of all topic-partitions together after the last micro-batch", keys=("totalOffsetsBehindLatest",)),
+    Metric("pykafka_wire_estimated_total_bytes_behind_latest", "gauge", SOURCE, "Estimated size of the records that are still to be read, as stored in the logs", keys=("estimatedTotalBytesBehindLatest",)),
     Metric("pykafka_wire_input_rows_per_second", "gauge", SOURCE, "Rows that arrived per second, in the last micro-batch", _SPARK + "`inputRowsPerSecond`"),
     Metric("pykafka_wire_processed_rows_per_second", "gauge", SOURCE, "Rows that were processed per second, in the last micro-batch", _SPARK + "`processedRowsPerSecond`"),
     Metric("pykafka_wire_input_rows_total", "counter", SOURCE, "Rows that the query has read from this source", _SPARK + "`numInputRows`"),
-    Metric("pykafka_wire_commits_total", "counter", SOURCE, "Commits of offsets to the consumer group that succeeded", "`commitSuccesses`"),
-    Metric("pykafka_wire_commit_failures_total", "counter", SOURCE, "Commits of offsets to the consumer group that failed; the query continues", "`commitFailures`"),
-    Metric("pykafka_wire_lost_ranges_total", "counter", SOURCE, "Ranges of offsets that were lost before they could be read, and skipped (failOnDataLoss=false); without taskMetrics=driver those that the planner has found", "`lostRanges`, `tasks.lostRanges`"),
-    Metric("pykafka_wire_lost_offsets_total", "counter", SOURCE, "Offsets in lost ranges whose length is known", "`lostOffsets`, `tasks.lostOffsets`"),
-    Metric("pykafka_wire_planned_tasks_total", "counter", SOURCE, "Tasks that were planned to read from Kafka", "`plannedTasks`"),
-    Metric("pykafka_wire_reported_tasks_total", "counter", SOURCE, "Tasks that have reported their figures", "`tasks.tasks`"),
-    Metric("kafka_consumer_request_total", "counter", PROCESS, "Requests sent to brokers", "`requests`"),
-    Metric("kafka_consumer_response_total", "counter", SOURCE, "Responses received from brokers by the query's process on the driver", "`client.responses`"),
-    Metric("kafka_consumer_outgoing_byte_total", "counter", PROCESS, "Bytes sent to brokers", "`bytesSent`"),
-    Metric("kafka_consumer_incoming_byte_total", "counter", PROCESS, "Bytes received from brokers", "`bytesReceived`"),
-    Metric("kafka_consumer_connection_creation_total", "counter", PROCESS, "Connections opened to brokers", "`connectionsOpened`"),
-    Metric("kafka_consumer_fetch_manager_fetch_total", "counter", SOURCE, "Responses to Fetch requests that tasks have received", "`tasks.fetches`"),
-    Metric("kafka_consumer_fetch_manager_bytes_consumed_total", "counter", SOURCE, 'Bytes of the records that tasks have read, as fetched; received is what they cost, `kafka_consumer_incoming_byte_total` with `process="tasks"`', "`tasks.bytesConsumed`"),
-    Metric("kafka_consumer_fetch_manager_records_consumed_total", "counter", SOURCE, "Records that tasks have read", "`tasks.recordsConsumed`"),
-    Metric("pykafka_wire_client_retries_total", "counter", PROCESS, "Requests that were repeated after a retriable error", "`retries`"),
-    Metric("pykafka_wire_client_wait_seconds_total", "counter", PROCESS, "Time spent waiting for brokers: for connections, and for responses to begin", "`waitMs`"),
-    Metric("pykafka_wire_client_throttle_seconds_total", "counter", PROCESS, "Time for which brokers have throttled the client because of a quota", "`throttleMs`"),
+    Metric("pykafka_wire_commits_total", "counter", SOURCE, "Commits of offsets to the consumer group that succeeded", keys=("commitSuccesses",)),
+    Metric("pykafka_wire_commit_failures_total", "counter", SOURCE, "Commits of offsets to the consumer group that failed; the query continues", keys=("commitFailures",)),
+    Metric("pykafka_wire_lost_ranges_total", "counter", SOURCE, "Ranges of offsets that were lost before they could be read, and skipped (failOnDataLoss=false); without taskMetrics=driver those that the planner has found", keys=("lostRanges", "tasks.lostRanges")),
+    Metric("pykafka_wire_lost_offsets_total", "counter", SOURCE, "Offsets in lost ranges whose length is known", keys=("lostOffsets", "tasks.lostOffsets")),
+    Metric("pykafka_wire_planned_tasks_total", "counter", SOURCE, "Tasks that were planned to read from Kafka", keys=("plannedTasks",)),
+    Metric("pykafka_wire_reported_tasks_total", "counter", SOURCE, "Tasks that have reported their figures", keys=("tasks.tasks",)),
+    Metric("kafka_consumer_request_total", "counter", PROCESS, "Requests sent to brokers", keys=("requests",)),
+    Metric("kafka_consumer_response_total", "counter", SOURCE, "Responses received from brokers by the query's process on the driver", keys=("client.responses",)),
+    Metric("kafka_consumer_outgoing_byte_total", "counter", PROCESS, "Bytes sent to brokers", keys=("bytesSent",)),
+    Metric("kafka_consumer_incoming_byte_total", "counter", PROCESS, "Bytes received from brokers", keys=("bytesReceived",)),
+    Metric("kafka_consumer_connection_creation_total", "counter", PROCESS, "Connections opened to brokers", keys=("connectionsOpened",)),
+    Metric("kafka_consumer_fetch_manager_fetch_total", "counter", SOURCE, "Responses to Fetch requests that tasks have received", keys=("tasks.fetches",)),
+    Metric("kafka_consumer_fetch_manager_bytes_consumed_total", "counter", SOURCE, 'Bytes of the records that tasks have read, as fetched; received is what they cost, `kafka_consumer_incoming_byte_total` with `process="tasks"`', keys=("tasks.bytesConsumed",)),
+    Metric("kafka_consumer_fetch_manager_records_consumed_total", "counter", SOURCE, "Records that tasks have read", keys=("tasks.recordsConsumed",)),
+    Metric("pykafka_wire_client_retries_total", "counter", PROCESS, "Requests that were repeated after a retriable error", keys=("retries",)),
+    Metric("pykafka_wire_client_wait_seconds_total", "counter", PROCESS, "Time spent waiting for brokers: for connections, and for responses to begin", keys=("waitMs",)),
+    Metric("pykafka_wire_client_throttle_seconds_total", "counter", PROCESS, "Time for which brokers have throttled the client because of a quota", keys=("throttleMs",)),
     Metric(DURATION, "histogram", ("query",), "Duration of a micro-batch, from planning to the commit", _SPARK + "`durationMs.triggerExecution`"),
     Metric(PHASES, "counter", ("query", "phase"), "Time spent in each phase of micro-batches", _SPARK + "`durationMs` without `triggerExecution`"),
     Metric(LAST_BATCH, "gauge", ("query",), "Number of the last micro-batch that was finished", _SPARK + "`batchId`"),
@@ -100,5 +105,6 @@ def metrics_table() -> str:
     lines = ["| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|"]
     for each in METRICS:
         labels = ", ".join(f"`{label}`" for label in each.labels)
-        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} | {each.source} |")
+        source = each.source or ", ".join(f"`{key}`" for key in each.keys)
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} | {source} |")
     return "\n".join(lines) + "\n"

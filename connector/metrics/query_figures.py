@@ -27,7 +27,10 @@ from pykafka_wire.metrics.definitions import (
     LAST_BATCH,
     LAST_PROGRESS,
     LOG_END,
+    METRICS,
     PHASES,
+    PROCESS,
+    Metric,
 )
 
 #: Queries that have ended and whose counters are kept. A query without a name has a label of its own for each checkpoint.
@@ -38,37 +41,6 @@ _WHOLE: Final = "triggerExecution"
 
 #: Label values, in the order of the metric's labels.
 Labels = tuple[str, ...]
-
-_REPORT_GAUGES: Final = {
-    "pykafka_wire_min_offsets_behind_latest": "minOffsetsBehindLatest",
-    "pykafka_wire_max_offsets_behind_latest": "maxOffsetsBehindLatest",
-    "pykafka_wire_avg_offsets_behind_latest": "avgOffsetsBehindLatest",
-    "pykafka_wire_offsets_behind_latest": "totalOffsetsBehindLatest",
-    "pykafka_wire_estimated_total_bytes_behind_latest": "estimatedTotalBytesBehindLatest",
-}
-_REPORT_COUNTERS: Final = {
-    "pykafka_wire_commits_total": "commitSuccesses",
-    "pykafka_wire_commit_failures_total": "commitFailures",
-    "pykafka_wire_lost_ranges_total": "lostRanges",
-    "pykafka_wire_lost_offsets_total": "lostOffsets",
-    "pykafka_wire_planned_tasks_total": "plannedTasks",
-}
-#: Of the client in the query's process on the driver, and of the tasks'.
-_CLIENT_COUNTERS: Final = {
-    "kafka_consumer_request_total": "requests",
-    "kafka_consumer_outgoing_byte_total": "bytesSent",
-    "kafka_consumer_incoming_byte_total": "bytesReceived",
-    "kafka_consumer_connection_creation_total": "connectionsOpened",
-    "pykafka_wire_client_retries_total": "retries",
-    "pykafka_wire_client_wait_seconds_total": "waitMs",
-    "pykafka_wire_client_throttle_seconds_total": "throttleMs",
-}
-_TASK_COUNTERS: Final = {
-    "pykafka_wire_reported_tasks_total": "tasks",
-    "kafka_consumer_fetch_manager_fetch_total": "fetches",
-    "kafka_consumer_fetch_manager_bytes_consumed_total": "bytesConsumed",
-    "kafka_consumer_fetch_manager_records_consumed_total": "recordsConsumed",
-}
 
 
 @dataclass(slots=True)
@@ -215,30 +187,30 @@ class QueryFigures:
 
     def _add_source(self, query: _Query, labels: Labels, source: Any, report: Mapping[str, Any]) -> None:
         gauges = query.gauges
-        for name, key in _REPORT_GAUGES.items():
-            if report.get(key) is not None:
-                gauges[name][labels] = float(report[key])
+        processes = {(*labels, "driver"): report.get("client"), (*labels, "tasks"): report.get("tasks")}
+        for metric in METRICS:
+            for at, figures in (processes if metric.labels == PROCESS else {labels: report}).items():
+                value = _figure(metric, figures)
+                if value is not None and metric.kind == "gauge":
+                    gauges[metric.name][at] = value
+                elif value is not None:
+                    query.add_total(metric.name, at, value)
         gauges["pykafka_wire_input_rows_per_second"][labels] = _rate(source.inputRowsPerSecond)
         gauges["pykafka_wire_processed_rows_per_second"][labels] = _rate(source.processedRowsPerSecond)
         query.add("pykafka_wire_input_rows_total", labels, float(source.numInputRows))
-        for name, key in _REPORT_COUNTERS.items():
-            found_by_tasks = report.get("tasks", {}).get(key, 0)  # lost ranges are found by the planner and by tasks
-            query.add_total(name, labels, report.get(key, 0) + found_by_tasks)
-        for process, key in (("driver", "client"), ("tasks", "tasks")):
-            figures = report.get(key)
-            if figures is None:
-                continue
-            for name, figure in _CLIENT_COUNTERS.items():
-                query.add_total(
-                    name, (*labels, process), figures.get(figure, 0) / (1000 if figure.endswith("Ms") else 1)
-                )
-            if process == "driver":
-                query.add_total("kafka_consumer_response_total", labels, figures.get("responses", 0))
-            else:
-                for name, figure in _TASK_COUNTERS.items():
-                    query.add_total(name, labels, figures.get(figure, 0))
         if self._per_partition:
             _add_partitions(gauges, source, report)
+
+
+def _figure(metric: Metric, report: Mapping[str, Any] | None) -> float | None:
+    """A metric's figure in a report; None where that has none."""
+    found = []
+    for where, _, key in (each.rpartition(".") for each in metric.keys):
+        figures = report.get(where) if report is not None and where else report
+        value = None if figures is None else figures.get(key, 0 if metric.kind == "counter" else None)
+        if value is not None:
+            found.append(value / (1000 if key.endswith("Ms") else 1))
+    return float(sum(found)) if found else None
 
 
 def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, report: Mapping[str, Any]) -> None:
