@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -76,8 +76,8 @@ class LagListener(StreamingQueryListener):
     def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
         self._on_lag = on_lag
         self.latest: dict[tuple[str, int], QueryLag] = {}
-        #: Run ids of ended queries, the oldest first; the values mean nothing.
-        self._ended_runs: OrderedDict[str, None] = OrderedDict()
+        #: Run ids of ended queries, the oldest first.
+        self._ended_runs: deque[str] = deque(maxlen=_REMEMBERED_RUNS)
         self._run_ended = threading.Condition()
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
@@ -101,9 +101,7 @@ class LagListener(StreamingQueryListener):
         for key in [key for key in self.latest if key[0] == str(event.id)]:
             del self.latest[key]
         with self._run_ended:
-            self._ended_runs[str(event.runId)] = None
-            while len(self._ended_runs) > _REMEMBERED_RUNS:
-                self._ended_runs.popitem(last=False)
+            self._ended_runs.append(str(event.runId))
             self._run_ended.notify_all()
 
     def wait_for_end(self, query: Any, timeout_s: float = 60.0) -> bool:  # Any: classic's or Connect's StreamingQuery

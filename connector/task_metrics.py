@@ -74,16 +74,8 @@ class TaskFigures:
     @classmethod
     def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: int) -> TaskFigures:
         """A task's figures from what its client did, and what the task itself has counted."""
-        return cls(
-            requests=totals.requests,
-            bytes_sent=totals.bytes_sent,
-            bytes_received=totals.bytes_received,
-            connections_opened=totals.connections_opened,
-            retries=totals.retries + retries,
-            wait_s=totals.wait_s,
-            throttle_s=totals.throttle_s,
-            **figures,
-        )
+        shared = {name: getattr(totals, name) for name in _NAMES if hasattr(totals, name)}
+        return cls(**{**shared, "retries": totals.retries + retries, **figures})
 
 
 _NAMES: Final = tuple(each.name for each in fields(TaskFigures))
@@ -136,9 +128,8 @@ class DriverReceiver:
             return None
         if not isinstance(values, list) or len(values) != len(_NAMES):
             return None
-        if not all(
-            type(each) in (int, float) and 0 <= each <= _MAX_FIGURE for each in values
-        ):  # NaN is not in any range
+        # NaN is not in any range.
+        if not all(type(each) in (int, float) and 0 <= each <= _MAX_FIGURE for each in values):
             return None
         return TaskFigures(**dict(zip(_NAMES, values, strict=True)))
 
@@ -232,17 +223,12 @@ class TaskFiguresReceiver:
 
 def _bound_socket() -> socket.socket:
     """A UDP socket on a free port of all addresses, of both families where the machine has both."""
-    try:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    except OSError:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.bind(("", 0))
-        return sock
-    try:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as failed:
+        sock = failed.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", 0))
-    except OSError:
-        sock.close()
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.bind(("", 0))
+        failed.pop_all()
+        return sock
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("", 0))
     return sock

@@ -66,35 +66,30 @@ class KafkaFaults:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._nodes: Mapping[int, Node] = {node.node_id: node for node in cluster.nodes}
-        self._paused: set[int] = set()
 
     def pause(self, broker: int = 1) -> None:
         """It stops responding; connections stay open."""
         self._nodes[broker].pause()
-        self._paused.add(broker)
 
     def resume(self, broker: int = 1) -> None:
         """It continues after :meth:`pause`."""
-        self._paused.discard(broker)
         self._nodes[broker].resume()
 
     def kill(self, broker: int = 1) -> None:
         """It ends as by a power failure."""
-        self._paused.discard(broker)
         self._nodes[broker].kill()
 
     def restart(self, broker: int = 1) -> None:
         """It starts with the same address and data, after it was shut down if it was running. Returns when it is ready."""
-        self._paused.discard(broker)
         self._nodes[broker].stop()
         self._nodes[broker].start()
 
     def end(self) -> None:
         """All brokers run."""
-        for broker in list(self._paused):
-            self.resume(broker)
         for node in self._nodes.values():
-            if not node.running:
+            if node.running:
+                node.resume()
+            else:
                 node.start()
 
 
