@@ -11,7 +11,7 @@ import click
 
 from pykafka_wire import __version__
 from pykafka_wire.cli.checkpoints import checkpoint
-from pykafka_wire.cli.connection import connection_options, output, settings
+from pykafka_wire.cli.connection import command, connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
 from pykafka_wire.cli.groups import commit, groups, reset
@@ -50,8 +50,7 @@ def commands() -> None:
     """
 
 
-@click.command(short_help="Show Kafka's protocol step by step.")
-@connection_options
+@command("Show Kafka's protocol step by step.")
 def walkthrough() -> None:
     """Show Kafka's protocol step by step: the requests of a small producer and consumer, and the brokers' responses.
 
@@ -79,26 +78,9 @@ def cluster(arguments: tuple[str, ...]) -> None:
 
 
 for each in (
-    doctor,
-    topics,
-    offsets,
-    checkpoint,
-    groups,
-    lag,
-    top,
-    tail,
-    produce,
-    schema,
-    commit,
-    reset,
-    redrive,
-    marker,
-    transactions,
-    ingest,
-    prove,
-    cluster,
-    walkthrough,
-):
+    doctor, topics, offsets, checkpoint, groups, lag, top, tail, produce, schema, commit, reset, redrive, marker, transactions,
+    ingest, prove, cluster, walkthrough,
+):  # fmt: skip
     commands.add_command(each)
 
 

@@ -11,7 +11,7 @@ from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
-from pykafka_wire.cli.connection import connected, connection_options, names_brokers, output
+from pykafka_wire.cli.connection import command, connected, named_brokers, output
 from pykafka_wire.cli.offsets import LogEnds, explained, find_ends
 from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.errors import OffsetsError, OptionError
@@ -20,8 +20,7 @@ from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 _ARGUMENT = "the checkpoint"
 
 
-@click.command(short_help="Show the micro-batches and offsets in a query's checkpoint.")
-@connection_options
+@command("Show the micro-batches and offsets in a query's checkpoint.")
 @click.argument("place", metavar="PATH[#N]")
 @click.option(
     "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="How many micro-batches to list."
@@ -36,27 +35,19 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
     PATH is a query's checkpointLocation, of pykafka-wire or of Spark's own connector: a local folder, or a URI that pyarrow
     knows. Where brokers are named, the lag is shown, too.
     """
-    reference = _reference(place)
-    log = _log(reference)
+    reference, log = _opened(place)
     if other is not None:
         _diff(log, reference, other)
         return
     shown = _batch_shown(log, reference)
-    ends = _find_ends(shown) if names_brokers() and not offline and shown is not None else None
+    ends = _find_ends(shown) if named_brokers() and not offline and shown is not None else None
     sources = [] if shown is None else [_source(shown, name, ends) for name in _names(shown, reference)]
     listed = log.planned[-last:] if last else []
     batches = [_batch(log, log.micro_batch(batch_id)) for batch_id in listed]
     if output().json:
         at = None if shown is None else shown.batch_id
-        output().document(
-            {
-                "checkpoint": log.shown,
-                "query": log.query_id(),
-                "micro_batches": batches,
-                "micro_batch": at,
-                "sources": sources,
-            }
-        )
+        document = {"checkpoint": log.shown, "query": log.query_id(), "micro_batches": batches, "micro_batch": at}
+        output().document(document | {"sources": sources})
         return
     n = len(log.planned)
     planned = f"{n} micro-batch{'' if n == 1 else 'es'}"
@@ -72,16 +63,10 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
         _print_source(source, shown, {} if ends is None else ends.unknown)
 
 
-def _reference(place: str) -> CheckpointReference:
+def _opened(place: str) -> tuple[CheckpointReference, QueryLog]:
     try:
-        return parse_reference(place, _ARGUMENT)
-    except OptionError as error:
-        raise click.UsageError(error.message) from error
-
-
-def _log(reference: CheckpointReference) -> QueryLog:
-    try:
-        return QueryLog(StoredFiles(reference.path, _ARGUMENT))
+        reference = parse_reference(place, _ARGUMENT)
+        return reference, QueryLog(StoredFiles(reference.path, _ARGUMENT))
     except OptionError as error:
         raise click.UsageError(error.message) from error
 
@@ -108,8 +93,8 @@ def _batch(log: QueryLog, batch: MicroBatch) -> dict[str, Any]:
     return {
         "micro-batch": batch.batch_id,
         "state": "committed" if batch.is_committed else "planned",
-        "planned at": format_timestamp(-1 if batch.planned_ms is None else batch.planned_ms),
-        "committed at": format_timestamp(-1 if batch.committed_ms is None else batch.committed_ms),
+        "planned at": format_timestamp(batch.planned_ms),
+        "committed at": format_timestamp(batch.committed_ms),
         "seconds": took,
         "offsets": _n_offsets(log, batch),
     }
@@ -186,8 +171,7 @@ def _print_source(source: dict[str, Any], batch: MicroBatch | None, unknown: Map
 
 def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
     """The offsets of two places, and how many lie between them."""
-    to = _reference(reference.path + other if other.startswith("#") else other)
-    to_log = log if to.path == reference.path else _log(to)
+    to, to_log = _opened(reference.path + other if other.startswith("#") else other)
     first = position_at(log, reference, lambda _: True).offsets.offsets
     second = position_at(to_log, to, lambda _: True).offsets.offsets
     rows = [

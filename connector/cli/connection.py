@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from pykafka_wire.cli.output import Output
+from pykafka_wire.cli.output import Output, parse_pair
 from pykafka_wire.options.names import REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import TransportError
@@ -33,37 +34,38 @@ _LOCAL_REGISTRY: Final = "http://127.0.0.1:8081/apis/ccompat/v7"
 _REGISTRY_VARIABLE: Final = "PYKAFKA_WIRE_REGISTRY"
 _REGISTRY_URL: Final = "schema.registry.url"
 _META_KEY: Final = "pykafka_wire.cli.given"
-#: In a properties file: a backslash with what it stands for.
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+#: A line of a properties file that is no comment. One that ends with a backslash continues in the next.
+_LINE: Final = re.compile(r"^(?![ \t\f]*[#!])(?:\\[\s\S]|[^\\\n])+", re.MULTILINE)
+_CONTINUED: Final = re.compile(r"\\\n[ \t\f]*|(\\.)")
 #: The first blank, ``=`` or ``:`` that no backslash precedes ends the name.
-_PAIR: Final = re.compile(r"((?:\\.|[^\\\s=:])+)\s*[=:]?\s*(.*)", re.DOTALL)
+_PAIR: Final = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:]?\s*(.*)", re.DOTALL)
+#: A backslash with what it stands for.
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def command(
+    short_help: str | None = None, *, of: click.Group | None = None, **attributes: Any
+) -> Callable[[Callable[..., None]], click.Command]:  # Any: click's own keyword arguments
+    """Make a function a command, or a subcommand, that has the options of a connection."""
+    make = click.command if of is None else of.command
+    return lambda function: make(short_help=short_help, **attributes)(connection_options(function))
 
 
 def connection_options(function: FunctionT) -> FunctionT:
     """Add the options to a command; :func:`settings` returns their values."""
-    for add in (
-        click.option("--json", "json", is_flag=True, help="Print JSON.", **_stored_in_context()),
-        click.option(
-            "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A properties file, such as the client.properties of Kafka's tools.", **_stored_in_context(),
-        ),
-        click.option(
-            "-X", "settings", metavar="kafka.NAME=VALUE", multiple=True,
-            help="A client setting by Kafka's name; may be repeated.", **_stored_in_context(),
-        ),
-        click.option(
-            "-b", "--bootstrap", metavar="HOST:PORT,…",
-            help=f"Brokers [default: ${BOOTSTRAP_VARIABLE}, or {_LOCAL_BROKER}, where pykafka-wire cluster listens].",
-            **_stored_in_context(),
-        ),
+    add = partial(click.option, expose_value=False, callback=_store_in_context, is_eager=True)
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    default = f"[default: ${BOOTSTRAP_VARIABLE}, or {_LOCAL_BROKER}, where pykafka-wire cluster listens]"
+    for option in (
+        add("--json", is_flag=True, help="Print JSON."),
+        add("--config", metavar="FILE", type=file, help="A properties file, such as the client.properties of Kafka's tools."),
+        add("-X", "settings", metavar="kafka.NAME=VALUE", multiple=True,
+            help="A client setting by Kafka's name; may be repeated."),
+        add("-b", "--bootstrap", metavar="HOST:PORT,…", help=f"Brokers {default}."),
     ):  # fmt: skip
-        function = add(function)
+        function = option(function)
     return function
-
-
-def _stored_in_context() -> dict[str, Any]:  # Any: click's own keyword arguments
-    return {"expose_value": False, "callback": _store_in_context, "is_eager": True}
 
 
 def _store_in_context(
@@ -81,9 +83,9 @@ def output() -> Output:
     return Output(json=bool(click.get_current_context().meta.get(_META_KEY, {}).get("json")))
 
 
-def names_brokers() -> bool:
-    """Whether this command's options, or the environment, name brokers."""
-    return bool(_options().get("bootstrap.servers"))
+def named_brokers() -> str:
+    """The brokers that this command's options, or the environment, name."""
+    return given_options().get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE, "")
 
 
 def settings() -> ClientSettings:
@@ -93,10 +95,7 @@ def settings() -> ClientSettings:
         click.UsageError: ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
-    options, _ = split_settings(_options())
-    if not options.get("bootstrap.servers"):
-        options["bootstrap.servers"] = _LOCAL_BROKER
-    parsed = ClientSettings.from_options(options)
+    parsed = ClientSettings.from_options(split_settings(_options())[0])
     if parsed.unknown:
         click.echo(f"Unknown settings are ignored: {unknown_settings(parsed)}", err=True)
     return parsed
@@ -107,8 +106,7 @@ def source_options(registry: str | None) -> dict[str, str]:
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
     return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
-        "kafka.bootstrap.servers": options.get("bootstrap.servers") or _LOCAL_BROKER,
-        _REGISTRY_URL: url,
+        _REGISTRY_URL: url
     }
 
 
@@ -139,16 +137,12 @@ def kafka_options() -> dict[str, str]:
     """
     settings()
     given, _ = split_settings(_options())
-    given["bootstrap.servers"] = given.get("bootstrap.servers") or _LOCAL_BROKER
     return {f"kafka.{name}": value for name, value in given.items() if value != _DEFAULTS.get(name)}
 
 
 def _options() -> dict[str, str]:
     """Client settings as they were given, and this command's defaults."""
-    options = _DEFAULTS | given_options()
-    if not options.get("bootstrap.servers"):
-        options["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE, "")
-    return options
+    return _DEFAULTS | given_options() | {"bootstrap.servers": named_brokers() or _LOCAL_BROKER}
 
 
 def given_options() -> dict[str, str]:
@@ -163,9 +157,7 @@ def given_options() -> dict[str, str]:
         path: Path = given["config"]
         options |= _without_prefix(parse_properties(path.read_text(encoding="utf-8")))
     for each in given["settings"]:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"-X {each}: write -X kafka.NAME=VALUE.")
+        name, value = parse_pair("-X", each, "kafka.NAME=VALUE")
         options |= _without_prefix({name.strip(): value})
     if "bootstrap" in given:
         options["bootstrap.servers"] = given["bootstrap"]
@@ -187,7 +179,7 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
         with Cluster(replace(settings(), **changes)) as cluster:
             yield cluster
     except TransportError:
-        if not names_brokers():
+        if not named_brokers():
             click.echo(
                 f"No brokers are named, so {_LOCAL_BROKER} was tried, where pykafka-wire cluster listens: start it, or give "
                 f"--bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set {BOOTSTRAP_VARIABLE}.",
@@ -198,29 +190,8 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
 
 def parse_properties(text: str) -> dict[str, str]:
     """The names and values of a properties file, the last of each name."""
-    found = {}
-    for line in _logical_lines(text):
-        match = _PAIR.fullmatch(line)
-        if match is not None:
-            found[_unescaped(match[1])] = _unescaped(match[2])
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; a line that ends with a backslash continues in the next."""
-    begun = ""
-    for line in text.splitlines():
-        line = line.lstrip()
-        if not begun and (not line or line[0] in "#!"):
-            continue
-        n_backslashes = len(line) - len(line.rstrip("\\"))
-        if n_backslashes % 2:
-            begun += line[:-1]
-            continue
-        yield begun + line
-        begun = ""
-    if begun:
-        yield begun
+    lines = (_CONTINUED.sub(lambda escape: escape[1] or "", line) for line in _LINE.findall(text))
+    return {_unescaped(pair[1]): _unescaped(pair[2]) for line in lines if (pair := _PAIR.fullmatch(line))}
 
 
 def _unescaped(text: str) -> str:

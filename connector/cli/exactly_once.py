@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.output import FAILED, counted, format_timestamp
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import (
@@ -28,8 +28,7 @@ from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_t
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 
 
-@click.command(short_help="Show the last micro-batch of an exactly-once query.")
-@connection_options
+@command("Show the last micro-batch of an exactly-once query.")
 @click.argument("transactional_id", metavar="ID")
 def marker(transactional_id: str) -> None:
     """Show the last micro-batch of an exactly-once query, by its kafka.transactional.id.
@@ -38,15 +37,12 @@ def marker(transactional_id: str) -> None:
     """
     with connected() as cluster:
         found = read_markers(cluster, transactional_id)
-    if output().json:
-        output().document([_fields(topic, each) for topic, each in found.items()])
-    else:
-        rows = [_without_tasks(_fields(topic, each)) for topic, each in found.items()]
-        output().rows(rows, empty=f"The group {marker_group(transactional_id)} has no marker.")
-        for each in found.values():
-            if isinstance(each, Marker) and each.pending:
-                click.echo()
-                output().rows(_tasks(each), title=f"Decided transactions of micro-batch {each.batch_id}")
+    to, rows = output(), [_fields(topic, each) for topic, each in found.items()]
+    to.rows(rows, empty=f"The group {marker_group(transactional_id)} has no marker.", only_json=("tasks",))
+    for each in () if to.json else found.values():
+        if isinstance(each, Marker) and each.pending:
+            click.echo()
+            to.rows(_tasks(each), title=f"Decided transactions of micro-batch {each.batch_id}")
     if not found:
         sys.exit(FAILED)
 
@@ -55,7 +51,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after asking for confirmation."""
     described = open_transactions(cluster, transactional_id)
     decided = _decided(cluster, transactional_id)
-    rows = [_own_row(each, decided) for each in described]
+    rows = [transaction_row(each, decision=_decision(each, decided)) for each in described]
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
     if rows and decided is None:
         output().message(
@@ -84,18 +80,15 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     init_transaction(cluster, transactional_id)
     decided = _decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)
-    codes = abort_all(
-        cluster,
-        [
-            TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
-            for each in abandoned
-            if _is_abandoned(each, decided)
-        ],
-    )
-    refused = sum(1 for code in codes.values() if code)
-    refused += len(abandoned) - len(codes)
-    rest = f", {refused} had ended meanwhile, or were decided." if refused else "."
-    output().message(f"{len(abandoned) - refused} aborted{rest}")
+    handles = [
+        TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
+        for each in abandoned
+        if _is_abandoned(each, decided)
+    ]
+    n_aborted = sum(not code for code in abort_all(cluster, handles).values())
+    n_left = len(abandoned) - n_aborted
+    rest = f", {n_left} had ended meanwhile, or were decided." if n_left else "."
+    output().message(f"{n_aborted} aborted{rest}")
 
 
 def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
@@ -132,10 +125,6 @@ def _decided_text(found: Marker) -> str:
     return f"decided, part {missing} of its list of transactions is missing" if missing else "decided"
 
 
-def _without_tasks(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name != "tasks"}
-
-
 def _tasks(found: Marker) -> list[dict[str, Any]]:
     return [
         {
@@ -155,15 +144,21 @@ def _identity(transaction: DescribedTransaction) -> ProducerIdentity:
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
 
-def _own_row(each: DescribedTransaction, decided: set[ProducerIdentity] | None) -> dict[str, Any]:
+def _decision(transaction: DescribedTransaction, decided: set[ProducerIdentity] | None) -> str:
+    return "unknown" if decided is None else "decided" if _identity(transaction) in decided else "abandoned"
+
+
+def transaction_row(each: DescribedTransaction, **more: str) -> dict[str, Any]:
+    """A row for a transaction, with what else is known of its state."""
+    since_ms = each.started_ms if each.is_open else -1
     return {
         "transactional id": each.transactional_id,
         "state": each.state,
-        "decision": "unknown" if decided is None else "decided" if _identity(each) in decided else "abandoned",
+        **more,
         "producer id": each.producer_id,
         "epoch": each.producer_epoch,
-        "since": format_timestamp(each.started_ms),
-        "open for s": int(time.time() * 1000 - each.started_ms) // 1000,
+        "since": format_timestamp(since_ms),
+        "open for s": int(time.time() * 1000 - since_ms) // 1000 if since_ms >= 0 else None,
         "timeout s": each.timeout_ms // 1000,
         "partitions": [str(tp) for tp in each.partitions],
     }

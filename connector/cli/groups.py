@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, require_leaders, resolve_position
 from pykafka_wire.cli.output import counted
@@ -27,8 +27,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 _INACTIVE: Final = ("Empty", "Dead")
 
 
-@click.command(short_help="List the consumer groups.")
-@connection_options
+@command("List the consumer groups.")
 @click.argument("text", required=False)
 @click.option("--lag", "with_lag", is_flag=True, help="Also show the lag of each group.")
 def groups(text: str | None, with_lag: bool) -> None:
@@ -60,8 +59,7 @@ def groups(text: str | None, with_lag: bool) -> None:
         click.echo(f"The lag of groups that read these is unknown: {', '.join(unknown)}.", err=True)
 
 
-@click.command(short_help="Commit offsets to a group.")
-@connection_options
+@command("Commit offsets to a group.")
 @click.argument("group")
 @click.argument("places", metavar="TOPIC:PARTITION=OFFSET…", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
@@ -93,10 +91,7 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True}, short_help="Move a group's offsets, by offset or time."
-)
-@connection_options
+@command("Move a group's offsets, by offset or time.", context_settings={"ignore_unknown_options": True})
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, required=True, help="The topic; may be repeated.")
 @click.option(

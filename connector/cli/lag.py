@@ -16,7 +16,7 @@ from rich.console import Group as Lines
 from rich.live import Live
 from rich.text import Text
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
 from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
@@ -48,12 +48,8 @@ class LagReport:
     unknown: Sequence[str]
 
     @property
-    def known_rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row["lag"] is not None]
-
-    @property
     def known_lag(self) -> int:
-        return sum(row["lag"] for row in self.known_rows)
+        return sum(row["lag"] or 0 for row in self.rows)
 
     @property
     def lag(self) -> int | None:
@@ -61,18 +57,14 @@ class LagReport:
         return self.known_lag if self.rows and not self.unknown else None
 
 
-@click.command(short_help="Show a group's lag.")
-@connection_options
+@command("Show a group's lag.")
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--count", type=click.IntRange(1), help="With --watch: exit after this many updates.")
 @click.option(
-    "--fail-above",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Exit with code 1 if the total lag is above N or unknown.",
+    "--fail-above", type=click.IntRange(0), metavar="N", help="Exit with code 1 if the total lag is above N or unknown."
 )
 def lag(
     group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None
@@ -183,7 +175,7 @@ def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, st
         if failure:
             click.echo(failure, err=True)
             continue
-        rates = history.add(LagSample.of(report.known_rows))
+        rates = history.add(LagSample.of(report.rows))
         if report.lag is None:
             rates = Rates()
         document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
@@ -201,17 +193,15 @@ def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepo
         for report, failure in polled:
             if not failure:
                 lags.append(report.known_lag)
-                rates = history.add(LagSample.of(report.known_rows))
+                rates = history.add(LagSample.of(report.rows))
                 future = "" if report.lag is None else outlook(report.lag, rates)
                 head = [Text(f"total lag {report.known_lag:,}  {future}".rstrip()), Text(sparkline(lags))]
             shown: list[Any] = [*head]
             # A terminal cuts what has no room: first the partitions that lag least.
             room = len(report.rows) if live is None else max(1, to.height - _OTHER_LINES)
-            rows = (
-                sorted(report.rows, key=lambda row: -(row["lag"] or 0))[:room]
-                if len(report.rows) > room
-                else report.rows
-            )
+            rows = report.rows
+            if len(rows) > room:
+                rows = sorted(rows, key=lambda row: -(row["lag"] or 0))[:room]
             if rows:
                 shown.append(table_of(rows, title=f"group {group}"))
             if len(rows) < len(report.rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,8 +37,8 @@ class LagSample:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> LagSample:
-        """A sample of now; rows have topic, partition, committed, latest and lag."""
-        found = list(rows)
+        """A sample of now; rows have topic, partition, committed, latest and lag. Those whose lag is unknown are not in it."""
+        found = [row for row in rows if row["lag"] is not None]
         return cls(
             at_s=time.monotonic(),
             committed=sum(row["committed"] for row in found),
@@ -74,10 +75,10 @@ class LagHistory:
             self.samples.popleft()
         first = self.samples[0]
         elapsed_s = sample.at_s - first.at_s
-        if elapsed_s <= 0:
-            return Rates(caught_up_s=0.0 if sample.lag == 0 else None)
-        read, written = (sample.committed - first.committed) / elapsed_s, (sample.latest - first.latest) / elapsed_s
         caught_up_s = 0.0 if sample.lag == 0 else None
+        if elapsed_s <= 0:
+            return Rates(caught_up_s=caught_up_s)
+        read, written = (sample.committed - first.committed) / elapsed_s, (sample.latest - first.latest) / elapsed_s
         if sample.lag and read - written >= _LOWEST_RATE:
             caught_up_s = sample.lag / (read - written)
         return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
@@ -96,18 +97,17 @@ def poll(
     Raises:
         WireError: the first call fails.
     """
-    last = sample()
-    yield last, ""
-    n_polled = 1
-    while n_polled != count:
+    last, failure = sample(), ""
+    for n_polled in itertools.count(1):
+        yield last, failure
+        if n_polled == count:
+            return
         time.sleep(every_s)
         failure = ""
         try:
             last = sample()
         except (TransportError, BrokerError) as error:
             failure = f"The update at {datetime.now():%H:%M:%S} failed: {error}"
-        yield last, failure
-        n_polled += 1
 
 
 def outlook(lag: int, rates: Rates, now: datetime | None = None, *, is_short: bool = False) -> str:
@@ -119,12 +119,10 @@ def outlook(lag: int, rates: Rates, now: datetime | None = None, *, is_short: bo
         return "caught up"
     if rates.read_per_s is None or rates.written_per_s is None:
         return ""
-    if rates.caught_up_s is not None and is_short:
-        return f"caught up in {duration(rates.caught_up_s)}"
     if rates.caught_up_s is not None:
         at = (now or datetime.now()) + timedelta(seconds=min(rates.caught_up_s, 1e8))
         moment = at.strftime("%H:%M:%S" if rates.caught_up_s < 86_400 else "%Y-%m-%d")
-        return f"caught up in {duration(rates.caught_up_s)}, at {moment}"
+        return f"caught up in {duration(rates.caught_up_s)}" + ("" if is_short else f", at {moment}")
     growth = rates.written_per_s - rates.read_per_s
     return f"grows by {rate(growth)}/s" if growth >= _LOWEST_RATE else "does not fall"
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.starting_offsets import parse_timestamp
@@ -34,8 +34,7 @@ _REASONS: Final = {
 }
 
 
-@click.command(short_help="Show the first and the next offsets of a topic.")
-@connection_options
+@command("Show the first and the next offsets of a topic.")
 @click.argument("topic")
 @click.option(
     "--at",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -52,22 +53,25 @@ class Output:
         empty: str = "Nothing found.",
         only_if_set: Collection[str] = (),
         only_if_wide: Collection[str] = (),
+        only_json: Collection[str] = (),
     ) -> None:
         """Rows of the same columns: a table, or a JSON array of objects.
 
         Args:
             only_if_set: columns that the table leaves out where no row has more than 0 or None in them.
             only_if_wide: columns that the table leaves out where the terminal has no room for all.
+            only_json: columns that the table leaves out.
         """
         if self.json:
             self.document(rows)
         elif rows:
-            to = console()
-            shown = [name for name in rows[0] if name not in only_if_set or any(row[name] for row in rows)]
-            table = table_of([{name: row[name] for name in shown} for row in rows], title=title)
+            to, absent = (
+                console(),
+                {name for name in only_if_set if not any(row[name] for row in rows)} | set(only_json),
+            )
+            table = table_of(rows, title=title, without=absent)
             if only_if_wide and to.measure(table).maximum >= to.width:  # not more than the width: rich caps it
-                shown = [name for name in shown if name not in only_if_wide]
-                table = table_of([{name: row[name] for name in shown} for row in rows], title=title)
+                table = table_of(rows, title=title, without=absent | set(only_if_wide))
             to.print(table)
         else:
             click.echo(empty)
@@ -82,15 +86,16 @@ class Output:
             click.echo(text)
 
 
-def table_of(rows: Sequence[dict[str, Any]], *, title: str = "") -> Table:
-    """A table whose columns are the keys of the first row. Numbers stand at the right; numbers, ids and times are never broken, and
+def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collection[str] = ()) -> Table:
+    """A table whose columns are the keys of the rows. Numbers stand at the right; numbers, ids and times are never broken, and
     names become narrower instead."""
     table = Table(title=title or None, box=None, pad_edge=False, title_justify="left", header_style="bold")
-    for name in rows[0]:
-        whole, is_number = name in _UNBROKEN, any(isinstance(row[name], int) for row in rows)
+    shown = [name for name in dict.fromkeys(chain(*rows)) if name not in without]
+    for name in shown:
+        whole, is_number = name in _UNBROKEN, any(isinstance(row.get(name), int) for row in rows)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=whole or is_number)
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))  # as it is: [x] is no markup
+        table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # as it is: [x] is no markup
     return table
 
 
@@ -107,6 +112,18 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
+    """What an option has before and after the first ``=``.
+
+    Raises:
+        click.UsageError: there is no name or no ``=``.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.UsageError(f"{option} {text}: write {option} {shape}.")
+    return name, value
+
+
 def sparkline(values: Iterable[int]) -> str:
     """A bar for each value, from the lowest block for 0 to the highest for the largest."""
     found = list(values)
@@ -119,19 +136,9 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def decode_text(data: bytes | None) -> str | None:
-    """Bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
-    if data is None:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return f"0x{data.hex()}"
-
-
-def format_timestamp(timestamp_ms: int) -> str | None:
-    """A timestamp as ISO-8601 in UTC, None for a negative one."""
-    if timestamp_ms < 0:
+def format_timestamp(timestamp_ms: int | None) -> str | None:
+    """A timestamp as ISO-8601 in UTC, None for None and for a negative one."""
+    if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")

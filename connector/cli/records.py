@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output, registry_option, source_options
+from pykafka_wire.cli.connection import command, connected, output, registry_option, source_options
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, ranges_between, resolve_position
-from pykafka_wire.cli.output import counted, decode_text, format_timestamp, printable
+from pykafka_wire.cli.output import counted, format_timestamp, parse_pair, printable
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -36,8 +36,7 @@ _POLL_INTERVAL_S: Final = 0.3
 _BLOCK_BYTES: Final = 1 << 20
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, short_help="Print a topic's last records.")
-@connection_options
+@command("Print a topic's last records.", context_settings={"ignore_unknown_options": True})
 @click.argument("topic")
 @click.option(
     "-n",
@@ -203,18 +202,25 @@ def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
         shown["headers"] = [[name, _json_of(value)] for name, value in record["headers"]]
         output().document(shown | decoded)
         return
-    place = f"{record['partition']}:{record['offset']}"
-    key, value = (
-        "-"
-        if record[name] is None
-        else printable(
-            json.dumps(decoded[name], ensure_ascii=False) if name in decoded else decode_text(record[name]) or ""
-        )
-        for name in ("key", "value")
-    )
-    headers = "".join(f"  {printable(name)}={printable(decode_text(value) or '')}" for name, value in record["headers"])
+
+    def text(name: str) -> str:
+        is_bytes = record[name] is None or name not in decoded
+        return _shown(record[name]) if is_bytes else printable(json.dumps(decoded[name], ensure_ascii=False))
+
+    place, time_shown = f"{record['partition']}:{record['offset']}", format_timestamp(record["timestamp_ms"]) or "-"
+    headers = "".join(f"  {printable(name)}={_shown(data, null='')}" for name, data in record["headers"])
     errors = "".join(f"  {name}: {printable(decoded[name])}" for name in ("keyError", "valueError") if name in decoded)
-    click.echo(f"{place}  {format_timestamp(record['timestamp_ms']) or '-'}  {key}  {value}{headers}{errors}")
+    click.echo(f"{place}  {time_shown}  {text('key')}  {text('value')}{headers}{errors}")
+
+
+def _shown(data: bytes | None, *, null: str = "-") -> str:
+    """Bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
+    if data is None:
+        return null
+    try:
+        return printable(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
 
 
 def _json_of(data: bytes | None) -> str | dict[str, str] | None:
@@ -227,18 +233,12 @@ def _json_of(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-@click.command(short_help="Write records to a topic.")
-@connection_options
+@command("Write records to a topic.")
 @click.argument("topic")
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is a key, this text, and a value.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated.")
-@click.option(
-    "-p",
-    "--partition",
-    type=click.IntRange(0),
-    help="The partition [default: by its key, if it has one].",
-)
+@click.option("-p", "--partition", type=click.IntRange(0), help="The partition [default: by its key, if it has one].")
 @click.argument("values", nargs=-1)
 def produce(
     topic: str,
@@ -252,7 +252,7 @@ def produce(
 
     Ends when every record is acknowledged. The topic must exist.
     """
-    parsed = [_parse_header(each) for each in headers]
+    parsed = [(name, value.encode()) for name, value in (parse_pair("-H", each) for each in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
@@ -270,7 +270,9 @@ def produce(
                         n_read += 1
                         producer.send(topic, pair[1], key=pair[0], headers=parsed, partition=partition)
                     for tp, each in sorted(producer.flush().items()):
-                        _report(tp, each.n_records, each.first_offset, each.last_offset)
+                        if output().json:
+                            offsets = {"first_offset": each.first_offset, "last_offset": each.last_offset}
+                            output().document({**tp._asdict(), **offsets, "records": each.n_records})
                     n_records = n_read
                     if malformed is not None:
                         break
@@ -305,22 +307,9 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _parse_header(text: str) -> tuple[str, bytes]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.UsageError(f"-H {text}: write -H NAME=VALUE.")
-    return name, value.encode()
-
-
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
     """The line's key and value, None where it has no separator."""
     if separator is not None:
         own, found, value = line.partition(separator.encode())
         return (own, value) if found else None
     return None if key is None else key.encode(), line
-
-
-def _report(tp: TopicPartition, n_records: int, first: int, last: int) -> None:
-    if output().json:
-        where = {"topic": tp.topic, "partition": tp.partition, "first_offset": first, "last_offset": last}
-        output().document({**where, "records": n_records})

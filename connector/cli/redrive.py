@@ -10,13 +10,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
@@ -32,12 +31,9 @@ from pykafka_wire.wire.transactional_producer import TransactionalProducer
 
 #: The errors by which brokers reject single records.
 _ERRORS: Final = ("MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP")
-_NOT_A_DEAD_LETTER: Final = "not a dead letter"
-_WITHOUT_VALUE: Final = "without its value"
 
 
-@click.command(short_help="Write dead letters back, once.")
-@connection_options
+@command("Write dead letters back, once.")
 @click.argument("dlq", metavar="DLQ")
 @click.option(
     "--to", "target", metavar="TOPIC", help="Write them to this topic [default: to that which rejected each]."
@@ -63,9 +59,9 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             partitions_of(cluster, target)
         if dry_run or not yes:
             found = Counter(
-                (each.error, each.target_topic(target), each.obstacle)
-                for _, letters in source.chunks(source.committed())
-                for each in letters
+                (letter and letter.error, target or (letter and letter.topic), _obstacle(letter))
+                for _, records in source.chunks(source.committed())
+                for _, letter in records
             )
             rows = [
                 {"error": error, "topic": topic, "records": n_records, "left because": obstacle}
@@ -100,26 +96,11 @@ def _summary(written: Counter[str]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A record of the dead-letter topic, as :func:`records_of` has it; ``letter`` is None where it is no dead letter."""
-
-    record: Mapping[str, Any]
-    letter: DeadLetter | None
-
-    @property
-    def error(self) -> str | None:
-        return None if self.letter is None else self.letter.error
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why it cannot be written; None if it can."""
-        if self.letter is None:
-            return _NOT_A_DEAD_LETTER
-        return None if self.letter.has_value else _WITHOUT_VALUE
-
-    def target_topic(self, target: str | None) -> str | None:
-        return target if target is not None or self.letter is None else self.letter.topic
+def _obstacle(letter: DeadLetter | None) -> str | None:
+    """Why a record of the dead-letter topic cannot be written; None if it can."""
+    if letter is None:
+        return "not a dead letter"
+    return None if letter.has_value else "without its value"
 
 
 class _Source:
@@ -150,22 +131,23 @@ class _Source:
 
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
-    ) -> Iterator[tuple[dict[TopicPartition, int], list[_Found]]]:
-        """The records to be redriven, or that cannot be, and the position in each partition behind them."""
+    ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
+        """The records to be redriven, or that cannot be, which have None in place of a dead letter if they are none; and the
+        position in each partition behind them."""
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
         ranges = ranges_between(starts, self.ends)
         if not ranges:
             return
         for chunk in fetch_ranges(self.cluster, ranges, columns=Columns(headers=True)):
             positions: dict[TopicPartition, int] = {}
-            found = []
+            found: list[tuple[Mapping[str, Any], DeadLetter | None]] = []
             for record in records_of(chunk.ranges, chunk.records):
                 tp, letter = TopicPartition(record["topic"], record["partition"]), parse_dead_letter(record["headers"])
                 positions[tp] = record["offset"] + 1
                 # What is no dead letter is reported by whoever comes first past it.
                 offsets = committed.get(letter.error) if letter is not None else {tp: starts[tp]}
                 if offsets is not None and record["offset"] >= offsets[tp]:
-                    found.append(_Found(record=record, letter=letter))
+                    found.append((record, letter))
             yield positions, found
 
 
@@ -176,12 +158,11 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
             pass  # the transaction of a run that was killed has ended now, and what it committed is final
         committed = source.committed()
         n_partitions: dict[str, int] = {}
-        for positions, letters in chain(source.chunks(committed), [(source.ends, [])]):
+        for positions, found in chain(source.chunks(committed), [(source.ends, [])]):
             sent: Counter[str] = Counter()
             with producer.transaction() as transaction:
-                for each in letters:
-                    record, letter = each.record, each.letter
-                    if letter is None or each.obstacle is not None:
+                for record, letter in found:
+                    if letter is None or not letter.has_value:
                         continue
                     topic = target or letter.topic
                     if topic not in n_partitions:
@@ -203,4 +184,4 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
                         transaction.commit_offsets(source.group(error), ahead)
                         offsets |= ahead
             written += sent
-            left.update(each.obstacle for each in letters if each.obstacle is not None)
+            left.update(obstacle for _, letter in found if (obstacle := _obstacle(letter)) is not None)

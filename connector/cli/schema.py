@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.session import session
@@ -16,8 +16,7 @@ from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 
 
-@click.command(short_help="Infer the type of a topic's JSON values.")
-@connection_options
+@command("Infer the type of a topic's JSON values.")
 @click.option("-t", "--topic", required=True, help="The topic whose values are read.")
 @click.option("--keys", is_flag=True, help="Of the keys, not of the values.")
 @click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # loads Spark, which most commands do not need
     from pyspark.sql import SparkSession
@@ -24,32 +24,28 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    builder = SparkSession.builder.appName(f"pykafka-wire {name}")
+    settings: dict[str, Any] = {"spark.app.name": f"pykafka-wire {name}"}
     if with_delta:
-        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
-            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        )
+        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     if not _OF_PLATFORM & os.environ.keys():
         from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 
         export_java_home(ensure_java())
         # Starts sooner: docs/operations.md.
         launcher = Path(sys.executable).with_name("pykafka-wire-python")
-        python = str(launcher) if launcher.exists() else sys.executable
-        os.environ.setdefault("PYSPARK_PYTHON", python)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
-        builder = (
-            builder.master("local[*]")
-            .config("spark.jars", ",".join(map(str, delta_jars())) if with_delta else "")
-            .config("spark.python.unix.domain.socket.enabled", "true")
+        python = os.environ.setdefault("PYSPARK_PYTHON", str(launcher) if launcher.exists() else sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+        settings |= {
+            "spark.master": "local[*]",
+            "spark.jars": ",".join(map(str, delta_jars())) if with_delta else "",
+            "spark.python.unix.domain.socket.enabled": "true",
             # Delta's and Spark's own defaults are for clusters: 50 and 200 tasks for the smallest table.
-            .config("spark.databricks.delta.snapshotPartitions", "2")
-            .config("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-        )
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
         if "SPARK_CONF_DIR" not in os.environ:
-            builder = builder.config(
-                "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-            )
-    return builder.getOrCreate()
+            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    return SparkSession.builder.config(map=settings).getOrCreate()

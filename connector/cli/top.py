@@ -9,7 +9,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import LagReport, lag_of_groups
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
@@ -53,16 +53,9 @@ class GroupSample:
 
     def document(self) -> dict[str, Any]:
         """The fields of ``--json``."""
-        return {
-            "group": self.group,
-            "kind": self.kind,
-            "state": self.state or None,
-            "topics": list(self.topics),
-            "lag": self.lag,
-            "read_per_s": self.rates.read_per_s,
-            "written_per_s": self.rates.written_per_s,
-            "caught_up_s": self.rates.caught_up_s,
-        }
+        fields = asdict(self)
+        rates: dict[str, Any] = fields.pop("rates")
+        return {**fields, **rates, "state": self.state or None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +74,7 @@ _ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
 }
 
 
-@click.command(short_help="Show all queries and groups live, with lag, rates and time to catch up.")
-@connection_options
+@command("Show all queries and groups live, with lag, rates and time to catch up.")
 @click.argument("text", required=False)
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
@@ -199,26 +191,23 @@ def _screen(
     """
     groups = sorted(overview.groups, key=_ORDERS[order])
     title = f"{counted(overview.n_brokers, 'broker')}, {counted(len(groups), 'group')}, {overview.at:%H:%M:%S}"
+    shown = ("group", "kind") if is_narrow else ("group", "kind", "state", "topics")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    names = ("group",) if is_narrow else ("group", "topics")
-    for name in ("group", "kind") if is_narrow else ("group", "kind", "state", "topics"):
-        table.add_column(name, no_wrap=name not in names, min_width=_MIN_NAME_WIDTH if name in names else None)
+    for name in shown:
+        is_name = name in ("group", "topics")
+        table.add_column(name, no_wrap=not is_name, min_width=_MIN_NAME_WIDTH if is_name else None)
     for name in ("lag", "read/s", "written/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)
     room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
     for group in groups[:room]:
-        rates = group.rates
         cells = {"group": group.group, "kind": group.kind, "state": group.state, "topics": ", ".join(group.topics)}
+        figures = (group.rates.read_per_s, group.rates.written_per_s)
         table.add_row(
-            *(
-                Text(printable(cells[str(column.header)]), no_wrap=True, overflow="ellipsis")
-                for column in table.columns[:-4]
-            ),
+            *(Text(printable(cells[name]), no_wrap=True, overflow="ellipsis") for name in shown),
             "-" if group.lag is None else f"{group.lag:,}",
-            "-" if rates.read_per_s is None else rate(rates.read_per_s),
-            "-" if rates.written_per_s is None else rate(rates.written_per_s),
-            "" if group.lag is None else outlook(group.lag, rates, is_short=is_narrow),
+            *("-" if figure is None else rate(figure) for figure in figures),
+            "" if group.lag is None else outlook(group.lag, group.rates, is_short=is_narrow),
         )
     lines: list[Any] = [Text(title, style="bold"), table if groups else Text("No group has committed offsets.")]
     if len(groups) > room:
@@ -235,28 +224,27 @@ def _keys() -> Iterator[Callable[[float], str]]:
     """A function that waits so many seconds for a key and returns it, empty if there is none. Without a terminal's keyboard it
     waits, and that is all."""
 
-    def wait(seconds: float) -> str:
-        time.sleep(max(0.0, seconds))
-        return ""
-
     try:
         import termios
         import tty
     except ImportError:  # Windows
-        yield wait
-        return
-    if not sys.stdin.isatty():
-        yield wait
-        return
-    keyboard = sys.stdin.fileno()
+        has_keys = False
+    else:
+        has_keys = sys.stdin.isatty()
 
     def key_within(seconds: float) -> str:
-        ready, _, _ = select.select([keyboard], [], [], max(0.0, seconds))
-        return os.read(keyboard, 1).decode(errors="replace") if ready else ""
+        if not has_keys:
+            time.sleep(max(0.0, seconds))
+            return ""
+        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, seconds))
+        return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""
 
-    before = termios.tcgetattr(keyboard)
-    tty.setcbreak(keyboard)
+    if not has_keys:
+        yield key_within
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
     try:
         yield key_within
     finally:
-        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

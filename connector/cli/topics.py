@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.connection import command, connected, connection_options, output
 from pykafka_wire.cli.offsets import offsets_at
-from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.output import counted, parse_pair
 from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
@@ -61,8 +61,7 @@ def topics(context: click.Context, internal: bool) -> None:
     )
 
 
-@topics.command(short_help="Show a topic's partitions and configs.")
-@connection_options
+@command("Show a topic's partitions and configs.", of=topics)
 @click.argument("topic")
 @click.option("--all-configs", is_flag=True, help="Include configs that have the brokers' defaults.")
 def describe(topic: str, all_configs: bool) -> None:
@@ -108,8 +107,7 @@ def describe(topic: str, all_configs: bool) -> None:
     output().rows(shown, empty="No config is set for this topic.")
 
 
-@topics.command(short_help="Create topics.")
-@connection_options
+@command("Create topics.", of=topics)
 @click.argument("names", metavar="TOPIC[:PARTITIONS]…", nargs=-1, required=True)
 @click.option(
     "-p",
@@ -147,7 +145,10 @@ def create(
             try:
                 create_topics(cluster, {name: size}, configs=values, exist_ok=if_not_exists)
             except BrokerError as error:
-                raise _with_near_config(cluster, error, values) from error
+                unknown = None
+                if error.code == _INVALID_CONFIG:
+                    unknown = _unknown_config(cluster, next(iter(cluster.metadata.topics(None)), None), values)
+                raise unknown or error from error
             summary = _summary(cluster.metadata.topics([name])[name])
             made.append({"topic": name, **summary})
             output().message(f"{name} has {counted(summary['partitions'], 'partition')}.")
@@ -158,8 +159,7 @@ def create(
     _raise_last(failures)
 
 
-@topics.command(short_help="Add partitions to a topic, or change its configs.")
-@connection_options
+@command("Add partitions to a topic, or change its configs.", of=topics)
 @click.argument("topic")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="The new number of partitions; it can only grow.")
 @click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
@@ -184,7 +184,9 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
         if partitions is not None and partitions < before:
             raise click.UsageError(f"{topic} has {counted(before, 'partition')}, and no partition can be removed.")
         if values or deleted:
-            _refuse_unknown_configs(cluster, topic, [*values, *deleted])
+            # Brokers delete a config that does not exist without an error.
+            if (unknown := _unknown_config(cluster, topic, [*values, *deleted])) is not None:
+                raise unknown
             alter_topic_configs(cluster, topic, values=values, delete=deleted)
             output().message(f"Altered {counted(len(values) + len(deleted), 'config')} of {topic}.")
         if partitions is not None and partitions > before:
@@ -194,8 +196,7 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
             output().message(f"{topic} has {counted(before, 'partition')} already.")
 
 
-@topics.command(short_help="Delete topics, with their records.")
-@connection_options
+@command("Delete topics, with their records.", of=topics)
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
@@ -255,36 +256,16 @@ def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata
 
 
 def _parse_configs(configs: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for each in configs:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"--set {each}: write --set NAME=VALUE, as in --set retention.ms=86400000.")
-        found[name.strip()] = value
-    return found
+    pairs = (parse_pair("--set", each, "NAME=VALUE, as in --set retention.ms=86400000") for each in configs)
+    return {name.strip(): value for name, value in pairs}
 
 
-def _refuse_unknown_configs(cluster: Cluster, topic: str, names: Iterable[str]) -> None:
-    """Brokers delete a config that does not exist without an error."""
-    known = [each.name for each in describe_configs_of(cluster, topic)]
-    for name in names:
+def _unknown_config(cluster: Cluster, topic: str | None, names: Iterable[str]) -> click.UsageError | None:
+    """The error for the first config that does not exist, with the nearest names; the configs of topics are those of any topic."""
+    known = [] if topic is None else [each.name for each in describe_configs_of(cluster, topic)]
+    for name in names if known else ():
         if name not in known:
-            raise click.UsageError(f"Topics have no config {name}.{_near_config(name, known)}")
-
-
-def _with_near_config(cluster: Cluster, error: BrokerError, values: Iterable[str]) -> Exception:
-    """The error of a topic that was not created; if a config's name is unknown, with the nearest names."""
-    if error.code != _INVALID_CONFIG:
-        return error
-    # The configs of topics are those of any topic.
-    some_topic = next(iter(cluster.metadata.topics(None)), None)
-    known = [] if some_topic is None else [each.name for each in describe_configs_of(cluster, some_topic)]
-    unknown = [name for name in values if known and name not in known]
-    if not unknown:
-        return error
-    return click.UsageError(f"Topics have no config {unknown[0]}.{_near_config(unknown[0], known)}")
-
-
-def _near_config(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), list(known), n=3)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
+            near = difflib.get_close_matches(name.lower(), known, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            return click.UsageError(f"Topics have no config {name}.{hint}")
+    return None

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.exactly_once import show_own
+from pykafka_wire.cli.connection import command, connected, output
+from pykafka_wire.cli.exactly_once import show_own, transaction_row
 from pykafka_wire.cli.offsets import explained, find_leaders, partitions_of
 from pykafka_wire.cli.output import FAILED, format_timestamp
 from pykafka_wire.wire.cluster.admin import list_topics
@@ -46,8 +46,7 @@ class _Found:
     not_searched: list[str]
 
 
-@click.command()
-@connection_options
+@command()
 @click.option(
     "--topic",
     "topics",
@@ -73,9 +72,9 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
     """
     if query is None and (abort or yes):
         raise click.UsageError("--abort needs --of ID: it ends the transactions of one query's tasks.")
-    if query is not None and (topics or every):
-        raise click.UsageError("--of shows the open transactions of one query: leave out --topic and --all.")
     if query is not None:
+        if topics or every:
+            raise click.UsageError("--of shows the open transactions of one query: leave out --topic and --all.")
         with connected() as cluster:
             show_own(cluster, query, abort=abort, yes=yes)
         return
@@ -143,19 +142,7 @@ def _coordinators_without_leader(cluster: Cluster) -> list[str]:
 
 def _rows(found: _Found) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
-    rows: list[dict[str, Any]] = [
-        {
-            "transactional id": each.transactional_id,
-            "state": each.state,
-            "producer id": each.producer_id,
-            "epoch": each.producer_epoch,
-            "since": format_timestamp(each.started_ms) if each.is_open else None,
-            "open for s": (now_ms - each.started_ms) // 1000 if each.is_open and each.started_ms >= 0 else None,
-            "timeout s": each.timeout_ms // 1000,
-            "partitions": [str(tp) for tp in each.partitions],
-        }
-        for each in found.known
-    ]
+    rows = [transaction_row(each) for each in found.known]
     rows += [
         {
             "transactional id": None,
