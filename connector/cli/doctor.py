@@ -6,18 +6,19 @@ The checks on the way to a broker are in :mod:`pykafka_wire.cli.checks`; here ar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, identity_check, timed
-from pykafka_wire.cli.connection import connection_options, output, settings
+from pykafka_wire.cli.checks import Check, advertised, check_addresses, fail, failed, identity, run_check, warn
+from pykafka_wire.cli.connection import command, output, settings
 from pykafka_wire.cli.offsets import offsets_at
-from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, counted, printable
+from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, counted, exit_code, printable
 from pykafka_wire.cli.tiers import remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
@@ -26,7 +27,6 @@ from pykafka_wire.wire.cluster.groups import describe_group
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 #: For each request inside the cluster, with its retries.
@@ -41,8 +41,7 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_REFUSED: Final = 29
 
 
-@click.command(short_help="Find out why a connection fails.")
-@connection_options
+@command("Find out why a connection fails.")
 @click.option(
     "--topic", "topics", multiple=True, help="Also check this topic: its leaders and your permissions; may be repeated."
 )
@@ -55,68 +54,78 @@ def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transaction
 
     It changes nothing. If a check fails, the exit code says which kind of problem the first one is: see pykafka-wire --help.
     """
+    checks: list[Check] = []
+    to = output()
+    for check in _checks(topics, _WANTED[purpose], group, transactional_id):
+        checks.append(check)
+        if not to.json:
+            _print(check)
+    failed = [check for check in checks if check.result == "fail"]
+    n_warned = sum(check.result == "warn" for check in checks)
+    if to.json:
+        to.document({"ok": not failed, "checks": [check.document() for check in checks]})
+    elif failed:
+        click.echo(f"{len(failed)} of {counted(len(checks), 'check')} failed.")
+    else:
+        warned = f", with {counted(n_warned, 'warning')}" if n_warned else ""
+        click.echo(f"No problem found{warned}.")
+    if failed:
+        # Where one of several brokers cannot be reached, and others can, that is no reason for UNREACHABLE.
+        is_connected = any(check.name == "metadata" and check.result == "ok" for check in checks)
+        sys.exit(FAILED if failed[0].exit_code == UNREACHABLE and is_connected else failed[0].exit_code)
+
+
+def _checks(
+    topics: tuple[str, ...], wanted: set[Operation], group: str | None, transaction: str | None
+) -> Iterator[Check]:
     chosen = settings()
     # A temporary failure must not take a minute here.
     quick = replace(chosen, default_api_timeout_ms=_CLUSTER_MS, request_timeout_ms=_CLUSTER_MS)
-    report = _Report()
     for warning in chosen.warnings:
-        report.add(Check(name="settings", where="", result="warn", found=warning))
+        yield replace(warn(warning), name="settings")
     if quick.uses_sasl:
-        report.add(timed(lambda: identity_check(quick)))
+        yield run_check("identity", "", lambda: identity(quick))
     steps = check_addresses(quick, quick.bootstrap_servers)
     for each in steps:
-        for check in each:
-            report.add(check)
-    if any(each[-1].result != "fail" for each in steps):
-        for check in _cluster_checks(quick, topics, _WANTED[purpose], group, transactional_id):
-            report.add(check)
-    report.close()
-
-
-def _cluster_checks(
-    chosen: ClientSettings, topics: tuple[str, ...], wanted: set[Operation], group: str | None, transaction: str | None
-) -> Iterator[Check]:
-    with Cluster(chosen) as cluster:
+        yield from each
+    if all(each[-1].result == "fail" for each in steps):
+        return
+    with Cluster(quick) as cluster:
         try:
-            all_topics = cluster.metadata.topics(None)
+            every = cluster.metadata.topics(None)
             nodes = list(cluster.metadata.brokers().values())
         except WireError as error:
-            yield failed_check("metadata", "", error)
+            yield replace(failed(error), name="metadata")
             return
-        found = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(all_topics), 'topic')}"
-        yield Check(name="metadata", where="", result="ok", found=found)
-        yield from advertised(chosen, nodes)
+        found = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(every), 'topic')}"
+        yield Check(found, name="metadata")
+        yield from advertised(quick, nodes)
         # Before the requests below, which wait for brokers that cannot be reached.
-        yield timed(lambda: _leaders({name: all_topics[name] for name in topics or all_topics if name in all_topics}))
+        yield run_check("leaders", "", lambda: _leaders([every[name] for name in topics or every if name in every]))
         for topic in topics:
-            yield timed(lambda topic=topic: _topic(cluster, topic, wanted, all_topics))  # type: ignore[misc]
-            if topic in all_topics:
-                yield from _tiers(cluster, all_topics[topic])
+            yield _permitted("topic", topic, partial(_topic, cluster, topic, wanted, every))
+            if topic in every:
+                yield from _tiers(cluster, every[topic])
         if group is not None:
-            yield timed(lambda: _run_check("group", group, lambda: _group(cluster, group)))
+            yield _permitted("group", group, lambda: _group(cluster, group))
         if transaction is not None:
-            run: Callable[[], Check] = lambda: _transaction(cluster, transaction)  # noqa: E731
-            yield timed(lambda: _run_check("transactional id", transaction, run))
+            yield _permitted("transactional id", transaction, lambda: _transaction(cluster, transaction))
 
 
-def _leaders(topics: dict[str, TopicMetadata]) -> Check:
-    places = [(name, number, p) for name, topic in topics.items() for number, p in topic.partitions.items()]
-    without_leader = [f"{name}-{number}" for name, number, p in places if p.leader < 0]
-    behind = [f"{name}-{number}" for name, number, p in places if len(p.isr) < len(p.replicas)]
+def _leaders(topics: Iterable[TopicMetadata]) -> Check:
+    places = [(TopicPartition(topic.name, number), p) for topic in topics for number, p in topic.partitions.items()]
+    without_leader = [str(tp) for tp, p in places if p.leader < 0]
+    behind = [str(tp) for tp, p in places if len(p.isr) < len(p.replicas)]
     if without_leader:
-        return Check(
-            name="leaders", where="", result="fail", found=f"no leader: {_first_names(without_leader)}",
-            remedy="Their replicas are offline: start those brokers.",
-        )  # fmt: skip
+        remedy = "Their replicas are offline: start those brokers."
+        return fail(f"no leader: {_first_names(without_leader)}", remedy)
     if behind:
-        return Check(
-            name="leaders", where="", result="warn", found=f"replicas out of sync: {_first_names(behind)}",
-            remedy="A broker is down or slow: acks=all waits for it, or fails below min.insync.replicas.",
-        )  # fmt: skip
+        remedy = "A broker is down or slow: acks=all waits for it, or fails below min.insync.replicas."
+        return warn(f"replicas out of sync: {_first_names(behind)}", remedy)
     if not places:
-        return Check(name="leaders", where="", result="ok", found="no partitions to check")
+        return Check("no partitions to check")
     each = "with a leader, in sync" if len(places) == 1 else "each with a leader, all in sync"
-    return Check(name="leaders", where="", result="ok", found=f"{counted(len(places), 'partition')}, {each}")
+    return Check(f"{counted(len(places), 'partition')}, {each}")
 
 
 def _first_names(names: list[str]) -> str:
@@ -124,21 +133,14 @@ def _first_names(names: list[str]) -> str:
 
 
 def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Collection[str]) -> Check:
-    def run() -> Check:
-        found = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
-        if found in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
-            near = similar_names(topic, all_topics)
-            meant = f"Did you mean {' or '.join(near)}? " if near else ""
-            return Check(
-                name="topic", where=topic, result="fail", found="does not exist, or you may not describe it",
-                exit_code=FAILED if found == _UNKNOWN_TOPIC else REFUSED,
-                remedy=f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}",
-            )  # fmt: skip
-        if isinstance(found, int):
-            return Check(name="topic", where=topic, result="fail", found=error_info(found).name)
-        return _allowed("topic", topic, found, wanted)
-
-    return _run_check("topic", topic, run)
+    found = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
+    if found in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
+        near = similar_names(topic, all_topics)
+        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        remedy = f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}"
+        code = FAILED if found == _UNKNOWN_TOPIC else REFUSED
+        return fail("does not exist, or you may not describe it", remedy, code)
+    return fail(error_info(found).name, "") if isinstance(found, int) else _allowed("topic", topic, found, wanted)
 
 
 def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
@@ -149,11 +151,11 @@ def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
         if not tiers:
             return
         starts, ends = (offsets_at(cluster, places, at, deadline=deadline) for at in (EARLIEST, LATEST))
+        check = Check(remote_share(tiers, starts, ends))
     except WireError as error:
         # Whether the topic can be read, the check before this one has said.
-        yield replace(failed_check("tiered storage", topic.name, error), result="warn")
-        return
-    yield Check(name="tiered storage", where=topic.name, result="ok", found=remote_share(tiers, starts, ends))
+        check = warn(error.message, error.remedy)
+    yield replace(check, name="tiered storage", where=topic.name)
 
 
 def _group(cluster: Cluster, group: str) -> Check:
@@ -161,10 +163,10 @@ def _group(cluster: Cluster, group: str) -> Check:
     check = _allowed("group", group, described.operations, {Operation.READ, Operation.DESCRIBE})
     state = "does not exist yet" if described.state == "Dead" else described.state.lower()
     if described.members and check.result == "ok":
-        return replace(
-            check, result="warn", found=f"{state}, members: {', '.join(described.members)}; {check.found}",
-            remedy="While a group has members, a query cannot commit its progress to it: give the query a group of its own.",
-        )  # fmt: skip
+        remedy = (
+            "While a group has members, a query cannot commit its progress to it: give the query a group of its own."
+        )
+        return warn(f"{state}, members: {', '.join(described.members)}; {check.found}", remedy)
     return replace(check, found=f"{state}; {check.found}")
 
 
@@ -179,51 +181,59 @@ def _transaction(cluster: Cluster, name: str) -> Check:
     except BrokerError as error:
         if "AUTHORIZATION_FAILED" not in error.info.name:
             raise
-        prefixed = _grant("transactional-id", name, {Operation.WRITE, Operation.DESCRIBE})
-        return Check(
-            name="transactional id", where=name, result="warn",
-            found=f"{state}; you may describe it, but not the ids under it ({name}.task.…), which transactions=tasks uses",
-            remedy=f"{prefixed} --resource-pattern-type prefixed",
-        )  # fmt: skip
-    under = "you may describe it, and those under it (transactions=tasks)"
-    return Check(name="transactional id", where=name, result="ok", found=f"{state}; {under}")
-
-
-def _run_check(name: str, where: str, run: Callable[[], Check]) -> Check:
-    try:
-        return run()
-    except UnsupportedVersionError as error:
-        return replace(failed_check(name, where, error), result="warn")
-    except BrokerError as error:
-        kind = {"topic": "topic", "group": "group"}.get(name, "transactional-id")
-        refused = "AUTHORIZATION_FAILED" in error.info.name
-        check = failed_check(name, where, error)
-        return replace(check, remedy=_grant(kind, where, {Operation.DESCRIBE})) if refused else check
-    except WireError as error:
-        return failed_check(name, where, error)
-
-
-def _allowed(name: str, where: str, found: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
-    if found is None:
-        return Check(name=name, where=where, result="ok", found="exists (these brokers do not report your permissions)")
-    may = f"you may {', '.join(each.label for each in sorted(found)) or 'do nothing'}"
-    missing = wanted - found
-    if missing:
-        lacking = ", ".join(each.label for each in sorted(missing))
-        return Check(
-            name=name,
-            where=where,
-            result="fail",
-            found=f"{may}; {lacking} is missing",
-            exit_code=REFUSED,
-            remedy=_grant(name, where, missing),
+        return warn(
+            f"{state}; you may describe it, but not the ids under it ({name}.task.…), which transactions=tasks uses",
+            _grant("transactional-id", name, {Operation.WRITE, Operation.DESCRIBE})
+            + " --resource-pattern-type prefixed",
         )
-    return Check(name=name, where=where, result="ok", found=may)
+    return Check(f"{state}; you may describe it, and those under it (transactions=tasks)")
+
+
+def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
+    """A check of something that permissions are granted for."""
+
+    def run() -> Check:
+        try:
+            return look()
+        except UnsupportedVersionError as error:
+            return warn(error.message, error.remedy)
+        except BrokerError as error:
+            if "AUTHORIZATION_FAILED" not in error.info.name:
+                raise
+            remedy = _grant(name.replace(" ", "-"), where, {Operation.DESCRIBE})
+            return fail(error.message, remedy, exit_code(error))
+
+    return run_check(name, where, run)
+
+
+def _allowed(kind: str, name: str, found: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
+    if found is None:
+        return Check("exists (these brokers do not report your permissions)")
+    may = f"you may {_labels(found) or 'do nothing'}"
+    missing = wanted - found
+    return (
+        fail(f"{may}; {_labels(missing)} is missing", _grant(kind, name, missing), REFUSED) if missing else Check(may)
+    )
+
+
+def _labels(operations: Collection[Operation]) -> str:
+    return ", ".join(each.label for each in sorted(operations))
 
 
 def _grant(kind: str, name: str, operations: set[Operation]) -> str:
     asked = " ".join(f"--operation {each.label}" for each in sorted(operations))
     return f"Grant the permission: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
+
+
+def _print(check: Check) -> None:
+    mark, colour = _MARKS[check.result]
+    found = Text(f"{check.where}  " if check.where else "")
+    found.append(printable(check.found))
+    found.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
+    to = console()
+    to.print(_indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), found))
+    if check.remedy:
+        to.print(_indented(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
 
 
 def _indented(head: Text, text: Text) -> Table:
@@ -233,47 +243,3 @@ def _indented(head: Text, text: Text) -> Table:
     line.add_column(overflow="fold")
     line.add_row(head, text)
     return line
-
-
-class _Report:
-    """Prints each check as soon as it is done; with --json all of them at the end."""
-
-    def __init__(self) -> None:
-        self._checks: list[Check] = []
-        self._output = output()
-        self._console = console()
-
-    def add(self, check: Check) -> None:
-        self._checks.append(check)
-        if self._output.json:
-            return
-        mark, colour = _MARKS[check.result]
-        found = Text(f"{check.where}  " if check.where else "")
-        found.append(printable(check.found))
-        found.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
-        self._console.print(
-            _indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), found)
-        )
-        if check.remedy:
-            self._console.print(_indented(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
-
-    def close(self) -> None:
-        """The verdict, and the exit code."""
-        n_failed = sum(check.result == "fail" for check in self._checks)
-        n_warned = sum(check.result == "warn" for check in self._checks)
-        if self._output.json:
-            self._output.document({"ok": not n_failed, "checks": [check.document() for check in self._checks]})
-        elif n_failed:
-            click.echo(f"{n_failed} of {counted(len(self._checks), 'check')} failed.")
-        else:
-            warned = f", with {counted(n_warned, 'warning')}" if n_warned else ""
-            click.echo(f"No problem found{warned}.")
-        if n_failed:
-            sys.exit(self._exit_code())
-
-    def _exit_code(self) -> int:
-        """That of the first check that failed; where one of several brokers cannot be reached, and others can, that of a failed
-        check."""
-        code = next(check.exit_code for check in self._checks if check.result == "fail")
-        is_connected = any(check.name == "metadata" and check.result == "ok" for check in self._checks)
-        return FAILED if code == UNREACHABLE and is_connected else code
