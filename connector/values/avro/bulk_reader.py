@@ -121,19 +121,25 @@ class BulkReader:
         """uint8[n]: the next byte of each value; 0 if it fails."""
         return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
 
-    def lengths(self) -> Ints:
-        """int64[n]: the next varint as a length, checked against the value's remaining bytes."""
-        sizes = self.longs()
+    def lengths(self, size: int | None = None) -> Ints:
+        """int64[n]: ``size``, or the next varint as a length, checked against the value's remaining bytes; 0 if it fails."""
+        sizes = self.longs() if size is None else np.full(len(self), size, dtype=np.int64)
         wrong = (sizes < 0) | (sizes > self.end - self.position)
         if wrong.any():
             self.fail(wrong)
             sizes[wrong] = 0
         return sizes
 
-    def slices(self, sizes: Ints | int, arrow_type: pa.DataType) -> Any:
-        """pa.Array of the next ``sizes`` bytes of each value, as ``pa.binary()`` or ``pa.string()``; a copy."""
+    def spans(self, size: int | None = None) -> tuple[Ints, Ints]:
+        """Where the next bytes of each value start, and how many they are (:meth:`lengths`); goes past them."""
+        sizes = self.lengths(size)
         starts = self.position
         self.position = starts + sizes
+        return starts, sizes
+
+    def slices(self, size: int | None, arrow_type: pa.DataType) -> Any:
+        """pa.Array of these bytes, as ``pa.binary()`` or ``pa.string()``; a copy."""
+        starts, _ = self.spans(size)
         return slices(self.buffer, starts, self.position, arrow_type)
 
     def _advance(self, ends: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +24,18 @@ from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import is_member_struct, member_name
-from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, flags_at, not_utf8, scatter, with_duplicate_keys
+from pykafka_wire.values.bulk.arrays import (
+    Flags,
+    Ints,
+    bitmap,
+    flags_at,
+    not_utf8,
+    reassemble,
+    scatter,
+    with_duplicate_keys,
+)
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, to_arrow_with_nulls, validity
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import byte_lengths
 
 #: Values per group, chosen so that their data fits the cache.
@@ -42,19 +50,6 @@ _DAY_NANOS: Final = 86_400_000_000_000
 class TypeReader(ABC):
     """Reads or skips one type of value."""
 
-    @abstractmethod
-    def read(self, reader: BulkReader) -> Any:
-        """pa.Array, one element for each value."""
-
-    @abstractmethod
-    def skip(self, reader: BulkReader) -> None:
-        """Advance past the value."""
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether a value may have no bytes."""
-        return False
-
     @property
     def width(self) -> int | None:
         """The number of bytes of every value; None if they differ."""
@@ -64,6 +59,17 @@ class TypeReader(ABC):
     def free_bytes(self) -> int:
         """What a value takes in a column at most, beside its type's own places, without bytes of its own."""
         return 0
+
+    @abstractmethod
+    def read(self, reader: BulkReader) -> Any:
+        """pa.Array, one element for each value."""
+
+    def skip(self, reader: BulkReader) -> None:
+        """Advance past the value: its width, or where it has none a varint."""
+        if self.width is None:
+            reader.longs()
+        else:
+            reader.advance(self.width)
 
 
 def decode(payloads: Payloads, type_reader: TypeReader, column_type: pa.DataType) -> tuple[Any, Flags]:
@@ -94,16 +100,10 @@ class Unreadable(TypeReader):
 @dataclass(frozen=True, slots=True)
 class Null(TypeReader):
     type: pa.DataType
-
-    @property
-    def may_be_empty(self) -> bool:
-        return True
+    width = 0
 
     def read(self, reader: BulkReader) -> Any:
         return pa.nulls(len(reader), self.type)
-
-    def skip(self, reader: BulkReader) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,7 @@ class Constant(TypeReader):
     """A reader's default for a field that the writer does not have. It has no bytes."""
 
     value: Any  # pa.Array of one element
-
-    @property
-    def may_be_empty(self) -> bool:
-        return True
+    width = 0
 
     @property
     def free_bytes(self) -> int:
@@ -123,23 +120,15 @@ class Constant(TypeReader):
     def read(self, reader: BulkReader) -> Any:
         return self.value.take(to_arrow(np.zeros(len(reader), dtype=np.int32)))
 
-    def skip(self, reader: BulkReader) -> None:
-        pass
-
 
 @dataclass(frozen=True, slots=True)
 class Boolean(TypeReader):
+    width = 1
+
     def read(self, reader: BulkReader) -> Any:
         found = reader.single_bytes()
         reader.fail(found > 1)
         return pa.Array.from_buffers(pa.bool_(), len(found), [None, bitmap(found == 1)])
-
-    @property
-    def width(self) -> int | None:
-        return 1
-
-    def skip(self, reader: BulkReader) -> None:
-        reader.advance(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +152,6 @@ class Integer(TypeReader):
         if self.divisor != 1:
             values //= self.divisor
         return _numbers(values, self.type)
-
-    def skip(self, reader: BulkReader) -> None:
-        reader.longs()
 
 
 def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
@@ -202,51 +188,28 @@ class Floating(TypeReader):
     def width(self) -> int | None:
         return int(np.dtype(self.dtype).itemsize)
 
-    def skip(self, reader: BulkReader) -> None:
-        reader.advance(np.dtype(self.dtype).itemsize)
-
 
 @dataclass(frozen=True, slots=True)
-class StringReader(TypeReader):
-    """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8."""
+class Bytes(TypeReader):
+    """``string``, ``bytes`` or ``fixed``, as ``pa.string()`` or ``pa.binary()``.
+
+    Attributes:
+        is_text: whether it must be UTF-8.
+        width: of ``fixed``.
+    """
 
     type: pa.DataType
-    is_utf8: bool
+    is_text: bool = False
+    width: int | None = None
 
     def read(self, reader: BulkReader) -> Any:
-        found = reader.slices(reader.lengths(), pa.string() if self.is_utf8 else self.type)
-        if self.is_utf8 and (wrong := not_utf8(found)) is not None:
+        found = reader.slices(self.width, pa.string() if self.is_text else self.type)
+        if self.is_text and (wrong := not_utf8(found)) is not None:
             reader.fail(wrong)
         return found if found.type == self.type else found.view(self.type)
 
     def skip(self, reader: BulkReader) -> None:
-        sizes = reader.lengths()  # this advances the reader, too
-        reader.position = reader.position + sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed(TypeReader):
-    size: int
-
-    @property
-    def may_be_empty(self) -> bool:
-        return self.size == 0
-
-    @property
-    def width(self) -> int | None:
-        return self.size
-
-    def read(self, reader: BulkReader) -> Any:
-        return reader.slices(self._sizes(reader), pa.binary())
-
-    def skip(self, reader: BulkReader) -> None:
-        sizes = self._sizes(reader)
-        reader.position = reader.position + sizes
-
-    def _sizes(self, reader: BulkReader) -> Ints:
-        wrong = reader.end - reader.position < self.size
-        reader.fail(wrong)
-        return np.where(wrong, 0, self.size)
+        reader.spans(self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,20 +217,18 @@ class DecimalNumber(TypeReader):
     """Unscaled big-endian two's complement in ``bytes`` or ``fixed``, as ``decimal128`` of the same scale.
 
     Attributes:
-        size: of ``fixed``; None for ``bytes``.
+        width: of ``fixed``; None for ``bytes``.
     """
 
     type: pa.DataType
-    size: int | None
+    width: int | None = None
 
     def read(self, reader: BulkReader) -> Any:
-        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
+        starts, sizes = reader.spans(self.width)
         wrong = (sizes > 16) | (sizes == 0)
         if wrong.any():
             reader.fail(wrong)
             sizes[wrong] = 0
-        starts = reader.position
-        reader.position = starts + sizes
         high, low = self._words(reader, starts, sizes)
         wrong = _out_of_range(high, low, 10**self.type.precision)
         reader.fail(wrong)
@@ -278,8 +239,7 @@ class DecimalNumber(TypeReader):
         return pa.Array.from_buffers(self.type, len(reader), [None, pa.py_buffer(words)])
 
     def skip(self, reader: BulkReader) -> None:
-        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
-        reader.position = reader.position + sizes
+        reader.spans(self.width)
 
     @staticmethod
     def _words(reader: BulkReader, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
@@ -321,9 +281,6 @@ class Enum(TypeReader):
             reader.fail(wrong)
             numbers[wrong] = 0
         return self.symbols.take(to_arrow(numbers))
-
-    def skip(self, reader: BulkReader) -> None:
-        reader.longs()
 
 
 def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
@@ -368,25 +325,16 @@ class Union(TypeReader):
         present = [number for number in range(len(self.branches)) if (branch_numbers == number).any()]
         if len(present) == 1:
             return self.branches[present[0]].read(reader)
-        found, places = [], np.zeros(n, dtype=np.int64)
-        is_null = np.zeros(n, dtype=np.bool_)
-        n_found = 0
+        parts: list[tuple[Ints, Any]] = []
         for number in present:
             branch, index = self.branches[number], np.flatnonzero(branch_numbers == number)
-            if isinstance(branch, Null):
-                is_null[index] = True
-                continue
-            part = reader.select(index)
-            values = branch.read(part)
-            reader.put_back(index, part)
-            if len(present) == 2 and any(isinstance(self.branches[other], Null) for other in present):
-                return scatter(values, index, n)
-            found.append(values)
-            places[index] = np.arange(n_found, n_found + len(index))
-            n_found += len(index)
-        if not found:
-            return pa.nulls(n, self.type)
-        return _take_or_null(pa.concat_arrays(found) if len(found) > 1 else found[0], places, is_null)
+            if not isinstance(branch, Null):
+                part = reader.select(index)
+                parts.append((index, branch.read(part)))
+                reader.put_back(index, part)
+        if len(parts) == 1:
+            return scatter(parts[0][1], parts[0][0], n)
+        return reassemble(n, self.type, parts)
 
     def skip(self, reader: BulkReader) -> None:
         branch_numbers = self._branch_numbers(reader)
@@ -421,10 +369,6 @@ class Record(TypeReader):
     type: pa.DataType
 
     @property
-    def may_be_empty(self) -> bool:
-        return all(type_reader.may_be_empty for type_reader, _ in self.type_readers)
-
-    @property
     def width(self) -> int | None:
         widths = [type_reader.width for type_reader, _ in self.type_readers]
         return None if None in widths else sum(width or 0 for width in widths)
@@ -435,24 +379,30 @@ class Record(TypeReader):
 
     def read(self, reader: BulkReader) -> Any:
         columns: list[Any] = [None] * self.type.num_fields
-        for type_reader, place in (*self.type_readers, *self.absent):
-            if place < 0:
-                type_reader.skip(reader)
-            else:
-                columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
+        self._go_past(reader, columns)
+        for type_reader, place in self.absent:
+            columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
         return pa.Array.from_buffers(self.type, len(reader), [None], children=columns)
 
     def skip(self, reader: BulkReader) -> None:
-        n_bytes = 0  # of the fields before that have the same width in all values
-        for type_reader, _ in self.type_readers:
-            width = type_reader.width
+        self._go_past(reader, None)
+
+    def _go_past(self, reader: BulkReader, columns: list[Any] | None) -> None:
+        """Fills the columns; None where the whole record is skipped."""
+        n_bytes = 0  # of the fields before that are skipped, and have the same width in all values
+        for type_reader, place in self.type_readers:
+            is_skipped = columns is None or place < 0
+            width = type_reader.width if is_skipped else None
             if width is not None:
                 n_bytes += width
                 continue
             if n_bytes:
                 reader.advance(n_bytes)
                 n_bytes = 0
-            type_reader.skip(reader)
+            if columns is None or is_skipped:
+                type_reader.skip(reader)
+            else:
+                columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
         if n_bytes:
             reader.advance(n_bytes)
 
@@ -497,20 +447,25 @@ class Items(TypeReader):
         if too_many is not None:
             reader.fail(too_many)
             counts[too_many] = 0
-            blocks = [_where(~too_many[block[0]], block) for block in blocks]
+            blocks = [
+                tuple(each[~too_many[index]] for each in (index, *others))  # type: ignore[misc]  # as long as it was
+                for index, *others in blocks
+            ]
         offsets = np.zeros(n + 1, dtype=np.int32)
         np.cumsum(counts, out=offsets[1:])
         begin, end = self._places(blocks, offsets)
         owner = np.repeat(np.arange(n), counts)
         inner = reader.at(begin, end)
-        keys = [] if self.key is None else [self.key.read(inner)]
-        item_field = self.type.value_field if self.key is None else self.type.item_field
-        items = _checked(self.item.read(inner), item_field, inner)
+        keys = None if self.key is None else self.key.read(inner)
+        items = _checked(self.item.read(inner), self.type.value_field if keys is None else self.type.item_field, inner)
         if inner.failed.any():
             reader.fail(flags_at(owner[inner.failed], n))
-        if keys and len(owner):
-            reader.fail(with_duplicate_keys(owner, keys[0], n))
-        return self._to_arrow(n, offsets, keys, [items])
+        if keys is not None:
+            if len(owner):
+                reader.fail(with_duplicate_keys(owner, keys, n))
+            entries = pa.struct([self.type.key_field, self.type.item_field])
+            items = pa.Array.from_buffers(entries, len(items), [None], children=[keys, items])
+        return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[items])
 
     def _places(self, blocks: list[_Block], offsets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
         """Where each item begins and ends, value by value."""
@@ -539,13 +494,6 @@ class Items(TypeReader):
         for index, part, n_items in self._rounds(reader):
             self._skip_items(part, n_items)
             reader.put_back(index, part)
-
-    def _to_arrow(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
-        if self.key is None:
-            return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=items)
-        entries = pa.struct([self.type.key_field, self.type.item_field])
-        pairs = pa.Array.from_buffers(entries, len(items[0]), [None], children=[keys[0], items[0]])
-        return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[pairs])
 
     def _rounds(self, reader: BulkReader) -> Iterator[tuple[Ints, BulkReader, Ints | int]]:
         """``(index, values, n_items)`` of the values with an item left, per round: the caller goes past so many items of each, and
@@ -598,16 +546,6 @@ def _checked(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array,
     if not field.nullable and column.null_count:
         reader.fail(~validity(column))
     return column
-
-
-def _where(kept: Flags, block: _Block) -> _Block:
-    index, ordinal, starts, ends = block
-    return index[kept], ordinal[kept], starts[kept], ends[kept]
-
-
-def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:
-    """Elements of an Arrow array by index, null where ``is_null``."""
-    return values.take(to_arrow_with_nulls(places, ~is_null))
 
 
 #: Each use of a type in a schema is a type reader. More than this is an attack, not a topic's schema.
@@ -679,14 +617,14 @@ class Plan:
         place = wanted.get_field_index(name)
         inner = self.type_reader(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
         others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
-        return Record(((inner, place),), tuple(others), wanted)
+        return Record([(inner, place)], others, wanted)
 
     def _record(
         self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside
     ) -> TypeReader | None:
         if wanted is None:
             fields = [(self.type_reader(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
-            return Record(tuple(fields), (), pa.struct([]))
+            return Record(fields, (), pa.struct([]))
         places = {field.name: place for place, field in enumerate(wanted)}
         if len(places) != wanted.num_fields:
             return None
@@ -700,7 +638,7 @@ class Plan:
         for name, place in places.items():
             column = wanted.field(place).type
             absent.append((self._default(defaults.get(name), column), place))
-        return Record(_with_gaps(found), tuple(absent), wanted)
+        return Record(found, absent, wanted)
 
     def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> TypeReader:
         if default is None:
@@ -726,10 +664,10 @@ class Plan:
                 return None
             column = wanted.item_type if node.is_map else wanted.value_type
         item = self.type_reader(node.item, column, f"{path}[]", inside)
-        if not node.is_map and item.may_be_empty:
+        if not node.is_map and item.width == 0:
             # Few schemas have any, and a few bytes of each value could claim thousands of items.
             return None
-        key = StringReader(pa.string(), True) if node.is_map else None
+        key = Bytes(pa.string(), is_text=True) if node.is_map else None
         size = (0 if column is None else item_bytes(column) + item.free_bytes) + (
             0 if key is None else item_bytes(pa.string())
         )
@@ -740,26 +678,17 @@ def _depth(path: str) -> int:
     return path.count(".") + path.count("[")
 
 
-def _with_gaps(fields: list[tuple[TypeReader, int]]) -> tuple[tuple[TypeReader, int], ...]:
-    """The type readers of a record with neighbours that are skipped as one, which goes past several at once."""
-    found: list[tuple[TypeReader, int]] = []
-    for is_skipped, group in groupby(fields, key=lambda field: field[1] < 0):
-        type_readers = list(group)
-        found += [(Record(tuple(type_readers), (), pa.struct([])), -1)] if is_skipped else type_readers
-    return tuple(found)
-
-
 def _skip(node: resolution.Scalar | resolution.Symbols) -> TypeReader:
     kind = "int" if isinstance(node, resolution.Symbols) else kind_of(node.written)
+    if kind in ("bytes", "string"):
+        return Bytes(pa.binary())
     if kind == "fixed" and isinstance(node, resolution.Scalar):
-        return Fixed(node.written["size"])
+        return Bytes(pa.binary(), width=node.written["size"])
     made: dict[str, TypeReader] = {
         "null": Null(pa.null()),
         "boolean": Boolean(),
         "float": Floating("<f4", pa.float32()),
         "double": Floating("<f8", pa.float64()),
-        "bytes": StringReader(pa.binary(), False),
-        "string": StringReader(pa.binary(), False),
     }
     return made.get(kind) or integer(pa.int64(), 64)
 
@@ -784,11 +713,11 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
         fits = wanted.bit_width == _MAX_DECIMAL_BITS and wanted.scale == definition.get("scale", 0)
         return DecimalNumber(wanted, size) if fits else None
     if size is not None:
-        return Fixed(size) if is_a.is_binary(wanted) else None
+        return Bytes(wanted, width=size) if is_a.is_binary(wanted) else None
     if is_a.is_binary(wanted):
-        return StringReader(wanted, target == "string")
+        return Bytes(wanted, is_text=target == "string")
     is_text = "string" in (kind, target) and logical != "decimal"
-    return StringReader(wanted, True) if is_a.is_string(wanted) and is_text else None
+    return Bytes(wanted, is_text=True) if is_a.is_string(wanted) and is_text else None
 
 
 def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> TypeReader | None:
