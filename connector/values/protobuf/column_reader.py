@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
@@ -86,14 +87,14 @@ class Number(Scalar):
     def __init__(self, kind: str, wanted: pa.DataType) -> None:
         self.type = wanted
         self._kind = kind
-        self.wire_type = VARINT if kind in _FROM_WORDS else FIXED64 if kind.endswith("8") else FIXED32
+        self.wire_type = _wire_type(kind)
         self._is_decimal = pa.types.is_decimal(wanted)
         self._limits: tuple[int, int] | None = None
         if pa.types.is_integer(wanted):
-            lowest, highest = -(1 << wanted.bit_width - 1), (1 << wanted.bit_width - 1) - 1
-            limits: Any = np.iinfo(_FROM_WORDS.get(kind, kind))
-            if int(limits.min) < lowest or int(limits.max) > highest:
-                self._limits = (lowest if int(limits.min) < lowest else int(limits.min), highest)
+            own: Any = np.iinfo(_FROM_WORDS.get(kind, kind))
+            limits: Any = np.iinfo(wanted.to_pandas_dtype())
+            if own.min < limits.min or own.max > limits.max:
+                self._limits = max(int(own.min), int(limits.min)), int(limits.max)
         self._dtype = None if self._is_decimal else np.dtype(wanted.to_pandas_dtype())
         self.item_bytes = 16
 
@@ -196,20 +197,17 @@ class EnumName(Scalar):
         return with_validity(found_names, valid), wrong
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class StringScalar(Scalar):
     """``bytes``, or ``string``, which is UTF-8."""
 
+    type: pa.DataType
     wire_type = LENGTH
     item_bytes = 16
 
-    def __init__(self, wanted: pa.DataType) -> None:
-        self.type = wanted
-
     def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         found = data.slices(starts, words, self.type)
-        wrong = None
-        if pa.types.is_string(self.type):
-            wrong = not_utf8(found)
+        wrong = not_utf8(found) if pa.types.is_string(self.type) else None
         return with_validity(found, valid), wrong
 
 
@@ -233,8 +231,8 @@ class Field(ABC):
         row_bytes: what each message takes in memory for this field, whether it is set or not.
     """
 
-    tags: tuple[int, ...]
-    row_bytes: int
+    tags: tuple[int, ...] = ()
+    row_bytes: int = 8
     is_always_set: bool = False
 
     @abstractmethod
@@ -251,11 +249,14 @@ class Messages(ABC):
 
     Attributes:
         type: the Arrow type.
-        row_bytes: what each takes in memory, without the items of its arrays.
     """
 
     type: pa.DataType
-    row_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """What each takes in memory, without the items of its arrays."""
+        return 8
 
     @abstractmethod
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
@@ -275,6 +276,8 @@ class Struct(Messages):
         is_entry: whether the message is a map's entry, which parsers ignore if it has unknown fields.
     """
 
+    row_bytes = 0
+
     def __init__(self, arrow_type: pa.DataType, *, is_entry: bool = False) -> None:
         self.type = arrow_type
         self.is_entry = is_entry
@@ -282,7 +285,6 @@ class Struct(Messages):
         self.checked: Sequence[Field] = ()
         self.oneofs: Sequence[Sequence[int]] = ()
         self.required: Sequence[Sequence[int]] = ()
-        self.row_bytes = 0
 
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
         tags = {tag for each in (*self.fields, *self.checked) for tag in each.tags}
@@ -304,41 +306,41 @@ class Struct(Messages):
         return pa.Array.from_buffers(self.type, len(group), [bitmap(valid)], children=children)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Wrapped(Messages):
     """A wrapper as the value in it."""
 
-    def __init__(self, inner: Struct) -> None:
-        self._inner = inner
-        self.type = inner.type.field(0).type
-        self.row_bytes = inner.row_bytes
+    inner: Struct
+    type: pa.DataType
+
+    @property
+    def row_bytes(self) -> int:
+        return self.inner.row_bytes
 
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
-        return with_validity(self._inner.read(group, None).field(0), valid)
+        return with_validity(self.inner.read(group, None).field(0), valid)
 
 
-class Time(Messages):
+@dataclass(frozen=True, slots=True, eq=False)
+class Time(Wrapped):
     """``google.protobuf.Timestamp`` or ``Duration``, in microseconds.
 
-    Args:
+    Attributes:
         inner: reads ``seconds`` as int64 and ``nanos`` as int32.
         limits: the lowest and the greatest number of seconds.
         is_signed: whether ``nanos`` has the sign of the seconds.
     """
 
-    def __init__(self, inner: Struct, wanted: pa.DataType, limits: tuple[int, int], *, is_signed: bool) -> None:
-        self._inner = inner
-        self.type = wanted
-        self._limits = limits
-        self._is_signed = is_signed
-        self.row_bytes = inner.row_bytes
+    limits: tuple[int, int]
+    is_signed: bool
 
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
-        parts = self._inner.read(group, None)
+        parts = self.inner.read(group, None)
         seconds = to_numpy(parts.field(0), null=0)
         nanos = to_numpy(parts.field(1), null=0).astype(np.int64)
-        lowest, highest = self._limits
+        lowest, highest = self.limits
         wrong = (seconds < lowest) | (seconds > highest) | (nanos > 999_999_999)
-        if self._is_signed:
+        if self.is_signed:
             wrong |= (nanos < -999_999_999) | ((seconds > 0) & (nanos < 0)) | ((seconds < 0) & (nanos > 0))
             micros = np.sign(nanos) * (np.abs(nanos) // 1000)
         else:
@@ -350,29 +352,25 @@ class Time(Messages):
         return pa.Array.from_buffers(self.type, len(group), [bitmap(valid), pa.py_buffer(found)])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LeftOver(Messages):
     """Messages that are not read in columns: all fail."""
 
-    def __init__(self, wanted: pa.DataType) -> None:
-        self.type = wanted
-        self.row_bytes = 8
+    type: pa.DataType
 
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
         group.failed |= True if valid is None else valid
         return pa.nulls(len(group), self.type)
 
 
+@dataclass(frozen=True, slots=True)
 class Absent(Field):
     """A column that the message has no field for, or whose values are always null."""
 
-    tags = ()
-
-    def __init__(self, wanted: pa.DataType) -> None:
-        self._type = wanted
-        self.row_bytes = 8
+    type: pa.DataType
 
     def read(self, group: MessageGroup, found: Found) -> Any:
-        return pa.nulls(len(group), self._type)
+        return pa.nulls(len(group), self.type)
 
 
 class SingleScalar(Field):
@@ -391,25 +389,35 @@ class SingleScalar(Field):
             _, starts, words = occurrences[0]
             words = scalar.words(group.data, starts, words)
         else:
-            starts, words, valid = self._scatter(group, occurrences)
+            is_text = scalar.wire_type == LENGTH  # of one that is given again, only the last would be checked
+            absent = np.zeros(len(group), dtype=np.int64) if is_text else scalar.absent(len(group))
+            starts, words, valid = _placed(group, occurrences, absent, scalar, only_once=is_text)
         column, wrong = scalar.read(group.data, starts, words, valid if self._has_presence else None)
         if wrong is not None:
             group.failed |= wrong if valid is None or not self._has_presence else wrong & valid
         return column
 
-    def _scatter(self, group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Words, Flags]:
-        n, is_text = len(group), self._scalar.wire_type == LENGTH
-        valid = np.zeros(n, dtype=np.bool_)
-        starts = group.start.copy()
-        words: npt.NDArray[Any] = np.zeros(n, dtype=np.int64) if is_text else self._scalar.absent(n)
-        for occurrence in occurrences:
-            index = slice(None) if occurrence.places is None else occurrence.places
-            if is_text:  # a text that is given again, and of which only the last would be checked
-                group.failed[index] |= valid[index]
-            valid[index] = True
-            starts[index] = occurrence.starts
-            words[index] = self._scalar.words(group.data, occurrence.starts, occurrence.words)
-        return starts, words, valid
+
+def _placed(
+    group: MessageGroup, occurrences: list[Occurrences], words: Words, scalar: Scalar | None, *, only_once: bool
+) -> tuple[Ints, Words, Flags]:
+    """The start and the word of a field's last value in each message, and which messages have one.
+
+    Args:
+        words: those of messages without one; filled.
+        scalar: None for messages, whose words are their sizes.
+        only_once: whether messages that have several values fail.
+    """
+    valid = np.zeros(len(group), dtype=np.bool_)
+    starts = group.start.copy()
+    for places, found, own in occurrences:
+        index = slice(None) if places is None else places
+        if only_once:
+            group.failed[index] |= valid[index]
+        valid[index] = True
+        starts[index] = found
+        words[index] = own if scalar is None else scalar.words(group.data, found, own)
+    return starts, words, valid
 
 
 class SingleMessage(Field):
@@ -439,26 +447,21 @@ class SingleMessage(Field):
 
     @staticmethod
     def _parts(group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Ints, Flags]:
-        """Where the field's message starts and ends in each, empty where it has none; and which have one."""
-        starts, ends = group.start.copy(), group.start.copy()
-        valid = np.zeros(len(group), dtype=np.bool_)
-        for occurrence in occurrences:
-            index = slice(None) if occurrence.places is None else occurrence.places
-            group.failed[index] |= valid[index]  # a second part of the message
-            valid[index] = True
-            starts[index] = occurrence.starts
-            ends[index] = occurrence.starts + occurrence.words
-        return starts, ends, valid
+        """Where the field's message starts and ends in each, empty where it has none; and which have one, in one part."""
+        sizes = np.zeros(len(group), dtype=np.int64)
+        starts, sizes, valid = _placed(group, occurrences, sizes, None, only_once=True)
+        return starts, starts + sizes, valid
 
 
 class Repeated(Field):
     """A repeated scalar or message as a list; a map's entries as a map."""
 
+    row_bytes = 16
+
     def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType, wire_type: int = LENGTH) -> None:
         self._items = items
         self._type = wanted
         self._is_map = pa.types.is_map(wanted)
-        self.row_bytes = 16
         self.tags = (number << 3 | wire_type,)
         if isinstance(items, Scalar) and items.wire_type != LENGTH:
             self.tags = (number << 3 | items.wire_type, *self.tags)
@@ -468,7 +471,7 @@ class Repeated(Field):
         if isinstance(items, Scalar):
             owner, values = self._scalars(group, found, items)
         else:
-            owner, starts, sizes = self._kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+            owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
             values = pa.nulls(0, items.type)
             if len(owner):
                 inner = _within(group, starts, starts + sizes, group.rows_of(owner))
@@ -485,14 +488,14 @@ class Repeated(Field):
         if isinstance(items, Scalar):
             self.read(group, found)
             return
-        owner, starts, sizes = self._kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+        owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
         group.check_later(items, owner, starts, starts + sizes)
 
     def _scalars(self, group: MessageGroup, found: Found, items: Scalar) -> tuple[Ints, Any]:
         data: GroupBuffer = group.data
         owner, starts, words = _in_order(found[self.tags[0]], len(group))
         if len(self.tags) == 1:
-            owner, starts, words = self._kept(group, owner, starts, words, items.item_bytes)
+            owner, starts, words = _kept(group, owner, starts, words, items.item_bytes)
         elif found[self.tags[1]]:
             blocks = _in_order(found[self.tags[1]], len(group))
             if len(owner):  # of one field, some packed and some not
@@ -503,18 +506,6 @@ class Repeated(Field):
         if wrong is not None:
             group.failed[owner[wrong]] = True
         return owner, values
-
-    @staticmethod
-    def _kept(
-        group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int
-    ) -> tuple[Ints, Ints, Words]:
-        """The items of the messages that may have so many."""
-        too_many = group.spend(owner, item_bytes)
-        if too_many is None:
-            return owner, starts, words
-        group.failed |= too_many
-        kept = ~too_many[owner]
-        return owner[kept], starts[kept], words[kept]
 
 
 def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
@@ -576,6 +567,16 @@ def _in_order(occurrences: list[Occurrences], n: int) -> tuple[Ints, Ints, Words
     return np.concatenate(owners)[order], starts[order], words[order] if len(words) else words
 
 
+def _kept(group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int) -> tuple[Ints, Ints, Words]:
+    """The items of the messages that may have so many."""
+    too_many = group.spend(owner, item_bytes)
+    if too_many is None:
+        return owner, starts, words
+    group.failed |= too_many
+    kept = ~too_many[owner]
+    return owner[kept], starts[kept], words[kept]
+
+
 def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
     """int64[n]: how often each message has one of the fields."""
     counts = np.zeros(n, dtype=np.int64)
@@ -609,12 +610,7 @@ def _unpacked(
     else:
         counts = sizes // width
         item_starts = np.arange(0, len(buffer), width)
-    owner = np.repeat(owner, counts)
-    too_many = group.spend(owner, items.item_bytes)
-    if too_many is not None:
-        group.failed |= too_many
-        kept = ~too_many[owner]
-        owner, item_starts = owner[kept], item_starts[kept]
+    owner, item_starts, _ = _kept(group, np.repeat(owner, counts), item_starts, item_starts, items.item_bytes)
     data = GroupBuffer(buffer)
     words: Words = np.zeros(0, dtype=np.uint64)
     if items.wire_type == VARINT:
@@ -683,11 +679,11 @@ class _Plan:
         if is_plain_struct(descriptor, wanted):
             return self._struct(descriptor, wanted, path)
         if is_wrapper(descriptor):
-            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)]), path))
+            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)]), path), wanted)
         if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, is_signed=False)
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, False)
         if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, is_signed=True)
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, True)
         if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
             return self._left_over(wanted, path)
         if any(each.name.startswith("[") for each in wanted):  # an extension
@@ -723,8 +719,8 @@ class _Plan:
         struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
         unwanted = [each for each in known if each.is_extension or each.name not in names]
         struct.checked = [found for found in map(self._check, unwanted) if found is not None]
-        struct.required = [_tags(each) for each in known if each.is_required]
-        oneofs = ([tag for each in oneof.fields for tag in _tags(each)] for oneof in descriptor.oneofs)
+        struct.required = [[_tag(each)] for each in known if each.is_required]
+        oneofs = ([_tag(each) for each in oneof.fields] for oneof in descriptor.oneofs)
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
     def _check(self, field: Any) -> Field | None:
@@ -767,14 +763,13 @@ class _Plan:
             if field.is_repeated:
                 raise _not_in_columns(field, wanted, path)
             return Absent(wanted)
+        is_repeated = is_a.is_map if is_map(field) else is_a.is_list
+        if field.is_repeated and not is_repeated(wanted):
+            raise _not_in_columns(field, wanted, path)
         if is_map(field):
-            if not is_a.is_map(wanted):
-                raise _not_in_columns(field, wanted, path)
             entry = pa.struct([pa.field("key", wanted.key_type, nullable=False), wanted.item_field.with_name("value")])
             return Repeated(self._struct(field.message_type, entry, path, is_entry=True), field.number, wanted)
         if field.is_repeated:
-            if not is_a.is_list(wanted):
-                raise _not_in_columns(field, wanted, path)
             inner = wanted.value_type
             if field.type == field.TYPE_GROUP:
                 return Repeated(self._left_over(inner, path), field.number, wanted, wire_type=GROUP)
@@ -791,28 +786,26 @@ class _Plan:
         )
 
     def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> Scalar:
-        is_a = pa.types
-        kind = KINDS.get(field.type)
-        if kind in ("<f4", "<f8"):
-            if is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"):
-                return Number(kind, wanted)
-        elif kind is not None:
-            if is_a.is_signed_integer(wanted):
-                return Number(kind, wanted)
-            if kind in ("uint64", "<u8") and wanted == UINT64_TYPE:
-                return Number(kind, wanted)
-        elif field.type == field.TYPE_BOOL:
-            if is_a.is_boolean(wanted):
-                return Boolean()
-        elif field.type == field.TYPE_ENUM:
-            if not is_a.is_string(wanted):
-                raise _not_in_columns(field, wanted, path)
+        is_a, kind = pa.types, KINDS.get(field.type)
+        if kind is not None and _is_number_of(kind, wanted):
+            return Number(kind, wanted)
+        if field.type == field.TYPE_BOOL and is_a.is_boolean(wanted):
+            return Boolean()
+        if field.type == field.TYPE_ENUM and is_a.is_string(wanted):
             enum = field.enum_type
-            default = int(field.default_value or 0)
-            return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
-        elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
+            return EnumName(enum_names(enum), is_closed=enum.is_closed, default=int(field.default_value or 0))
+        expected = {field.TYPE_STRING: is_a.is_string, field.TYPE_BYTES: is_a.is_binary}.get(field.type)
+        if expected is not None and expected(wanted):
             return StringScalar(wanted)
         raise _not_in_columns(field, wanted, path)
+
+
+def _is_number_of(kind: str, wanted: pa.DataType) -> bool:
+    """Whether numbers of a kind are read as a type in columns."""
+    is_a = pa.types
+    if kind in ("<f4", "<f8"):
+        return bool(is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"))
+    return bool(is_a.is_signed_integer(wanted) or (kind in ("uint64", "<u8") and wanted == UINT64_TYPE))
 
 
 def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
@@ -823,17 +816,16 @@ def _is_packable(field: Any) -> bool:
     return field.type not in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE, field.TYPE_GROUP)
 
 
-def _tags(field: Any) -> list[int]:
-    """The tag of a field that is not repeated."""
-    kind = KINDS.get(field.type, "")
-    wire_type = VARINT
+def _tag(field: Any) -> int:
+    """Of a field that is not repeated."""
     if field.type == field.TYPE_GROUP:
-        wire_type = GROUP
-    elif not _is_packable(field):
-        wire_type = LENGTH
-    elif kind.startswith("<"):
-        wire_type = FIXED64 if kind.endswith("8") else FIXED32
-    return [field.number << 3 | wire_type]
+        return int(field.number << 3 | GROUP)
+    return int(field.number << 3 | (_wire_type(KINDS.get(field.type, "")) if _is_packable(field) else LENGTH))
+
+
+def _wire_type(kind: str) -> int:
+    """Of a number; of an enum and a boolean, too."""
+    return VARINT if not kind.startswith("<") else FIXED64 if kind.endswith("8") else FIXED32
 
 
 def _is_micros(is_kind: Any, wanted: pa.DataType) -> bool:
