@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Context, Decimal
+from enum import Enum
 from typing import Any, Final
 
 import numpy as np
@@ -146,73 +147,60 @@ def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) ->
     return read_one
 
 
+class Way(Enum):
+    """How a value is read that has no column's type."""
+
+    NATURAL = "as Python's own type for it; a union's is that of the branch"
+    SKIPPED = "not at all: what it holds is not looked at"
+
+
+#: A pa.DataType, which mypy does not know, or a :class:`Way`.
+Wanted = Any
+
+
 class RowReader:
     """Makes the functions that read nodes; a record's is made once for each wanted type, since records may hold themselves."""
 
     def __init__(self, read: ParsedSchema) -> None:
         self._defaults = Defaults(read)
         self._default_bytes = 0
-        self._records: dict[tuple[resolution.Record, pa.DataType | None], Read] = {}
-        self._skipped: dict[resolution.Record, Read] = {}
+        self._records: dict[tuple[resolution.Record, Wanted], Read] = {}
 
-    def of(self, node: resolution.Node, wanted: pa.DataType) -> Read:
-        """Reads a value as ``wanted``."""
+    def of(self, node: resolution.Node, wanted: Wanted) -> Read:
+        """Reads a value as ``wanted``, or goes past it."""
         is_a = pa.types
+        if isinstance(node, resolution.Mismatch):
+            return _fail(node.reason)
         if isinstance(node, resolution.Branch):
-            if node.member is None or not is_member_struct(wanted):
+            if isinstance(wanted, Way) or node.member is None or not is_member_struct(wanted):
                 return self.of(node.value, wanted)
             return self._member(node, wanted)
         if isinstance(node, resolution.WrittenUnion):
             return _union([self.of(each, wanted) for each in node.branches])
-        if isinstance(node, resolution.Record) and is_a.is_struct(wanted):
+        if isinstance(node, resolution.Record) and (isinstance(wanted, Way) or is_a.is_struct(wanted)):
             return self._record(node, wanted)
+        if wanted is Way.SKIPPED:
+            if isinstance(node, resolution.Blocks):
+                item = self.of(node.item, wanted)
+                return _array(_entry(item) if node.is_map else item)
+            return _skip_scalar(node) if isinstance(node, resolution.Scalar) else ByteReader.long
+        if wanted is Way.NATURAL:
+            if isinstance(node, resolution.Blocks):
+                item = self.of(node.item, wanted)
+                return _map(item, str, _NATURAL_BYTES) if node.is_map else _array(item, _NATURAL_BYTES)
+            if isinstance(node, resolution.Symbols):
+                return _symbol(node.names)
+            assert isinstance(node, resolution.Scalar)
+            return _natural_scalar(node)
         if isinstance(node, resolution.Blocks) and not node.is_map and is_a.is_list(wanted):
             return _array(self._field(node.item, wanted.value_field), item_bytes(wanted.value_type))
         if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
             size = item_bytes(wanted.key_type) + item_bytes(wanted.item_type)
             return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"), size)
-        if isinstance(node, resolution.Scalar):
-            found = _stored(node, wanted)
-            if found is not None:
-                return found
-        natural, convert = self.natural(node), conversion_to(wanted, "utf-8")
+        if isinstance(node, resolution.Scalar) and (found := _stored(node, wanted)) is not None:
+            return found
+        natural, convert = self.of(node, Way.NATURAL), conversion_to(wanted, "utf-8")
         return lambda reader: convert(natural(reader))
-
-    def natural(self, node: resolution.Node) -> Read:
-        """Reads a value as Python's own type for it; a union's is that of the branch."""
-        if isinstance(node, resolution.Mismatch):
-            return _fail(node.reason)
-        if isinstance(node, resolution.Branch):
-            return self.natural(node.value)
-        if isinstance(node, resolution.WrittenUnion):
-            return _union([self.natural(each) for each in node.branches])
-        if isinstance(node, resolution.Record):
-            return self._record(node, None)
-        if isinstance(node, resolution.Blocks):
-            item = self.natural(node.item)
-            return _map(item, str, _NATURAL_BYTES) if node.is_map else _array(item, _NATURAL_BYTES)
-        if isinstance(node, resolution.Symbols):
-            return _symbol(node.names)
-        return _natural_scalar(node)
-
-    def skip(self, node: resolution.Node) -> Read:
-        """Advances past a value that is not wanted; what it holds is not looked at."""
-        if isinstance(node, resolution.Mismatch):
-            return _fail(node.reason)
-        if isinstance(node, resolution.Branch):
-            return self.skip(node.value)
-        if isinstance(node, resolution.WrittenUnion):
-            return _union([self.skip(each) for each in node.branches])
-        if isinstance(node, resolution.Record):
-            if node not in self._skipped:
-                steps: list[tuple[str | None, Read]] = []
-                self._skipped[node] = _record(steps, {})
-                steps += [(None, self.skip(value)) for value, _ in node.fields]
-            return self._skipped[node]
-        if isinstance(node, resolution.Blocks):
-            item = self.skip(node.item)
-            return _array(_entry(item) if node.is_map else item)
-        return ByteReader.long if isinstance(node, resolution.Symbols) else _skip_scalar(node)
 
     def _field(self, node: resolution.Node, field: Any) -> Read:  # a pa.Field
         read = self.of(node, field.type)
@@ -225,7 +213,7 @@ class RowReader:
         if place >= 0:
             read = self._field(node.value, wanted.field(place))
             return lambda reader: {name: read(reader)}
-        skip = self.skip(node.value)
+        skip = self.of(node.value, Way.SKIPPED)
 
         def read_other(reader: ByteReader) -> Any:
             skip(reader)
@@ -233,27 +221,27 @@ class RowReader:
 
         return read_other
 
-    def _record(self, node: resolution.Record, wanted: pa.DataType | None) -> Read:
+    def _record(self, node: resolution.Record, wanted: Wanted) -> Read:
         key = (node, wanted)
         if key not in self._records:
             steps: list[tuple[str | None, Read]] = []
-            constants: dict[str, Read] = {}
+            is_natural = wanted is Way.NATURAL
             # As JSON, a value has the names of its fields, which take none of its bytes.
-            names = 0 if wanted is not None else sum(len(name) + _NATURAL_BYTES for _, name in node.fields if name)
-            self._records[key] = _record(steps, constants, names)
-            columns = None if wanted is None else {field.name: field for field in wanted}
+            names = sum(len(name) + _NATURAL_BYTES for _, name in node.fields if name) if is_natural else 0
+            self._records[key] = _record(steps, names)
+            columns: dict[str, Any] = {} if isinstance(wanted, Way) else {field.name: field for field in wanted}
             for value, name in node.fields:
-                if name is None or (columns is not None and name not in columns):
-                    steps.append((None, self.skip(value)))
+                if name is None or not (is_natural or name in columns):
+                    steps.append((None, self.of(value, Way.SKIPPED)))
                 else:
-                    steps.append((name, self.natural(value) if columns is None else self._field(value, columns[name])))
+                    steps.append((name, self.of(value, wanted) if is_natural else self._field(value, columns[name])))
             for default in node.defaults:
-                if columns is None or default.name in columns:
-                    constants[default.name] = self._default(default, None if columns is None else columns[default.name])
-            written = {name for name, _ in steps} | constants.keys()
-            for name, field in (columns or {}).items():
+                if is_natural or default.name in columns:
+                    steps.append((default.name, self._default(default, columns.get(default.name))))
+            written = {name for name, _ in steps}
+            for name, field in columns.items():
                 if name not in written and not field.nullable:
-                    constants[name] = _fail(_NOT_NULL)
+                    steps.append((name, _fail(_NOT_NULL)))
         return self._records[key]
 
     def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
@@ -264,7 +252,7 @@ class RowReader:
         """
         try:
             payload, node = self._defaults.of(default)
-            read = self.natural(node) if field is None else self._field(node, field)
+            read = self.of(node, Way.NATURAL) if field is None else self._field(node, field)
             first = read(ByteReader(payload))
         except DecodeError as error:
             return _fail(f"{default.name}: {error}")
@@ -317,8 +305,8 @@ def _union(branches: list[Read]) -> Read:
     return read
 
 
-def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read], size: int = 0) -> Read:
-    """Reads a struct; ``size`` is what it takes without bytes of its own."""
+def _record(steps: list[tuple[str | None, Read]], size: int) -> Read:
+    """Reads a struct by what reads each field, or skips it where that has no name; ``size`` is what it takes without bytes."""
 
     def read(reader: ByteReader) -> Any:
         reader.descend()
@@ -331,11 +319,6 @@ def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read],
                 raise (DecodeError(f"{name}: {error}") if name else error) from None
             if name is not None:
                 found[name] = value
-        for name, step in constants.items():
-            try:
-                found[name] = step(reader)
-            except DecodeError as error:
-                raise DecodeError(f"{name}: {error}") from None
         reader.ascend()
         return found
 
@@ -404,14 +387,20 @@ def _text(reader: ByteReader) -> str:
         raise DecodeError("a string that is not UTF-8") from None
 
 
-def _integer(bits: int) -> Read:
+def _between(read_number: Read, lowest: int, end: int, reason: str) -> Read:
+    """Reads a number, or fails; ``end`` is exclusive."""
+
     def read(reader: ByteReader) -> Any:
-        number = reader.long()
-        if not -(1 << bits - 1) <= number < 1 << bits - 1:
-            raise DecodeError(f"an integer that {bits} bits cannot hold")
+        number = read_number(reader)
+        if not lowest <= number < end:
+            raise DecodeError(reason)
         return number
 
     return read
+
+
+def _integer(read_number: Read, bits: int) -> Read:
+    return _between(read_number, -(1 << bits - 1), 1 << bits - 1, f"an integer that {bits} bits cannot hold")
 
 
 def _boolean(reader: ByteReader) -> Any:
@@ -424,7 +413,7 @@ def _boolean(reader: ByteReader) -> Any:
 _WRITTEN: Final[dict[str, Read]] = {
     "null": lambda reader: None,
     "boolean": _boolean,
-    "int": _integer(32),
+    "int": _integer(ByteReader.long, 32),
     "long": ByteReader.long,
     "float": lambda reader: struct.unpack("<f", reader.take(4))[0],
     "double": lambda reader: struct.unpack("<d", reader.take(8))[0],
@@ -468,15 +457,7 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     is_a = pa.types
     plain, kind = _plain(node), kind_of(node.read)
     if is_a.is_integer(wanted) and kind in ("int", "long"):
-        bits = wanted.bit_width
-
-        def integer(reader: ByteReader) -> Any:
-            number = plain(reader)
-            if not -(1 << bits - 1) <= number < 1 << bits - 1:
-                raise DecodeError(f"an integer that {bits} bits cannot hold")
-            return number
-
-        return integer
+        return _integer(plain, wanted.bit_width)
     if is_a.is_binary(wanted) and kind in ("bytes", "fixed"):
         return plain
     if is_a.is_date32(wanted) and logical_of(node.read) == "date":
@@ -487,14 +468,9 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     factor, divisor = unit
     limit = _DAY_NANOS if is_a.is_time64(wanted) else 1 << _LONG_BITS - 1
     lowest = 0 if is_a.is_time64(wanted) else -limit
-
-    def moment(reader: ByteReader) -> Any:
-        number = plain(reader) * factor // divisor
-        if not lowest <= number < limit:
-            raise DecodeError(f"a time that {wanted} cannot hold")
-        return number
-
-    return moment
+    return _between(
+        lambda reader: plain(reader) * factor // divisor, lowest, limit, f"a time that {wanted} cannot hold"
+    )
 
 
 def _natural_scalar(node: resolution.Scalar) -> Read:
@@ -510,13 +486,8 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
     if logical.startswith("time-"):
         factor, _ = scale_of(node, _NANOS) or (1, 1)
 
-        def time(reader: ByteReader) -> Any:
-            nanos = plain(reader) * factor
-            if not 0 <= nanos < _DAY_NANOS:
-                raise DecodeError("a time that is not in a day")
-            return (_LOCAL_EPOCH + datetime.timedelta(microseconds=nanos // 1_000)).time()
-
-        return time
+        nanos = _between(lambda reader: plain(reader) * factor, 0, _DAY_NANOS, "a time that is not in a day")
+        return lambda reader: _moment(_LOCAL_EPOCH, microseconds=nanos(reader) // 1_000).time()
     if "timestamp" in logical:
         factor, divisor = scale_of(node, _MICROS) or (1, 1)
         epoch = _LOCAL_EPOCH if logical.startswith("local") else _EPOCH
