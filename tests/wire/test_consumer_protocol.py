@@ -43,7 +43,7 @@ def leave_for(kafka: Any, group: str, member_id: str) -> None:
     """Leave the group in a member's place."""
     request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        response = cluster.coordinator_request(CoordinatorKind.GROUP, group, lambda _: request)
+        response = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request})[group]
     assert response.error_code == 0
 
 

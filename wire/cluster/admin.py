@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, request_topics
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
+from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
@@ -90,16 +92,14 @@ def list_offsets(
         WireError: as :meth:`Cluster.by_leader`.
     """
 
-    def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+    def build(partitions: Sequence[TopicPartition], version: int) -> ListOffsetsRequest:
         for special in {timestamps[tp] for tp in partitions} & _SINCE.keys():
-            version, release = _SINCE[special]
-            node = cluster.metadata.leader(partitions[0])[0]
-            if not cluster.supports(node, ListOffsetsRequest, version):
+            first, release = _SINCE[special]
+            if version < first:
                 what = "the highest timestamp" if special == MAX_TIMESTAMP else "which offsets are in tiered storage"
                 raise UnsupportedVersionError(
-                    f"the broker cannot look up {what}", broker=node, api="ListOffsets",
-                    remedy=f"It needs Kafka {release} or newer.",
-                )  # fmt: skip
+                    f"the broker cannot look up {what}", api="ListOffsets", remedy=f"It needs Kafka {release} or newer."
+                )
         return ListOffsetsRequest(
             replica_id=_CONSUMER_REPLICA,
             isolation_level=int(isolation_level == "read_committed"),
@@ -121,7 +121,9 @@ def list_offsets(
                 found = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
                 yield TopicPartition(topic.name, p.partition_index), p.error_code, found
 
-    return cluster.by_leader(timestamps, build, results, deadline=deadline)
+    return cluster.by_leader(
+        timestamps, lambda tps: ByVersion(ListOffsetsRequest, partial(build, tps)), results, deadline=deadline
+    )
 
 
 def offsets_for_leader_epoch(
@@ -209,13 +211,15 @@ def delete_topics(
     """
     wanted = list(names)
     timeout_ms = cluster.settings.request_timeout_ms
-    if cluster.supports(CONTROLLER, DeleteTopicsRequest, _FIRST_DELETE_BY_ID):
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wanted], timeout_ms=timeout_ms)
-    else:
-        request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
+
+    def build(version: int) -> DeleteTopicsRequest:
+        if version < _FIRST_DELETE_BY_ID:
+            return DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
+        return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wanted], timeout_ms=timeout_ms)
+
     response = cluster.request(
         CONTROLLER,
-        request,
+        ByVersion(DeleteTopicsRequest, build),
         deadline=deadline,
         # A topic that is not there is the caller's to judge, not worth another try.
         error_codes=lambda response: (code for code in response.error_codes() if code != _UNKNOWN_TOPIC),

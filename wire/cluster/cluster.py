@@ -30,8 +30,15 @@ from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
-from pykafka_wire.wire.errors import DeadlineExceededError, ProtocolError, TransportError, broker_error
-from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.errors import (
+    DeadlineExceededError,
+    Place,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+    broker_error,
+)
+from pykafka_wire.wire.protocol.message import Asked, ByVersion, Message, Request
 from pykafka_wire.wire.protocol.messages.metadata import Coordinator as FoundCoordinator
 from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
@@ -43,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 ValueT = TypeVar("ValueT")
+KeyT = TypeVar("KeyT")
 PartitionT = TypeVar("PartitionT")
 TopicT = TypeVar("TopicT")
 
@@ -128,7 +136,7 @@ class Cluster:
     def send(
         self,
         node_id: int,
-        request: Request[ResponseT],
+        request: Asked[ResponseT],
         *,
         purpose: str = GENERAL,
         version_cap: int | None = None,
@@ -147,6 +155,12 @@ class Cluster:
         """
         deadline = deadline or Deadline.of_call(self.settings)
         connection = self._connection(self.metadata.broker(node_id, deadline=deadline), purpose, deadline)
+        if isinstance(request, ByVersion):
+            try:
+                request = request.build(connection.state_machine.version_of(request.api, version_cap))
+            except UnsupportedVersionError as error:
+                error.broker = node_id
+                raise
         # Produce with acks=0 is the one request without a response.
         expects_response = getattr(request, "acks", None) != 0
         pending: ResponseFuture[ResponseT] = connection.send(
@@ -194,7 +208,7 @@ class Cluster:
     def request(
         self,
         node_id: int,
-        request: Request[ResponseT],
+        request: Asked[ResponseT],
         *,
         deadline: Deadline | None = None,
         purpose: str = GENERAL,
@@ -212,97 +226,110 @@ class Cluster:
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
-        return self._repeat(
-            type(request).name,
-            lambda until: self._resolve(node_id, until).node_id,
-            lambda _: request,
+        return self._ask_each(
+            (request.api if isinstance(request, ByVersion) else type(request)).name,
+            {node_id: request},
+            lambda _, until: {node_id: self._resolve(node_id, until).node_id},
+            lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,
+            Action.REFRESH_METADATA,
             error_codes,
             deadline,
-            moved_by=Action.REFRESH_METADATA,
-            on_move=self.metadata.forget_controller if node_id == CONTROLLER else None,
-            purpose=purpose,
-            version_cap=version_cap,
-        )
+            purpose,
+            version_cap,
+        )[node_id]
 
-    def coordinator_request(
+    def by_coordinator(
         self,
         kind: CoordinatorKind,
-        key: str,
-        build: Callable[[int], Request[ResponseT]],
+        requests: Mapping[str, Asked[ResponseT]],
         *,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
         deadline: Deadline | None = None,
         version_cap: int | None = None,
         purpose: str = COORDINATION,
         request_timeout_ms: int | None = None,
-    ) -> ResponseT:
-        """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
+    ) -> dict[str, ResponseT]:
+        """The response to a request for each key, of its coordinator, on a connection of its own; of many requests, on a few of
+        each coordinator. Retried while it moves or loads (fault 3).
 
         Args:
-            build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
             error_codes: the codes in a response, by default all; retriable ones are retried, others left to the caller.
             request_timeout_ms: for one response, where it may take longer than others (``request.timeout.ms``).
+
+        Raises:
+            DeadlineExceededError: chained to the last failure.
         """
-        return self._repeat(
-            f"a request to the coordinator of {key!r}",
-            lambda until: self.coordinator(kind, key, deadline=until),
-            build,
+        one = repr(next(iter(requests), ""))
+        return self._ask_each(
+            f"a request to the coordinator of {one}"
+            if len(requests) == 1
+            else f"requests to the coordinators of {len(requests)} keys, one is {one},",
+            requests,
+            lambda keys, until: self.coordinators(kind, keys, deadline=until),
+            lambda key: self.metadata.forget_coordinator(kind, key),
+            Action.FIND_COORDINATOR,
             error_codes,
             deadline,
-            moved_by=Action.FIND_COORDINATOR,
-            on_move=lambda: self.metadata.forget_coordinator(kind, key),
-            purpose=purpose,
-            version_cap=version_cap,
-            request_timeout_ms=request_timeout_ms,
+            purpose,
+            version_cap,
+            request_timeout_ms,
         )
 
-    def _repeat(
+    def _ask_each(
         self,
         what: str,
-        find: Callable[[Deadline], int],
-        build: Callable[[int], Request[ResponseT]],
+        requests: Mapping[KeyT, Asked[ResponseT]],
+        find: Callable[[Sequence[KeyT], Deadline], Mapping[KeyT, int]],
+        forget: Callable[[KeyT], None],
+        moved_by: Action,
         error_codes: Callable[[ResponseT], Iterable[int]] | None,
         deadline: Deadline | None,
-        *,
-        moved_by: Action,
-        on_move: Callable[[], None] | None,
         purpose: str,
         version_cap: int | None,
         request_timeout_ms: int | None = None,
-    ) -> ResponseT:
-        """The response of the broker that ``find`` names, which is found anew with each try.
+    ) -> dict[KeyT, ResponseT]:
+        """The response to each request, of the broker that ``find`` names for its key, which is found anew with each try.
 
         Args:
-            moved_by: what an error code asks for that says that another broker is meant now.
-            on_move: called for such a code, and if the broker cannot be reached.
+            forget: called where the broker of a key cannot be reached, or is not the one any more.
+            moved_by: what an error code asks for that says so.
         """
         retry = self.retry(deadline)
+        responses: dict[KeyT, ResponseT] = {}
 
-        def ask() -> ResponseT:
-            node_id = find(retry.deadline)
-            try:
-                pending = self.send(
-                    node_id, build(node_id), purpose=purpose, version_cap=version_cap, deadline=retry.deadline
+        def ask() -> dict[KeyT, ResponseT]:
+            missing = [key for key in requests if key not in responses]
+            for portion in _portions(find(missing, retry.deadline)):
+                asked = (
+                    (
+                        key,
+                        node,
+                        requests[key],
+                        f"{purpose} {n % _BULK_CONNECTIONS}" if n % _BULK_CONNECTIONS else purpose,
+                    )
+                    for n, (key, node) in enumerate(portion)
                 )
-                response = self._result(pending, retry.deadline, request_timeout_ms)
-            except TransportError:
-                if on_move is not None:
-                    on_move()
-                raise
-            for code in error_codes(response) if error_codes else response.error_codes():
-                if on_move is not None and error_info(code).action is moved_by:
-                    on_move()
-                if retry.allows(code):
-                    api = type(pending.sent.request).name
-                    raise broker_error(code, broker=node_id, api=api, version=pending.version)
-            return response
+                for key, place, response in self._exchange(asked, retry, forget, version_cap, request_timeout_ms):
+                    codes = list(error_codes(response) if error_codes else response.error_codes())
+                    if any(error_info(code).action is moved_by for code in codes):
+                        forget(key)
+                    retried = next(filter(retry.allows, codes), None)
+                    if retried is None:
+                        responses[key] = response
+                    else:
+                        retry.keep(
+                            broker_error(retried, detail=f"(for {key!r})" if isinstance(key, str) else "", **place)
+                        )
+            if len(responses) < len(requests) and retry.last is not None:
+                raise retry.last
+            return responses
 
         return retry.run(ask, what)
 
     def by_leader(
         self,
         partitions: Iterable[TopicPartition],
-        build: Callable[[Sequence[TopicPartition]], Request[ResponseT]],
+        build: Callable[[Sequence[TopicPartition]], Asked[ResponseT]],
         results: Callable[[ResponseT], Iterable[tuple[TopicPartition, int, ValueT]]],
         *,
         deadline: Deadline | None = None,
@@ -322,6 +349,10 @@ class Cluster:
         remaining = dict.fromkeys(partitions)
         found: dict[TopicPartition, ValueT] = {}
 
+        def forget(group: Iterable[TopicPartition]) -> None:
+            for tp in group:
+                self.metadata.invalidate(tp)
+
         def ask() -> dict[TopicPartition, ValueT]:
             lookup = self.metadata.leaders(remaining, deadline=retry.deadline)
             for error in lookup.errors.values():
@@ -329,20 +360,9 @@ class Cluster:
             by_node: dict[int, list[TopicPartition]] = {}
             for tp, (node, _) in lookup.leaders.items():
                 by_node.setdefault(node, []).append(tp)
-            flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
-            for node, group in by_node.items():
-                try:
-                    pending = self.send(node, build(group), version_cap=version_cap, deadline=retry.deadline)
-                    flights.append((node, group, pending))
-                except TransportError as error:
-                    self._unreachable(group, error, retry)
-            for node, group, pending in flights:
-                try:
-                    values = list(results(self._result(pending, retry.deadline)))
-                except TransportError as error:
-                    self._unreachable(group, error, retry)
-                    continue
-                for tp, code, value in values:
+            asked = ((group, node, build(group), GENERAL) for node, group in by_node.items())
+            for _, place, response in self._exchange(asked, retry, forget, version_cap):
+                for tp, code, value in results(response):
                     if tp not in remaining:
                         continue
                     action = error_info(code).action
@@ -352,12 +372,7 @@ class Cluster:
                         continue
                     if action is Action.REFRESH_METADATA:
                         self.metadata.invalidate(tp)
-                    api = type(pending.sent.request).name
-                    retry.keep(
-                        broker_error(
-                            code, topic=tp.topic, partition=tp.partition, broker=node, api=api, version=pending.version
-                        )
-                    )
+                    retry.keep(broker_error(code, **place | {"topic": tp.topic, "partition": tp.partition}))
             if remaining:
                 raise retry.last or TransportError("a response leaves topic-partitions out")
             return found
@@ -369,82 +384,41 @@ class Cluster:
                 error.topic, error.partition = next(iter(remaining))
             raise
 
-    def _unreachable(self, group: Sequence[TopicPartition], error: TransportError, retry: Retry) -> None:
-        for tp in group:
-            self.metadata.invalidate(tp)
-        retry.keep(error)
-
-    def by_coordinator(
+    def _exchange(
         self,
-        kind: CoordinatorKind,
-        keys: Sequence[str],
-        build: Callable[[str, int], Request[ResponseT]],
-        *,
-        deadline: Deadline | None = None,
-        version_cap: int | None = None,
-    ) -> dict[str, ResponseT]:
-        """The response to a request for each key, of its coordinator: many requests at a time, on a few connections to each
-        coordinator.
+        asked: Iterable[tuple[KeyT, int, Asked[ResponseT], str]],
+        retry: Retry,
+        forget: Callable[[KeyT], None],
+        version_cap: int | None,
+        request_timeout_ms: int | None = None,
+    ) -> Iterator[tuple[KeyT, Place, ResponseT]]:
+        """The responses to requests that are sent all at once, with where an error code in them is from; what cannot be reached is
+        forgotten, and kept as a failure.
 
         Args:
-            build: makes the request for a key and its coordinator's node id.
-
-        Raises:
-            DeadlineExceededError: chained to the last failure.
+            asked: what for, the node id, the request and the connection's purpose.
         """
-        retry = self.retry(deadline)
-        responses: dict[str, ResponseT] = {}
-
-        def ask() -> dict[str, ResponseT]:
-            is_complete = True
-            for portion in self._portions(kind, [key for key in keys if key not in responses], retry.deadline):
-                flights: list[tuple[str, int, ResponseFuture[ResponseT]]] = []
-                for i, (key, node) in enumerate(portion):
-                    try:
-                        purpose = f"{COORDINATION} {i % _BULK_CONNECTIONS}"
-                        pending = self.send(
-                            node, build(key, node), purpose=purpose, version_cap=version_cap, deadline=retry.deadline
-                        )
-                        flights.append((key, node, pending))
-                    except TransportError as error:
-                        self.metadata.forget_coordinator(kind, key)
-                        retry.keep(error)
-                        is_complete = False
-                for key, node, pending in flights:
-                    try:
-                        response = self._result(pending, retry.deadline)
-                    except TransportError as error:
-                        self.metadata.forget_coordinator(kind, key)
-                        retry.keep(error)
-                        is_complete = False
-                        continue
-                    codes = list(response.error_codes())
-                    if any(error_info(code).action is Action.FIND_COORDINATOR for code in codes):
-                        self.metadata.forget_coordinator(kind, key)
-                    retried = next(filter(retry.allows, codes), None)
-                    if retried is not None:
-                        api = type(pending.sent.request).name
-                        retry.keep(broker_error(retried, broker=node, api=api, detail=f"(for {key!r})"))
-                        is_complete = False
-                    else:
-                        responses[key] = response
-            if not is_complete and retry.last is not None:
-                raise retry.last
-            return responses
-
-        return retry.run(ask, f"requests to the coordinators of {len(keys)} keys, one is {next(iter(keys), '')!r},")
-
-    def _portions(
-        self, kind: CoordinatorKind, keys: Sequence[str], deadline: Deadline
-    ) -> Iterator[list[tuple[str, int]]]:
-        """Keys with their coordinators, so many at a time that the connections' buffers hold their requests."""
-        coordinators = self.coordinators(kind, keys, deadline=deadline)
-        by_node: dict[int, list[tuple[str, int]]] = {}
-        for key in keys:
-            by_node.setdefault(coordinators[key], []).append((key, coordinators[key]))
-        size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
-        for start in range(0, max(map(len, by_node.values()), default=0), size):
-            yield [each for own in by_node.values() for each in own[start : start + size]]
+        timeout_ms = request_timeout_ms or self.settings.request_timeout_ms
+        flights: list[tuple[KeyT, int, ResponseFuture[ResponseT]]] = []
+        for key, node, request, purpose in asked:
+            try:
+                pending = self.send(node, request, purpose=purpose, version_cap=version_cap, deadline=retry.deadline)
+                flights.append((key, node, pending))
+            except TransportError as error:
+                forget(key)
+                retry.keep(error)
+        for key, node, pending in flights:
+            try:
+                response = pending.result(retry.deadline.at_most_ms(timeout_ms), retry.deadline)
+            except TransportError as error:
+                forget(key)
+                retry.keep(error)
+            else:
+                yield (
+                    key,
+                    {"broker": node, "api": type(pending.sent.request).name, "version": pending.version},
+                    response,
+                )
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
         """Broker id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
@@ -461,57 +435,40 @@ class Cluster:
         """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
         known = ((key, self.metadata.coordinator(kind, key)) for key in keys)
         found = {key: node_id for key, node_id in known if node_id is not None}
-        unknown = [key for key in keys if key not in found]
-        if not unknown:
-            return found
-        retry = self.retry(deadline)
+        deadline = deadline or Deadline.of_call(self.settings)
+        while wanted := [key for key in keys if key not in found][:_MAX_FOUND]:
+            found |= self._find_coordinators(kind, wanted, deadline)
+        return found
 
-        def find() -> dict[str, int]:
-            asked = self._resolve(ANY, retry.deadline).node_id
-            batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=retry.deadline)
-            while wanted := [key for key in keys if key not in found][: _MAX_FOUND if batched else 1]:
-                found.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
-            return found
+    def _find_coordinators(self, kind: CoordinatorKind, keys: Sequence[str], deadline: Deadline) -> dict[str, int]:
+        """The coordinators of these keys, by one request: of the first one alone, where brokers are too old for more."""
+        asked = keys
 
-        return retry.run(find, f"finding the coordinator of {unknown[0]!r}")
+        def build(version: int) -> FindCoordinatorRequest:
+            nonlocal asked
+            if version >= _FIRST_BATCHED_FIND:
+                return FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
+            asked = keys[:1]
+            return FindCoordinatorRequest(key_type=int(kind), key=keys[0])
 
-    def _find_coordinators(
-        self, asked: int, kind: CoordinatorKind, keys: Sequence[str], batched: bool, deadline: Deadline
-    ) -> dict[str, int]:
-        """The coordinators of all these keys, by one request to one broker."""
-        if batched:
-            request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
-        else:
-            request = FindCoordinatorRequest(key=keys[0], key_type=int(kind))
-        pending = self.send(asked, request, deadline=deadline)
-        response = self._result(pending, deadline)
-        entries: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators if batched else [response]
+        response = self.request(ANY, ByVersion(FindCoordinatorRequest, build), deadline=deadline)
+        entries: Sequence[FoundCoordinator | FindCoordinatorResponse]
+        entries = response.coordinators if asked is keys else [response]
         found: dict[str, int] = {}
         for entry in entries:
             key = entry.key if isinstance(entry, FoundCoordinator) else keys[0]
             if key not in keys:
                 continue
             if entry.error_code:
-                raise broker_error(
-                    entry.error_code,
-                    broker=asked,
-                    api="FindCoordinator",
-                    version=pending.version,
-                    detail=f"(for {key!r})",
-                )
+                raise broker_error(entry.error_code, api="FindCoordinator", detail=f"(for {key!r})")
             self.metadata.keep_coordinator(kind, key, entry.node_id, entry.host, entry.port)
             found[key] = entry.node_id
             logger.debug(
                 "broker %d (%s:%d) coordinates %s %r", found[key], entry.host, entry.port, kind.name.lower(), key
             )
-        left_out = [key for key in keys if key not in found]
-        if left_out:
-            raise ProtocolError(
-                f"the response names no coordinator of {left_out[0]!r}",
-                broker=asked,
-                api="FindCoordinator",
-                version=pending.version,
-            )
+        for key in asked:
+            if key not in found:
+                raise ProtocolError(f"the response names no coordinator of {key!r}", api="FindCoordinator")
         return found
 
     def finalized_feature(self, name: str) -> int:
@@ -525,11 +482,6 @@ class Cluster:
         return retry.run(level, f"asking for the feature {name}")
 
     # --- routing ------------------------------------------------------------------------------------------------------
-
-    def _result(
-        self, pending: ResponseFuture[ResponseT], deadline: Deadline, timeout_ms: int | None = None
-    ) -> ResponseT:
-        return pending.result(deadline.at_most_ms(timeout_ms or self.settings.request_timeout_ms), deadline)
 
     def _resolve(self, node_id: int, deadline: Deadline) -> Broker:
         """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
@@ -552,6 +504,16 @@ class Cluster:
                 "The broker advertises this address: check its advertised.listeners, and the network between this machine and it."
             )
             raise
+
+
+def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
+    """Keys with their brokers, so many at a time that the connections' buffers hold their requests."""
+    by_node: dict[int, list[tuple[KeyT, int]]] = {}
+    for key, node_id in node_ids.items():
+        by_node.setdefault(node_id, []).append((key, node_id))
+    size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
+    for start in range(0, max(map(len, by_node.values()), default=0), size):
+        yield [each for own in by_node.values() for each in own[start : start + size]]
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

@@ -155,13 +155,9 @@ def describe_transaction(
         BrokerError: it may not be described.
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
-    response = cluster.coordinator_request(
-        CoordinatorKind.TRANSACTION,
-        transactional_id,
-        lambda _: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-        deadline=deadline,
-    )
-    state = only_state(response)
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    responses = cluster.by_coordinator(CoordinatorKind.TRANSACTION, {transactional_id: request}, deadline=deadline)
+    state = only_state(responses[transactional_id])
     if state.error_code == _UNKNOWN_TRANSACTIONAL_ID:
         return None
     if state.error_code:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, operations_of
 from pykafka_wire.wire.connection.connection import ResponseFuture
-from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
 )
@@ -98,10 +98,10 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
         BrokerError: it may not be described.
     """
     request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
-    response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, lambda _: request, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
+    responses = cluster.by_coordinator(
+        CoordinatorKind.GROUP, {group: request}, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
     )
-    described = response.groups[0]
+    described = responses[group].groups[0]
     if described.error_code not in (0, _GROUP_ID_NOT_FOUND):
         raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
     missing = (
@@ -118,12 +118,12 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
 
 def _describe_consumer_group(cluster: Cluster, group: str, deadline: Deadline | None) -> Group | None:
     """A group of the consumer protocol of KIP-848; None for any other, and where brokers do not know the protocol."""
-    node = cluster.coordinator(CoordinatorKind.GROUP, group, deadline=deadline)
-    if not cluster.supports(node, ConsumerGroupDescribeRequest, 0, purpose=COORDINATION, deadline=deadline):
-        return None
     request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
-    response = cluster.coordinator_request(CoordinatorKind.GROUP, group, lambda _: request, deadline=deadline)
-    described = response.groups[0]
+    try:
+        responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request}, deadline=deadline)
+    except UnsupportedVersionError:
+        return None
+    described = responses[group].groups[0]
     if described.error_code == _GROUP_ID_NOT_FOUND:
         return None
     if described.error_code:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import (
-    COORDINATION,
     Cluster,
     CoordinatorKind,
     Deadline,
@@ -27,6 +26,7 @@ from pykafka_wire.wire.cluster.groups import ListedGroup
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
 from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity
+from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -163,15 +163,14 @@ def commit_offsets(
             group_instance_id=member.instance_id,
             topics=topics.of_request(portion, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
         )
-        response = cluster.coordinator_request(
+        responses = cluster.by_coordinator(
             CoordinatorKind.GROUP,
-            group,
-            lambda _: request,
+            {group: request},
             error_codes=topics.codes,
             deadline=deadline,
             version_cap=None if topics.are_ids_known else _LAST_VERSION_BY_NAME,
         )
-        return topics.results(response)
+        return topics.results(responses[group])
 
     commit_in_portions(group, offsets, commit, api="OffsetCommit")
 
@@ -269,32 +268,29 @@ def fetch_offsets(
     wanted = None if partitions is None else partitions_by_topic(partitions)
     batched = False
 
-    def build(node: int) -> OffsetFetchRequest:
+    def build(version: int) -> OffsetFetchRequest:
         nonlocal batched
-
-        def supports(version: int) -> bool:
-            return cluster.supports(node, OffsetFetchRequest, version, purpose=COORDINATION, deadline=deadline)
-
-        if batched := supports(_FIRST_BATCHED_VERSION):
+        if batched := version >= _FIRST_BATCHED_VERSION:
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
-            asked = OffsetFetchRequestGroup(
+            wanted_of_group = OffsetFetchRequestGroup(
                 group_id=group,
                 member_id=member.member_id or None,
                 member_epoch=member.generation,
                 topics=None if wanted is None else batch,
             )
-            return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
+            return OffsetFetchRequest(groups=[wanted_of_group], require_stable=require_stable)
         single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
         # Before version 7 a response does not tell offsets in an open transaction from stable ones.
         return OffsetFetchRequest(
             group_id=group,
             topics=None if wanted is None else single,
-            require_stable=require_stable and supports(_FIRST_STABLE_VERSION),
+            require_stable=require_stable and version >= _FIRST_STABLE_VERSION,
         )
 
-    response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
-    )
+    asked = {group: ByVersion(OffsetFetchRequest, build)}
+    response = cluster.by_coordinator(
+        CoordinatorKind.GROUP, asked, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+    )[group]
     # A query that took "not in the response" for "nothing committed" would start somewhere else.
     if batched and [entry.group_id for entry in response.groups] != [group]:
         named = ", ".join(repr(entry.group_id) for entry in response.groups) or "no group"

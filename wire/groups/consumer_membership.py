@@ -34,6 +34,7 @@ from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.subscription import Subscription
+from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -84,13 +85,15 @@ class ConsumerGroupMember:
         """
         machine = self.state_machine
         sent: list[ConsumerGroupHeartbeatRequest] = []
-        deadline = self._deadline()
 
-        def build(node: int) -> ConsumerGroupHeartbeatRequest:
-            self._require_version(node, deadline)
+        def build(version: int) -> ConsumerGroupHeartbeatRequest:
+            if machine.subscription.server_pattern is not None and version < _FIRST_WITH_PATTERNS:
+                raise UnsupportedVersionError(
+                    "the broker does not support a SubscriptionPattern", api=ConsumerGroupHeartbeatRequest.name
+                )
             with self._lock:
                 if self._is_closing:
-                    raise TransportError("the member is being closed", broker=node)
+                    raise TransportError("the member is being closed")
                 if sent:  # the last one may have been processed, or not
                     machine.repeat_all()
                 sent.append(machine.heartbeat_request())
@@ -99,17 +102,25 @@ class ConsumerGroupMember:
             return sent[-1]
 
         try:
-            response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, build, purpose=self._purpose, deadline=deadline
+            responses = self._cluster.by_coordinator(
+                CoordinatorKind.GROUP,
+                {machine.group_id: ByVersion(ConsumerGroupHeartbeatRequest, build)},
+                purpose=self._purpose,
+                deadline=self._deadline(),
             )
-        except WireError:
+        except WireError as error:
             with self._lock:
                 machine.repeat_all()
+            if isinstance(error, UnsupportedVersionError):
+                what, instead = "The consumer group protocol (KIP-848)", "set group.protocol=classic"
+                if machine.subscription.server_pattern is not None:
+                    what, instead = "A SubscriptionPattern", "subscribe to a pattern of re.compile()"
+                error.remedy = f"{what} needs Kafka 4.0 or newer: upgrade the brokers, or {instead}."
             raise
         finally:
             self._has_joined.set()
         with self._lock:
-            machine.handle_heartbeat(sent[-1], response)
+            machine.handle_heartbeat(sent[-1], responses[machine.group_id])
         if machine.state is ConsumerMemberState.FENCED:
             logger.warning(
                 "group %s: the place in the group is lost (error %d), the member joins again with the next poll",
@@ -132,7 +143,7 @@ class ConsumerGroupMember:
         machine = self.state_machine
         request = machine.leave_request(for_a_while=for_a_while)
         deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
-        leave_group(self._cluster, machine.group_id, lambda _: request, machine.handle_leave, deadline)
+        leave_group(self._cluster, machine.group_id, request, machine.handle_leave, deadline)
 
     def assigned(self, known: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Place]:
         """What the coordinator assigns, without topics whose names are not known yet.
@@ -174,21 +185,6 @@ class ConsumerGroupMember:
         self._has_joined.wait(_JOIN_MS / 1000)
         self._closed.set()
         self._cluster.close_connections(self._purpose)
-
-    def _require_version(self, node: int, deadline: Deadline) -> None:
-        version = 0 if self.state_machine.subscription.server_pattern is None else _FIRST_WITH_PATTERNS
-        if not self._cluster.supports(
-            node, ConsumerGroupHeartbeatRequest, version, purpose=self._purpose, deadline=deadline
-        ):
-            what = "the consumer group protocol (KIP-848)" if version == 0 else "a SubscriptionPattern"
-            raise UnsupportedVersionError(
-                f"the broker does not support {what}",
-                broker=node,
-                api=ConsumerGroupHeartbeatRequest.name,
-                remedy="It needs Kafka 4.0 or newer: upgrade the brokers, or set group.protocol=classic."
-                if version == 0
-                else "It needs Kafka 4.0 or newer: upgrade the brokers, or subscribe to a pattern of re.compile().",
-            )
 
     def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
         found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import CancellableDeadline, Deadline
@@ -23,7 +23,7 @@ from pykafka_wire.wire.groups.member_state import (
 )
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
 from pykafka_wire.wire.groups.subscription import Subscription
-from pykafka_wire.wire.protocol.message import Request
+from pykafka_wire.wire.protocol.message import ByVersion, Request
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
@@ -151,14 +151,10 @@ class GroupMember:
         if not is_member:
             return
         deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
-
-        def build(node: int) -> LeaveGroupRequest:
-            batched = self._cluster.supports(
-                node, LeaveGroupRequest, _FIRST_BATCHED_LEAVE, purpose=COORDINATION, deadline=deadline
-            )
-            return machine.leave_request(batched=batched)
-
-        leave_group(self._cluster, machine.group_id, build, machine.handle_leave, deadline)
+        leave = ByVersion(
+            LeaveGroupRequest, lambda version: machine.leave_request(batched=version >= _FIRST_BATCHED_LEAVE)
+        )
+        leave_group(self._cluster, machine.group_id, leave, machine.handle_leave, deadline)
 
     def close(self) -> None:
         """Close the member's connection, and end the requests of another thread on it."""
@@ -166,14 +162,14 @@ class GroupMember:
         self._cluster.close_connections(self._purpose)
 
     def _request(self, request: Request[ResponseT], *, timeout_ms: int | None = None) -> ResponseT:
-        return self._cluster.coordinator_request(
+        group_id = self.state_machine.group_id
+        return self._cluster.by_coordinator(
             CoordinatorKind.GROUP,
-            self.state_machine.group_id,
-            lambda _: request,
+            {group_id: request},
             purpose=self._purpose,
             request_timeout_ms=timeout_ms,
             deadline=self._deadline(timeout_ms),
-        )
+        )[group_id]
 
     def _deadline(self, timeout_ms: int | None = None) -> Deadline:
         if timeout_ms is None:

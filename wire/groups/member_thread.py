@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
-from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.message import Asked, Message
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -244,13 +244,13 @@ def longer_pause_s(n_failures: int) -> float:
 def leave_group(
     cluster: Cluster,
     group_id: str,
-    build: Callable[[int], Request[ResponseT]],
+    request: Asked[ResponseT],
     check: Callable[[ResponseT], None],
     deadline: Deadline,
 ) -> None:
     """Leave a group, so that others need not wait for the session timeout. A failure is logged, never raised."""
     try:
-        check(cluster.coordinator_request(CoordinatorKind.GROUP, group_id, build, deadline=deadline))
+        check(cluster.by_coordinator(CoordinatorKind.GROUP, {group_id: request}, deadline=deadline)[group_id])
     except WireError as error:
         logger.warning(
             "group %s: leaving failed, the coordinator drops the member after its session timeout: %s", group_id, error

@@ -13,8 +13,9 @@ Type checkers read the annotation; the call makes the row of the field table
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar, get_args
 
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import encoding
@@ -141,3 +142,17 @@ class Request(Message, Generic[ResponseT]):
         super().__init_subclass__(versions=versions, flexible=flexible)
         cls.api_key = api_key
         cls.response = get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # the X of Request[X]
+
+
+@dataclass(frozen=True, slots=True)
+class ByVersion(Generic[ResponseT]):
+    """A request whose content depends on the version that it goes in, by a function that makes it for a version.
+
+    The function raises UnsupportedVersionError for a version in which what is wanted cannot be said.
+    """
+
+    api: type[Request[ResponseT]]
+    build: Callable[[int], Request[ResponseT]]
+
+
+Asked: TypeAlias = Request[ResponseT] | ByVersion[ResponseT]

@@ -14,7 +14,7 @@ from typing import Final
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, described_transaction, only_state
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.protocol.message import Request
+from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     EndTxnRequest,
@@ -108,12 +108,8 @@ def describe_all(
 ) -> dict[str, DescribedTransaction]:
     """The state of each transactional id; without those that are not known, or may not be described."""
     try:
-        responses = cluster.by_coordinator(
-            CoordinatorKind.TRANSACTION,
-            transactional_ids,
-            lambda name, _: DescribeTransactionsRequest(transactional_ids=[name]),
-            deadline=deadline,
-        )
+        requests = {name: DescribeTransactionsRequest(transactional_ids=[name]) for name in transactional_ids}
+        responses = cluster.by_coordinator(CoordinatorKind.TRANSACTION, requests, deadline=deadline)
     except UnsupportedVersionError:  # brokers older than Kafka 3.0
         return {}
     states = {name: only_state(response) for name, response in responses.items()}
@@ -133,14 +129,16 @@ def list_in_states(
     cluster: Cluster, prefix: str, states: Sequence[str], *, deadline: Deadline | None = None
 ) -> list[ListedTransaction]:
     """As :func:`list_open`, of ids whose last transaction is in one of `states`."""
+    # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
+    pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
+
+    def build(version: int) -> ListTransactionsRequest:
+        wanted = pattern if version >= _FIRST_PATTERN else None
+        return ListTransactionsRequest(state_filters=list(states), transactional_id_pattern=wanted)
+
     found = {}
     for node in cluster.metadata.brokers(deadline=deadline):
-        pattern = None
-        if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
-            # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
-            pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
-        request = ListTransactionsRequest(state_filters=list(states), transactional_id_pattern=pattern)
-        response = cluster.request(node, request, deadline=deadline)
+        response = cluster.request(node, ByVersion(ListTransactionsRequest, build), deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, broker=node, api="ListTransactions")
         for each in response.transaction_states:
@@ -159,27 +157,18 @@ def _end_all(
     """The error code of EndTxn for each handle."""
     if not handles:
         return {}
-    lowest, cap = handles[0].version.request_versions(EndTxnRequest)
 
-    by_id = {handle.transactional_id: handle for handle in handles}
+    def request(handle: TransactionHandle) -> ByVersion[EndTxnResponse]:
+        def build(version: int) -> EndTxnRequest:
+            handle.version.require(EndTxnRequest, version)
+            return handle.end_request(committed=committed)
 
-    def build(transactional_id: str, node: int) -> Request[EndTxnResponse]:
-        handle = by_id[transactional_id]
-        if not cluster.supports(node, EndTxnRequest, lowest):
-            raise UnsupportedVersionError(
-                f"broker {node} does not support EndTxn v{lowest}, which {handle.version.name} needs",
-                broker=node,
-                api="EndTxn",
-                remedy="All brokers must have the version that transaction.version was finalized for.",
-            )
-        return EndTxnRequest(
-            transactional_id=handle.transactional_id,
-            producer_id=handle.identity.producer_id,
-            producer_epoch=handle.identity.producer_epoch,
-            committed=committed,
-        )
+        return ByVersion(EndTxnRequest, build)
 
     responses = cluster.by_coordinator(
-        CoordinatorKind.TRANSACTION, list(by_id), build, deadline=deadline, version_cap=cap
+        CoordinatorKind.TRANSACTION,
+        {handle.transactional_id: request(handle) for handle in handles},
+        deadline=deadline,
+        version_cap=handles[0].version.request_cap(EndTxnRequest),
     )
     return {handle: responses[handle.transactional_id].error_code for handle in handles}

@@ -14,17 +14,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
     CommittedTopics,
     GroupMetadata,
     commit_in_portions,
 )
-from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.message import ByVersion, Message, Request
 from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -35,7 +35,6 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -45,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-#: The last version of AddPartitionsToTxn that clients use; later ones are between brokers.
-_ADD_PARTITIONS_CAP: Final = 3
 #: The last version of TxnOffsetCommit whose topics go by name.
 _LAST_COMMIT_BY_NAME: Final = 5
 #: Where several partitions are rejected, this code only says that another one was.
@@ -60,6 +57,15 @@ class TransactionHandle:
     transactional_id: str
     identity: ProducerIdentity
     version: TransactionVersion
+
+    def end_request(self, *, committed: bool) -> EndTxnRequest:
+        """The request that commits or aborts it."""
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=committed,
+        )
 
 
 def init_transaction(
@@ -86,9 +92,8 @@ def init_transaction(
         producer_id=-1 if successor_of is None else successor_of.producer_id,
         producer_epoch=-1 if successor_of is None else successor_of.producer_epoch,
     )
-    response = cluster.coordinator_request(
-        CoordinatorKind.TRANSACTION, transactional_id, lambda _: request, deadline=deadline
-    )
+    responses = cluster.by_coordinator(CoordinatorKind.TRANSACTION, {transactional_id: request}, deadline=deadline)
+    response = responses[transactional_id]
     if response.error_code:
         raise broker_error(response.error_code, api="InitProducerId", detail=f"(transactional id {transactional_id!r})")
     identity = ProducerIdentity(response.producer_id, response.producer_epoch)
@@ -131,7 +136,7 @@ class TransactionRequests:
                 for partition in topic.results_by_partition:
                     yield topic.name, partition.partition_index, partition.partition_error_code
 
-        response = self._request(lambda _: request, version_cap=_ADD_PARTITIONS_CAP, deadline=deadline)
+        response = self._request(request, deadline=deadline)
         rejected = [result for result in results(response) if result[2]]
         for topic, partition, code in sorted(rejected, key=lambda result: result[2] == _OPERATION_NOT_ATTEMPTED):
             raise broker_error(code, topic=topic, partition=partition, api="AddPartitionsToTxn")
@@ -164,13 +169,10 @@ class TransactionRequests:
                 group_instance_id=member.instance_id,
                 topics=topics.of_request(portion, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
             )
-            cap = self._cap(request)
-            if not topics.are_ids_known:
-                cap = min(cap or _LAST_COMMIT_BY_NAME, _LAST_COMMIT_BY_NAME)
-            response: TxnOffsetCommitResponse = self._request(
-                self._in_version(request), error_codes=topics.codes, group=group, version_cap=cap, deadline=deadline
+            cap = None if topics.are_ids_known else _LAST_COMMIT_BY_NAME
+            return topics.results(
+                self._request(request, version_cap=cap, error_codes=topics.codes, group=group, deadline=deadline)
             )
-            return topics.results(response)
 
         commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 
@@ -186,13 +188,8 @@ class TransactionRequests:
             BrokerError: INVALID_TXN_STATE, the transaction has ended the other way.
             DeadlineExceededError: the outcome is unknown.
         """
-        request = EndTxnRequest(
-            transactional_id=self._handle.transactional_id,
-            producer_id=self._handle.identity.producer_id,
-            producer_epoch=self._handle.identity.producer_epoch,
-            committed=committed,
-        )
-        response = self._request(self._in_version(request), version_cap=self._cap(request), deadline=deadline)
+        request = self._handle.end_request(committed=committed)
+        response = self._request(request, deadline=deadline)
         if response.error_code:
             raise broker_error(
                 response.error_code, api="EndTxn", detail=f"(transactional id {self._handle.transactional_id!r})"
@@ -208,13 +205,13 @@ class TransactionRequests:
             producer_epoch=self._handle.identity.producer_epoch,
             group_id=group,
         )
-        response = self._request(lambda _: request, deadline=deadline)
+        response = self._request(request, deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, api="AddOffsetsToTxn", detail=f"(group {group!r})")
 
     def _request(
         self,
-        build: Callable[[int], Request[ResponseT]],
+        request: Request[ResponseT],
         *,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
         group: str | None = None,
@@ -222,14 +219,15 @@ class TransactionRequests:
         deadline: Deadline | None,
     ) -> ResponseT:
         """The response of the transaction's coordinator, or of a group's."""
-        kind, key = (CoordinatorKind.TRANSACTION, self._handle.transactional_id)
+        kind, key = CoordinatorKind.TRANSACTION, self._handle.transactional_id
         if group is not None:
             kind, key = CoordinatorKind.GROUP, group
+        version = self._handle.version
         n_without_response = 0
 
-        def counted(node: int) -> Request[ResponseT]:
+        def counted(number: int) -> Request[ResponseT]:
             nonlocal n_without_response
-            request = build(node)
+            version.require(type(request), number)
             n_without_response += 1
             return request
 
@@ -238,28 +236,14 @@ class TransactionRequests:
             n_without_response -= 1
             return response.error_codes() if error_codes is None else error_codes(response)
 
+        caps = [cap for cap in (version_cap, version.request_cap(type(request))) if cap is not None]
         try:
-            return self._cluster.coordinator_request(
-                kind, key, counted, error_codes=codes_of_response, deadline=deadline, version_cap=version_cap
-            )
+            return self._cluster.by_coordinator(
+                kind,
+                {key: ByVersion(type(request), counted)},
+                error_codes=codes_of_response,
+                deadline=deadline,
+                version_cap=min(caps, default=None),
+            )[key]
         finally:
             self.has_lost_responses |= n_without_response > 0
-
-    def _cap(self, request: Request[Any]) -> int | None:  # Any: whatever its response is
-        return self._handle.version.request_versions(type(request))[1]
-
-    def _in_version(self, request: Request[ResponseT]) -> Callable[[int], Request[ResponseT]]:
-        """Builds `request` for coordinators that support it in the transaction's version."""
-        lowest = self._handle.version.request_versions(type(request))[0]
-
-        def build(node: int) -> Request[ResponseT]:
-            if not self._cluster.supports(node, type(request), lowest, purpose=COORDINATION):
-                raise UnsupportedVersionError(
-                    f"broker {node} does not support {type(request).name} v{lowest}, which {self._handle.version.name} needs",
-                    broker=node,
-                    api=type(request).name,
-                    remedy="All brokers must have the version that transaction.version was finalized for.",
-                )
-            return request
-
-        return build

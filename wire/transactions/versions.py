@@ -16,10 +16,21 @@ from enum import Enum
 from typing import Any, Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import UnsupportedVersionError
 from pykafka_wire.wire.protocol.message import Request
-from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
+from pykafka_wire.wire.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 
 _FEATURE: Final = "transaction.version"
+#: Later versions of AddPartitionsToTxn, which TV2 does not need, are between brokers.
+_LAST_OF_TV1: Final[dict[type[Request[Any]], int]] = {
+    AddPartitionsToTxnRequest: 3,
+    TxnOffsetCommitRequest: 4,
+    EndTxnRequest: 4,
+}
 
 
 class TransactionVersion(Enum):
@@ -50,7 +61,16 @@ class TransactionVersion(Enum):
         """Whether the end of a transaction fences requests that arrive after it."""
         return self is TransactionVersion.TV2
 
-    def request_versions(self, request: type[Request[Any]]) -> tuple[int, int | None]:  # Any: whatever its response is
-        """The lowest and the highest version (None for any) of TxnOffsetCommit or EndTxn."""
-        last_of_tv1 = {TxnOffsetCommitRequest: 4, EndTxnRequest: 4}[request]
-        return (0, last_of_tv1) if self is TransactionVersion.TV1 else (last_of_tv1 + 1, None)
+    def request_cap(self, request: type[Request[Any]]) -> int | None:  # Any: whatever its response is
+        """The highest version of a request, None for any."""
+        return _LAST_OF_TV1.get(request) if self is TransactionVersion.TV1 else None
+
+    def require(self, request: type[Request[Any]], version: int) -> None:
+        """Raises UnsupportedVersionError where the version that a broker speaks is too old for this one."""
+        lowest = 0 if self is TransactionVersion.TV1 else _LAST_OF_TV1.get(request, -1) + 1
+        if version < lowest:
+            raise UnsupportedVersionError(
+                f"the broker does not support {request.name} v{lowest}, which {self.name} needs",
+                api=request.name,
+                remedy="All brokers must have the version that transaction.version was finalized for.",
+            )
