@@ -9,8 +9,9 @@
             consumer.commit()
 
 Settings have Kafka's names. Owns the order in which partitions are assigned and revoked, and what comes before and after.
-:mod:`~pykafka_wire.wire.fetch.assignment` has the positions and reads, :mod:`~pykafka_wire.wire.groups.commits` commits, and
-:mod:`~pykafka_wire.wire.groups.membership` is the place in the group.
+:mod:`~pykafka_wire.wire.fetch.assignment` has the positions and reads,
+:mod:`~pykafka_wire.wire.groups.committed_offsets` commits, and :mod:`~pykafka_wire.wire.groups.membership` is the place in the
+group.
 """
 
 from __future__ import annotations
@@ -31,10 +32,9 @@ from pykafka_wire.wire.errors import TopicRecreatedError
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.groups.classic_membership import ClassicMembership
-from pykafka_wire.wire.groups.commits import GroupCommits
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupCommits, GroupMetadata
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
+from pykafka_wire.wire.groups.member import ClassicMembership
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.groups.subscription import Subscription, Topics
 from pykafka_wire.wire.records.arrays import to_arrow

@@ -24,8 +24,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
-from pykafka_wire.wire.transactions.versions import TransactionVersion
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion, init_transaction
 
 
 @command("Show the last micro-batch of an exactly-once query.")

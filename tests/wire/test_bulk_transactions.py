@@ -15,9 +15,8 @@ from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, list_open
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion, init_transaction
 from pykafka_wire.wire.transactions.transaction import Transaction
-from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.transaction_records import ClusterOf, committed_values, encode
 
 pytestmark = pytest.mark.broker

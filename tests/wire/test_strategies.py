@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.groups.assignors import Subscriber
 from pykafka_wire.wire.groups.strategies import (
     COOPERATIVE_STICKY,
+    Subscriber,
     are_cooperative,
     decode_assignment,
     decode_subscriber,

@@ -36,9 +36,8 @@ from pykafka_wire.wire.protocol.messages.transactions import (
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import commit_all, describe_all
-from pykafka_wire.wire.transactions.coordinator import TransactionRequests, init_transaction
+from pykafka_wire.wire.transactions.coordinator import TransactionRequests, TransactionVersion, init_transaction
 from pykafka_wire.wire.transactions.transaction import Transaction
-from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode

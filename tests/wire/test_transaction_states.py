@@ -16,9 +16,8 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions import transaction as module
 from pykafka_wire.wire.transactions.bulk import End, end_of
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
 from pykafka_wire.wire.transactions.transaction import Transaction, TransactionState
-from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.transaction_records import encode
 
 T0 = TopicPartition("t", 0)

@@ -31,10 +31,10 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
-from pykafka_wire.wire.groups.assignors import Subscriber
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.strategies import (
     ASSIGNORS,
+    Subscriber,
     decode_assignment,
     decode_subscriber,
     encode_assignment,

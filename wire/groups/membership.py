@@ -2,7 +2,7 @@
 
 The group names a target, the partitions that the consumer is to own from now on. The consumer gives up what is not in it, takes
 up what is new, and acknowledges. Which requests that takes is the implementation's:
-:mod:`~pykafka_wire.wire.groups.classic_membership` for the classic protocol, and
+:mod:`~pykafka_wire.wire.groups.member` for the classic protocol, and
 :mod:`~pykafka_wire.wire.groups.consumer_membership` for that of KIP-848.
 """
 

@@ -35,8 +35,12 @@ from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMet
 from pykafka_wire.wire.produce.producer import Producer, TransactionScope, WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionRequests, init_transaction
-from pykafka_wire.wire.transactions.versions import TransactionVersion
+from pykafka_wire.wire.transactions.coordinator import (
+    TransactionHandle,
+    TransactionRequests,
+    TransactionVersion,
+    init_transaction,
+)
 
 logger = logging.getLogger(__name__)
 

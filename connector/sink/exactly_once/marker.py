@@ -42,9 +42,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
 from pykafka_wire.wire.transactions.transaction import Transaction
-from pykafka_wire.wire.transactions.versions import TransactionVersion
 
 #: The newest version that is read. A marker without a list is written in version 1.
 VERSION: Final = 2

@@ -19,8 +19,7 @@ from pykafka_wire.wire.groups.committed_offsets import commit_offsets
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.versions import TransactionVersion
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
 from tests.connector.source.conftest import Process
 
 Command = Callable[..., Any]

@@ -23,7 +23,7 @@ from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.transactions.bulk import list_open
-from pykafka_wire.wire.transactions.versions import TransactionVersion
+from pykafka_wire.wire.transactions.coordinator import TransactionVersion
 from tests.connector.sink.crash_checks import TIMEOUT_S, Reader, check, report_of
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Drive, done
 from tests.connector.sink.tasks_process import NumberedStrike, run
