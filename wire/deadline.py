@@ -21,14 +21,16 @@ class Deadline:
 
     Attributes:
         setting: the name of the setting that it comes from, empty if it comes from none; for errors.
+        cancelled: once another thread sets it, the deadline has passed.
     """
 
     at: float
     setting: str = field(default="", kw_only=True, compare=False)
+    cancelled: threading.Event | None = field(default=None, kw_only=True, compare=False)
 
     @classmethod
-    def after_ms(cls, ms: float) -> Deadline:
-        return cls(time.monotonic() + ms / 1000)
+    def after_ms(cls, ms: float, *, cancelled: threading.Event | None = None) -> Deadline:
+        return cls(time.monotonic() + ms / 1000, cancelled=cancelled)
 
     @classmethod
     def of_call(cls, settings: ClientSettings) -> Deadline:
@@ -41,34 +43,18 @@ class Deadline:
 
     def remaining_ms(self) -> float:
         """Milliseconds that are left, 0 when it has passed."""
+        if self.cancelled is not None and self.cancelled.is_set():
+            return 0.0
         return max(0.0, (self.at - time.monotonic()) * 1000)
-
-    @property
-    def expired(self) -> bool:
-        return time.monotonic() >= self.at
-
-    def at_most_ms(self, ms: float) -> Deadline:
-        """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
-        at = time.monotonic() + ms / 1000
-        return self if self.at <= at else Deadline(at)
-
-
-@dataclass(frozen=True, slots=True)
-class CancellableDeadline(Deadline):
-    """A deadline that another thread can bring forward: once ``cancelled`` is set, it has passed."""
-
-    cancelled: threading.Event
-
-    def remaining_ms(self) -> float:
-        return 0.0 if self.cancelled.is_set() else Deadline.remaining_ms(self)
 
     @property
     def expired(self) -> bool:
         return self.remaining_ms() <= 0
 
-    def at_most_ms(self, ms: float) -> CancellableDeadline:
+    def at_most_ms(self, ms: float) -> Deadline:
+        """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
         at = time.monotonic() + ms / 1000
-        return self if self.at <= at else CancellableDeadline(at, self.cancelled)
+        return self if self.at <= at else Deadline(at, cancelled=self.cancelled)
 
 
 class WorkingClock:
@@ -107,7 +93,7 @@ class BackgroundCall(Generic[ResultT]):
 
     def __init__(self, call: Callable[[Deadline], ResultT], *, timeout_ms: float, name: str) -> None:
         self._cancelled = threading.Event()
-        self._deadline = CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._cancelled)
+        self._deadline = Deadline.after_ms(timeout_ms, cancelled=self._cancelled)
         self._result: ResultT | None = None
         self._error: BaseException | None = None
         self._ended = threading.Event()

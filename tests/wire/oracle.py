@@ -131,3 +131,18 @@ def decode_batches(data: bytes) -> list[Record]:
         assert position == len(payload)
         at += 12 + length
     return found
+
+
+def murmur2(key: bytes) -> int:
+    """Java's hash of one key, unsigned 32 bits."""
+    m = 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & 0xFFFFFFFF
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * m & 0xFFFFFFFF
+        k = (k ^ k >> 24) * m & 0xFFFFFFFF
+        h = h * m & 0xFFFFFFFF ^ k
+    if whole < len(key):
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & 0xFFFFFFFF
+    h = (h ^ h >> 13) * m & 0xFFFFFFFF
+    return h ^ h >> 15

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.produce.partitioner import Partitioner, murmur2, partitions_of
+from pykafka_wire.wire.produce.partitioner import Partitioner, partitions_of
 from pykafka_wire.wire.settings import ClientSettings
+from tests.wire.oracle import murmur2
 
 #: From the unit tests of Kafka's Java client (UtilsTest), as signed ints.
 JAVA = {

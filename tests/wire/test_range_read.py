@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.connection.state_machine import StateMachine
+from pykafka_wire.wire.connection import state_machine
 from pykafka_wire.wire.errors import (
     LogEndError,
     OffsetOutOfRangeError,
@@ -134,8 +134,7 @@ def test_a_batch_larger_than_a_frame_may_be_is_refused_with_its_place(
     """Brokers send the first batch whole, however large (KIP-74); the cap is lowered, or it would take 128 MiB."""
     name = topic(partitions=1)
     produce(kafka, name, [(0, b"small"), (0, b"x" * 900_000)])
-    assert StateMachine.__init__.__kwdefaults__ is not None
-    monkeypatch.setitem(StateMachine.__init__.__kwdefaults__, "max_frame_bytes", 500_000)
+    monkeypatch.setattr(state_machine, "MAX_FRAME_BYTES", 500_000)
     with cluster_of(kafka) as cluster:
         (range_,) = whole(cluster, name)
         with pytest.raises(ProtocolError) as caught:

@@ -156,9 +156,9 @@ def offsets_for_leader_epoch(
     return cluster.by_leader(epochs, build, results, deadline=deadline)
 
 
-def list_topics(cluster: Cluster, *, internal: bool = False, deadline: Deadline | None = None) -> list[str]:
+def list_topics(cluster: Cluster, *, internal: bool = False) -> list[str]:
     """The names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
-    every = cluster.metadata.topics(None, deadline=deadline)
+    every = cluster.metadata.topics(None)
     return sorted(name for name, topic in every.items() if internal or not topic.is_internal)
 
 
@@ -192,8 +192,8 @@ def create_topics(
     )
     response = cluster.request(CONTROLLER, request, deadline=deadline)
     for topic in response.topics:
-        if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
-            raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
+        if topic.error_code != _TOPIC_EXISTS or not exist_ok:
+            _require_success("CreateTopics", topic.name, topic.error_code, topic.error_message)
     for topic in response.topics:
         # The number that was asked for; the brokers' own where they chose it; of a topic that existed one is enough to know it.
         n_partitions = 1 if topic.error_code else max(topics[topic.name][0], topic.num_partitions, 1)
@@ -225,13 +225,13 @@ def delete_topics(
         error_codes=lambda response: (code for code in response.error_codes() if code != _UNKNOWN_TOPIC),
     )
     for deleted in response.responses:
-        if deleted.error_code and not (missing_ok and deleted.error_code == _UNKNOWN_TOPIC):
-            raise broker_error(deleted.error_code, topic=deleted.name, api="DeleteTopics", detail=deleted.error_message)
+        if deleted.error_code != _UNKNOWN_TOPIC or not missing_ok:
+            _require_success("DeleteTopics", deleted.name, deleted.error_code, deleted.error_message)
         if deleted.name:
             cluster.metadata.invalidate(deleted.name)
 
 
-def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: Deadline | None = None) -> None:
+def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
     """Give topics more partitions, ``{name: new total}``.
 
     Raises:
@@ -241,12 +241,8 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: 
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    response = cluster.request(CONTROLLER, request, deadline=deadline)
-    for result in response.results:
-        if result.error_code:
-            raise broker_error(
-                result.error_code, topic=result.name, api="CreatePartitions", detail=result.error_message
-            )
+    for result in cluster.request(CONTROLLER, request).results:
+        _require_success("CreatePartitions", result.name, result.error_code, result.error_message)
         cluster.metadata.invalidate(result.name)
 
 
@@ -271,22 +267,20 @@ def describe_topic_configs(
     return {result.resource_name: {c.name: c.value for c in result.configs} for result in results}
 
 
-def describe_configs_of(cluster: Cluster, topic: str, *, deadline: Deadline | None = None) -> list[TopicConfig]:
+def describe_configs_of(cluster: Cluster, topic: str) -> list[TopicConfig]:
     """All configs of a topic, by name, and where each value comes from (KIP-226). Raises as :func:`describe_topic_configs`."""
-    (result,) = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, [topic], None, deadline)
+    (result,) = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, [topic], None)
     found = [TopicConfig(name=c.name, value=c.value, is_own=c.config_source == _OF_TOPIC) for c in result.configs]
     return sorted(found, key=lambda config: config.name)
 
 
-def describe_broker_configs(
-    cluster: Cluster, node_id: int, keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
-) -> dict[str, str | None]:
+def describe_broker_configs(cluster: Cluster, node_id: int, keys: Sequence[str] | None = None) -> dict[str, str | None]:
     """The settings of one broker; all of them, or those in ``keys``. A sensitive one is None.
 
     Raises:
         BrokerError: it may not be described.
     """
-    (result,) = _describe_configs(cluster, node_id, _BROKER_RESOURCE, [str(node_id)], keys, deadline)
+    (result,) = _describe_configs(cluster, node_id, _BROKER_RESOURCE, [str(node_id)], keys)
     return {c.name: c.value for c in result.configs}
 
 
@@ -296,7 +290,7 @@ def _describe_configs(
     kind: int,
     names: Iterable[str],
     keys: Sequence[str] | None,
-    deadline: Deadline | None,
+    deadline: Deadline | None = None,
 ) -> list[DescribeConfigsResult]:
     request = DescribeConfigsRequest(
         resources=[
@@ -308,24 +302,16 @@ def _describe_configs(
     )
     response = cluster.request(node_id, request, deadline=deadline)
     for result in response.results:
-        if result.error_code:
-            raise broker_error(
-                result.error_code,
-                topic=result.resource_name if kind == _TOPIC_RESOURCE else None,
-                api="DescribeConfigs",
-                detail=result.error_message,
-            )
+        _require_success(
+            "DescribeConfigs",
+            result.resource_name if kind == _TOPIC_RESOURCE else None,
+            result.error_code,
+            result.error_message,
+        )
     return response.results
 
 
-def alter_topic_configs(
-    cluster: Cluster,
-    topic: str,
-    *,
-    values: Mapping[str, str],
-    delete: Iterable[str] = (),
-    deadline: Deadline | None = None,
-) -> None:
+def alter_topic_configs(cluster: Cluster, topic: str, *, values: Mapping[str, str], delete: Iterable[str] = ()) -> None:
     """Set configs of a topic, and delete others, so that the brokers' defaults apply again; all of them or none (KIP-339).
 
     Raises:
@@ -337,9 +323,11 @@ def alter_topic_configs(
     request = IncrementalAlterConfigsRequest(
         resources=[AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=changes)]
     )
-    response = cluster.request(CONTROLLER, request, deadline=deadline)
-    for result in response.responses:
-        if result.error_code:
-            raise broker_error(
-                result.error_code, topic=topic, api="IncrementalAlterConfigs", detail=result.error_message
-            )
+    for result in cluster.request(CONTROLLER, request).responses:
+        _require_success("IncrementalAlterConfigs", topic, result.error_code, result.error_message)
+
+
+def _require_success(api: str, topic: str | None, code: int, message: str | None) -> None:
+    """Raises BrokerError for a part of a response that has an error code."""
+    if code:
+        raise broker_error(code, topic=topic, api=api, detail=message)

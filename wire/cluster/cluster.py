@@ -187,14 +187,14 @@ class Cluster:
         broker = self.metadata.known_broker(node_id)
         return broker is not None and self._connections.is_open(broker, purpose)
 
-    def connect(self, node_id: int, *, purpose: str = GENERAL, deadline: Deadline | None = None) -> None:
+    def connect(self, node_id: int, *, purpose: str = GENERAL) -> None:
         """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
 
         Raises:
             TransportError: the broker cannot be reached.
             AuthenticationError: it refused us.
         """
-        deadline = deadline or Deadline.of_call(self.settings)
+        deadline = Deadline.of_call(self.settings)
         broker = self.metadata.broker(node_id, deadline=deadline)
         self._connections.wait_until_due(broker, deadline)
         self._connection(broker, purpose, deadline)
@@ -211,7 +211,6 @@ class Cluster:
         request: Asked[ResponseT],
         *,
         deadline: Deadline | None = None,
-        purpose: str = GENERAL,
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
     ) -> ResponseT:
@@ -234,7 +233,7 @@ class Cluster:
             Action.REFRESH_METADATA,
             error_codes,
             deadline,
-            purpose,
+            GENERAL,
             version_cap,
         )[node_id]
 

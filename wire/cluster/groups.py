@@ -5,7 +5,7 @@ KIP-430 (authorized operations), KIP-518 (states in lists), KIP-848 (the consume
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,10 @@ from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
+    Member,
 )
 from pykafka_wire.wire.protocol.messages.group import (
+    DescribedGroupMember,
     DescribeGroupsRequest,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -91,36 +93,33 @@ def _listed(
     return [found[name] for name in sorted(found)]
 
 
-def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> Group:
+def describe_group(cluster: Cluster, group: str) -> Group:
     """A group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
 
     Raises:
         BrokerError: it may not be described.
     """
     request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
-    responses = cluster.by_coordinator(
-        CoordinatorKind.GROUP, {group: request}, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
-    )
+    responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request}, version_cap=_LAST_DESCRIBE_WITH_DEAD)
     described = responses[group].groups[0]
     if described.error_code not in (0, _GROUP_ID_NOT_FOUND):
         raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
-    missing = (
-        described.error_code == _GROUP_ID_NOT_FOUND
-    )  # brokers that are not Apache's; Apache's only from version 6 on
+    # Brokers that are not Apache's; Apache's only from version 6 on.
+    missing = described.error_code == _GROUP_ID_NOT_FOUND
     found = Group(
         state="Dead" if missing else described.group_state,
-        members=[_member(member.client_id, member.client_host) for member in described.members],
+        members=_members(described.members),
         operations=None if missing else operations_of(described.authorized_operations),
     )
     # DescribeGroups takes a group of the protocol of KIP-848 for one that does not exist.
-    return (_describe_consumer_group(cluster, group, deadline) or found) if found.state == "Dead" else found
+    return (_describe_consumer_group(cluster, group) or found) if found.state == "Dead" else found
 
 
-def _describe_consumer_group(cluster: Cluster, group: str, deadline: Deadline | None) -> Group | None:
+def _describe_consumer_group(cluster: Cluster, group: str) -> Group | None:
     """A group of the consumer protocol of KIP-848; None for any other, and where brokers do not know the protocol."""
     request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
     try:
-        responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request}, deadline=deadline)
+        responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request})
     except UnsupportedVersionError:
         return None
     described = responses[group].groups[0]
@@ -130,10 +129,10 @@ def _describe_consumer_group(cluster: Cluster, group: str, deadline: Deadline | 
         raise broker_error(described.error_code, api="ConsumerGroupDescribe", detail=f"(group {group!r})")
     return Group(
         state=described.group_state,
-        members=[_member(member.client_id, member.client_host) for member in described.members],
+        members=_members(described.members),
         operations=operations_of(described.authorized_operations),
     )
 
 
-def _member(client_id: str, client_host: str) -> str:
-    return f"{client_id} at {client_host.lstrip('/')}"
+def _members(members: Iterable[DescribedGroupMember | Member]) -> list[str]:
+    return [f"{member.client_id} at {member.client_host.lstrip('/')}" for member in members]

@@ -105,7 +105,7 @@ class Retry:
                 raise self._gave_up(what, started) from self.last
             time.sleep(pause_ms / 1000)
             if self._counters is not None:
-                self._counters.count_retries()
+                self._counters.count(retries=1)
 
     def allows(self, code: int) -> bool:
         """Whether another try is due for an error code: it is retriable, and its grace period is not over."""

@@ -144,11 +144,10 @@ class Connection:
                 raise
             else:
                 self.failed_at = None
-                self.counters.count_connection()
-                self.counters.count_wait(time.monotonic() - started)
+                self.counters.count(connections_opened=1, wait_s=time.monotonic() - started)
                 return self
         self.failed_at = time.monotonic()
-        self.counters.count_wait(self.failed_at - started)
+        self.counters.count(wait_s=self.failed_at - started)
         raise TransportError("; ".join(failures) or "no address", broker=self.label)
 
     def _open_address(self, address: Address, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
@@ -300,7 +299,7 @@ class Connection:
                 self._trace.sent(self.label, sent)
                 request_deadline = Deadline.after_ms(self._settings.request_timeout_ms)
                 self._open_transport().write(self.state_machine.outgoing(), request_deadline)
-                self.counters.count_request(sent.size)
+                self.counters.count(requests=1, bytes_sent=sent.size)
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
             except WireError:
@@ -324,7 +323,7 @@ class Connection:
                         if not pending.done:
                             pending.set_error(error)
         finally:
-            self.counters.count_wait(time.monotonic() - started)
+            self.counters.count(wait_s=time.monotonic() - started)
 
     def _receive(self, deadline: Deadline) -> None:
         """Read until one response is complete, and resolve its future."""
@@ -385,7 +384,7 @@ class Connection:
         if throttle_s:
             self._throttled_s += longer_s
             self._muted_until = max(self._muted_until, now + throttle_s)
-        self.counters.count_response(received.size, longer_s)
+        self.counters.count(responses=1, bytes_received=received.size, throttle_s=longer_s)
         try:
             self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
             pending.set_response(received.response)
@@ -537,7 +536,7 @@ class ResponseFuture(Generic[ResponseT_co]):
 
     def count_wait(self, seconds: float) -> None:
         """Count time that was spent waiting for this response and others of the same client."""
-        self._connection.counters.count_wait(seconds)
+        self._connection.counters.count(wait_s=seconds)
 
     @property
     def arrived(self) -> bool:
@@ -556,29 +555,24 @@ def first_to_arrive(
     """The first of `pending` whose response has begun to arrive, or that is done; the very first if none is when `deadline`
     passes. At least one must be given; connections stay as they are."""
     started = time.monotonic()
-    first = _first_to_arrive(pending, deadline)
-    first.count_wait(time.monotonic() - started)
-    return first
-
-
-def _first_to_arrive(
-    pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
-) -> ResponseFuture[ResponseT_co]:
-    while True:
-        poll = select.poll()
-        waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
-        for each in pending:
-            descriptor = each.readable_at
-            if descriptor is None:
-                return each
-            if descriptor not in waiting:  # a connection's responses come in order
-                waiting[descriptor] = each
-                poll.register(descriptor, select.POLLIN)
-        # Another thread that waits on the same connection may read the response: then the descriptor does not become readable.
-        ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
-        if ready:
-            return waiting[ready[0][0]]
-        for each in waiting.values():  # bytes arrive slowly: those that are there are read now
-            each.clear_low_water_mark()
-        if deadline.expired:
-            return pending[0]
+    try:
+        while True:
+            poll = select.poll()
+            waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
+            for each in pending:
+                descriptor = each.readable_at
+                if descriptor is None:
+                    return each
+                if descriptor not in waiting:  # a connection's responses come in order
+                    waiting[descriptor] = each
+                    poll.register(descriptor, select.POLLIN)
+            # Another thread that waits on the same connection may read the response: then the descriptor does not become readable.
+            ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
+            if ready:
+                return waiting[ready[0][0]]
+            for each in waiting.values():  # bytes arrive slowly: those that are there are read now
+                each.clear_low_water_mark()
+            if deadline.expired:
+                return pending[0]
+    finally:
+        pending[0].count_wait(time.monotonic() - started)

@@ -7,8 +7,8 @@ knows who reads them.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,50 +34,26 @@ class ClientTotals:
 
     def since(self, earlier: ClientTotals) -> ClientTotals:
         """What was added after an earlier moment."""
-        return ClientTotals(**{name: getattr(self, name) - getattr(earlier, name) for name in _NAMES})
-
-
-_NAMES: Final = tuple(each.name for each in fields(ClientTotals))
+        return ClientTotals(**{name: count - getattr(earlier, name) for name, count in asdict(self).items()})
 
 
 class ClientCounters:
-    """Counts what a client does. Threads share it; each call takes a fraction of a microsecond."""
-
-    __slots__ = ("_lock", *_NAMES)
+    """Counts what a client does. Threads share it; each call takes a microsecond."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.requests = self.responses = self.bytes_sent = self.bytes_received = 0
-        self.connections_opened = self.retries = 0
-        self.wait_s = self.throttle_s = 0.0
+        self._counts: dict[str, Any] = asdict(ClientTotals())  # Any: some are whole numbers
 
-    def count_request(self, n_bytes: int) -> None:
+    def count(self, **added: float) -> None:
+        """Add to the counts of these names, as :class:`ClientTotals` has them."""
         with self._lock:
-            self.requests += 1
-            self.bytes_sent += n_bytes
-
-    def count_response(self, n_bytes: int, throttle_s: float) -> None:
-        with self._lock:
-            self.responses += 1
-            self.bytes_received += n_bytes
-            self.throttle_s += throttle_s
-
-    def count_connection(self) -> None:
-        with self._lock:
-            self.connections_opened += 1
-
-    def count_retries(self, n: int = 1) -> None:
-        with self._lock:
-            self.retries += n
-
-    def count_wait(self, seconds: float) -> None:
-        with self._lock:
-            self.wait_s += seconds
+            for name, amount in added.items():
+                self._counts[name] += amount
 
     def totals(self) -> ClientTotals:
         """All counts, of one moment."""
         with self._lock:
-            return ClientTotals(**{name: getattr(self, name) for name in _NAMES})
+            return ClientTotals(**self._counts)
 
     def after_fork(self) -> None:
         """In a forked child: a thread that it does not have may have held the lock."""

@@ -116,7 +116,6 @@ class StateMachine:
         software_version: str,
         meant: BrokerIdentity | None = None,
         mechanism: SaslMechanism | None = None,
-        max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         self.state = State.OPENING
         #: API key -> (lowest, highest) version that both sides speak.
@@ -133,7 +132,6 @@ class StateMachine:
         self._meant = meant
         self._mechanism = mechanism
         self._exchange: Generator[bytes, bytes, None] | None = None
-        self._max_frame_bytes = max_frame_bytes
         self._next_correlation_id = 0
         self._in_flight: deque[Sent] = deque()
         self._outgoing: list[Segment] = []
@@ -243,7 +241,7 @@ class StateMachine:
             if self._filled < _LENGTH.size:
                 return None
             (size,) = _LENGTH.unpack(self._head)
-            limit = self._max_frame_bytes if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
+            limit = MAX_FRAME_BYTES if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
             if not 4 <= size <= limit:
                 raise self._no_frame(size, limit)
             # Not zeroed: every byte is written before one is read, and responses are megabytes.

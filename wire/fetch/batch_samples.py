@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, request_topics
 from pykafka_wire.wire.fetch.range_progress import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import (
     TOPIC_ID_VERSION,
@@ -30,9 +30,7 @@ class Sample(NamedTuple):
     n_offsets: int
 
 
-def sample_batches(
-    cluster: Cluster, ranges: Sequence[OffsetRange], *, deadline: Deadline | None = None
-) -> dict[str, Sample]:
+def sample_batches(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[str, Sample]:
     """By topic, the size of the first batches of `ranges`, of which each topic should have one; all leaders are asked at
     the same time. A topic that gave no whole batch is left out.
 
@@ -44,23 +42,21 @@ def sample_batches(
     names = {topic_id: topic for topic, topic_id in ids.items()}
 
     def build(partitions: Sequence[TopicPartition]) -> FetchRequest:
-        topics: dict[str, FetchTopic] = {}
-        for tp in partitions:
-            topic = topics.setdefault(tp.topic, FetchTopic(topic=tp.topic, topic_id=ids[tp.topic], partitions=[]))
-            topic.partitions.append(
-                FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=cluster.metadata.leader(tp)[1],
-                    fetch_offset=starts[tp],
-                    partition_max_bytes=_SAMPLE_BYTES,
-                )
-            )
         return FetchRequest(
             max_wait_ms=_SAMPLE_WAIT_MS,
             min_bytes=1,
             max_bytes=_SAMPLE_BYTES * len(partitions),
             session_epoch=-1,
-            topics=list(topics.values()),
+            topics=request_topics(
+                partitions,
+                lambda tp: FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=cluster.metadata.leader(tp)[1],
+                    fetch_offset=starts[tp],
+                    partition_max_bytes=_SAMPLE_BYTES,
+                ),
+                lambda name, each: FetchTopic(topic=name, topic_id=ids[name], partitions=each),
+            ),
         )
 
     def results(response: FetchResponse) -> Iterable[tuple[TopicPartition, int, Sample]]:
@@ -71,9 +67,7 @@ def sample_batches(
                 yield tp, data.error_code, _measure(data.records)
 
     by_id = ZERO_UUID not in names
-    samples = cluster.by_leader(
-        starts, build, results, deadline=deadline, version_cap=None if by_id else TOPIC_ID_VERSION - 1
-    )
+    samples = cluster.by_leader(starts, build, results, version_cap=None if by_id else TOPIC_ID_VERSION - 1)
     return {tp.topic: sample for tp, sample in samples.items() if sample.n_offsets > 0}
 
 

@@ -336,9 +336,7 @@ def _refused(code: int, group: str, tp: TopicPartition | None = None) -> BrokerE
     return broker_error(code, topic=topic, partition=partition, api="OffsetFetch", detail=f"(group {group!r})")
 
 
-def fetch_offsets_of_groups(
-    cluster: Cluster, groups: Iterable[ListedGroup], *, deadline: Deadline | None = None
-) -> dict[str, Offsets]:
+def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, Offsets]:
     """The groups' committed offsets by the groups' names, without groups whose offsets cannot be fetched: they may be forbidden, or
     were deleted a moment ago.
 
@@ -354,7 +352,7 @@ def fetch_offsets_of_groups(
     alone: list[str] = []
     for node, names in by_node.items():
         wanted = set(names)
-        if not cluster.supports(node, OffsetFetchRequest, _FIRST_BATCHED_VERSION, deadline=deadline):
+        if not cluster.supports(node, OffsetFetchRequest, _FIRST_BATCHED_VERSION):
             alone += names
             continue
         for first in range(0, len(names), _MAX_GROUPS):
@@ -362,7 +360,6 @@ def fetch_offsets_of_groups(
             response = cluster.request(
                 node,
                 OffsetFetchRequest(groups=asked),
-                deadline=deadline,
                 version_cap=_LAST_VERSION_BY_NAME,
                 error_codes=lambda response: (),  # each group has its own
             )
@@ -381,7 +378,7 @@ def fetch_offsets_of_groups(
                     found[entry.group_id] = {tp: each for tp, code, each in offsets if not code and each.offset >= 0}
     for name in alone:
         try:
-            found[name] = fetch_offsets(cluster, name, None, deadline=deadline)
+            found[name] = fetch_offsets(cluster, name, None)
         except BrokerError as error:
             logger.debug("group %s: its offsets cannot be fetched: %s", name, error)
     return found

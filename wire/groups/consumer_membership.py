@@ -20,7 +20,6 @@ from typing import Final
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
-from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
 from pykafka_wire.wire.groups.consumer_member_state import (
     FENCED_MEMBER_EPOCH,
@@ -194,7 +193,7 @@ class ConsumerGroupMember:
         timeout_ms = self._cluster.settings.default_api_timeout_ms
         if max_ms is not None:
             timeout_ms = min(timeout_ms, max_ms)
-        return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closed)
+        return Deadline.after_ms(timeout_ms, cancelled=self._closed)
 
 
 class ConsumerMembership:

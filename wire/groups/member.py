@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
-from pykafka_wire.wire.deadline import CancellableDeadline, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, broker_error
 from pykafka_wire.wire.groups.member_state import (
     FENCED_INSTANCE_ID,
@@ -180,7 +180,7 @@ class GroupMember:
     def _deadline(self, timeout_ms: int | None = None) -> Deadline:
         if timeout_ms is None:
             timeout_ms = self._cluster.settings.default_api_timeout_ms
-        return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closed)
+        return Deadline.after_ms(timeout_ms, cancelled=self._closed)
 
     def _n_partitions(self, topics: frozenset[str], timeout_ms: int | None = None) -> dict[str, int]:
         # Metadata of all topics: a request for one that does not exist (yet) would wait for it.

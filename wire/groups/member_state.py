@@ -248,7 +248,7 @@ class MemberStateMachine:
         if response.error_code and self.has_generation:
             self.handle_error(response.error_code, "Heartbeat")
 
-    def leave_request(self, *, batched: bool, reason: str = "the consumer is being closed") -> LeaveGroupRequest:
+    def leave_request(self, *, batched: bool) -> LeaveGroupRequest:
         """The request to leave the group; the member is LEFT from here on.
 
         Args:
@@ -260,7 +260,11 @@ class MemberStateMachine:
             return LeaveGroupRequest(group_id=self.group_id, member_id=self.identity.member_id)
         # Both ids: with the instance id alone a fenced member would remove the one that has fenced it.
         identity = self.identity
-        member = LeavingMember(member_id=identity.member_id, group_instance_id=identity.instance_id, reason=reason)
+        member = LeavingMember(
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            reason="the consumer is being closed",
+        )
         return LeaveGroupRequest(group_id=self.group_id, members=[member])
 
     def handle_leave(self, response: LeaveGroupResponse) -> None:

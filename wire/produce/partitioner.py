@@ -136,20 +136,6 @@ def _n_bytes(array: Any) -> Ints:
     return sizes
 
 
-def murmur2(key: bytes) -> int:
-    """The hash of one key, unsigned 32 bits."""
-    h = (_SEED ^ len(key)) & _MASK
-    whole = len(key) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> _R) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    if whole < len(key):
-        h = (h ^ int.from_bytes(key[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
 def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
     """The partition of each key, int32[n]; -1 where the key is null.
 

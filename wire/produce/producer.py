@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
-from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster
+from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster, request_topics
 from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
@@ -186,37 +186,6 @@ class TransactionScope:
     produce_cap: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """What every Produce request of one producer has in common.
-
-    Attributes:
-        acks: as the protocol has it: -1 for ``all``.
-        max_in_flight: the most requests without a response that one broker may have.
-        timeout_ms: how long a broker may wait for replication.
-    """
-
-    acks: int
-    idempotent: bool
-    max_in_flight: int
-    timeout_ms: int
-    transaction: TransactionScope | None
-
-    @classmethod
-    def of(cls, settings: ClientSettings, transaction: TransactionScope | None) -> Delivery:
-        """The delivery that `settings` ask for; in a transaction, ``acks=all`` and idempotent whatever they say."""
-        acks = -1 if transaction else {"all": -1, "-1": -1, "1": 1, "0": 0}[str(settings.acks)]
-        idempotent = bool(transaction) or (settings.enable_idempotence and acks == -1)
-        max_in_flight = settings.max_in_flight_requests_per_connection
-        return cls(
-            acks=acks,
-            idempotent=idempotent,
-            max_in_flight=min(max_in_flight, _MAX_IN_FLIGHT) if idempotent else max_in_flight,
-            timeout_ms=settings.request_timeout_ms,
-            transaction=transaction,
-        )
-
-
 def choose_queues(
     queues: Iterable[PartitionQueue], now: float, *, max_bytes: int, everything: bool
 ) -> list[PartitionQueue]:
@@ -234,29 +203,6 @@ def choose_queues(
         n_bytes += size
     full = 2 * n_bytes >= max_bytes or any(len(queue.waiting) > 1 for queue in chosen)
     return chosen if everything or full else []
-
-
-def produce_request(
-    batches: Mapping[TopicPartition, QueuedBatch],
-    topic_ids: Mapping[str, uuid.UUID],
-    delivery: Delivery,
-) -> tuple[ProduceRequest, int | None]:
-    """A request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
-    topics: dict[str, TopicProduceData] = {}
-    for tp, batch in batches.items():
-        topic = topics.get(tp.topic)
-        if topic is None:
-            topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_ids[tp.topic], partition_data=[])
-        topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
-    transaction = delivery.transaction
-    request = ProduceRequest(
-        transactional_id=transaction.transactional_id if transaction else None,
-        acks=delivery.acks,
-        timeout_ms=delivery.timeout_ms,
-        topic_data=list(topics.values()),
-    )
-    cap = None if all(topic.topic_id != ZERO_UUID for topic in topics.values()) else TOPIC_ID_VERSION - 1
-    return request, (transaction.produce_cap or cap) if transaction else cap
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -336,38 +282,6 @@ class InFlightRequests:
         return responded
 
 
-class UnsentBytes:
-    """Bytes of batches that were queued and not yet offered to a broker."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._n_bytes = 0
-        self._since: float | None = None
-
-    def add(self, n_bytes: int) -> None:
-        """One more batch is queued."""
-        self._n_bytes += n_bytes
-        if self._since is None:
-            self._since = time.monotonic()
-
-    @property
-    def fill_request(self) -> bool:
-        """Whether they reach ``max.request.size``."""
-        return self._n_bytes >= self._settings.max_request_size
-
-    @property
-    def lingered(self) -> bool:
-        """Whether ``linger.ms`` has passed since the first of them was queued."""
-        linger_ms, since = self._settings.linger_ms, self._since
-        return linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms
-
-    def offered(self, *, everything: bool) -> None:
-        """Requests have left; unless `everything`, small ones may have stayed, and linger on."""
-        self._n_bytes = 0
-        if everything:
-            self._since = None
-
-
 class Producer:
     """Writes batches to topic-partitions.
 
@@ -389,7 +303,11 @@ class Producer:
         self._cluster = cluster
         self._settings = settings or cluster.settings
         self._transaction = transaction
-        self._delivery = Delivery.of(self._settings, transaction)
+        self._acks = -1 if transaction or self._settings.acks == "all" else int(self._settings.acks)
+        self._is_idempotent = bool(transaction) or (self._settings.enable_idempotence and self._acks == -1)
+        self._max_in_flight = self._settings.max_in_flight_requests_per_connection
+        if self._is_idempotent:
+            self._max_in_flight = min(self._max_in_flight, _MAX_IN_FLIGHT)
         self._backoff = Backoff(self._settings)
         self._readiness = BrokerReadiness(cluster, PURPOSE)
         self.counters = ProducerCounters()
@@ -402,7 +320,9 @@ class Producer:
         self._queues = PartitionQueues()
         self._in_flight = InFlightRequests()
         self._buffered_bytes = 0
-        self._unsent = UnsentBytes(self._settings)
+        #: Bytes of batches that were queued and not yet offered to a broker, and since when the first of them waits.
+        self._unsent_bytes = 0
+        self._unsent_since: float | None = None
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._grace_periods: dict[TopicPartition, GracePeriods] = {}
@@ -476,10 +396,12 @@ class Producer:
                     self._progress()
                 queue.add(encoded, expires_at)
                 self._buffered_bytes += size
-                self._unsent.add(size)
-                if self._unsent.fill_request:
+                self._unsent_bytes += size
+                self._unsent_since = self._unsent_since or time.monotonic()
+                if self._unsent_bytes >= max_bytes:
                     self._send(everything=False)
-            if self._unsent.lingered:
+            linger_ms, since = self._settings.linger_ms, self._unsent_since
+            if linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms:
                 self._send(everything=True)
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
@@ -583,11 +505,13 @@ class Producer:
         for node, queues in by_node.items():
             if not self._can_send_to(node, queues):
                 continue
-            while self._in_flight.count(node) < self._delivery.max_in_flight:
+            while self._in_flight.count(node) < self._max_in_flight:
                 chosen = choose_queues(queues, now, max_bytes=self._settings.max_request_size, everything=everything)
                 if not chosen or not self._send_to(node, chosen):
                     break
-        self._unsent.offered(everything=everything)
+        self._unsent_bytes = 0
+        if everything:  # else small ones may have stayed, and linger on
+            self._unsent_since = None
 
     def _can_send_to(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
         """Whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues pause."""
@@ -620,9 +544,7 @@ class Producer:
         """Sends the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
             try:
-                self._identity = (
-                    request_producer_identity(self._cluster) if self._delivery.idempotent else ProducerIdentity()
-                )
+                self._identity = request_producer_identity(self._cluster) if self._is_idempotent else ProducerIdentity()
             except WireError as error:
                 self._fail(Failed(error))
         batches: dict[TopicPartition, QueuedBatch] = {}
@@ -631,8 +553,8 @@ class Producer:
             batches[tp] = queue.take(node, self._identity, transactional=self._transaction is not None)
             self.counters.n_retries += batches[tp].attempts > 1
             self._queues.serve_last(tp)  # the others are served before it next time
-        self._cluster.counters.count_retries(sum(batch.attempts > 1 for batch in batches.values()))
-        request, cap = produce_request(batches, self._topic_ids, self._delivery)
+        self._cluster.counters.count(retries=sum(batch.attempts > 1 for batch in batches.values()))
+        request, cap = self._request(batches)
         delivery_ends = min(batch.expires_at for batch in batches.values())
         expires_at = min(self._clock.now() + self._settings.request_timeout_ms / 1000, delivery_ends)
         try:
@@ -647,13 +569,30 @@ class Producer:
             self._on_no_response(node, batches.values(), interrupted, was_sent=True)
             raise
         self.counters.n_requests += 1
-        if self._delivery.acks == 0:
+        if self._acks == 0:
             for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
             sent = InFlightProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
             self._in_flight.add(sent)
         return True
+
+    def _request(self, batches: Mapping[TopicPartition, QueuedBatch]) -> tuple[ProduceRequest, int | None]:
+        """A request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
+        topics = request_topics(
+            batches,
+            lambda tp: PartitionProduceData(index=tp.partition, records=batches[tp].encoded.data),
+            lambda name, each: TopicProduceData(name=name, topic_id=self._topic_ids[name], partition_data=each),
+        )
+        cap = None if all(topic.topic_id != ZERO_UUID for topic in topics) else TOPIC_ID_VERSION - 1
+        transaction = self._transaction
+        request = ProduceRequest(
+            transactional_id=transaction.transactional_id if transaction else None,
+            acks=self._acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=topics,
+        )
+        return request, (transaction.produce_cap or cap) if transaction else cap
 
     # --- responses --------------------------------------------------------------------------------------------------
 

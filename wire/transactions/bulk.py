@@ -80,15 +80,13 @@ def commit_all(
     return ends
 
 
-def abort_all(
-    cluster: Cluster, handles: Sequence[TransactionHandle], *, deadline: Deadline | None = None
-) -> dict[TransactionHandle, int]:
+def abort_all(cluster: Cluster, handles: Sequence[TransactionHandle]) -> dict[TransactionHandle, int]:
     """Abort transactions, each exactly the one of its producer id and epoch; error codes by handle, 0 where it is aborted.
 
     Raises:
         DeadlineExceededError: a coordinator did not respond.
     """
-    return _end_all(cluster, handles, committed=False, deadline=deadline)
+    return _end_all(cluster, handles, committed=False, deadline=None)
 
 
 def end_of(handle: TransactionHandle, described: DescribedTransaction | None) -> End:
@@ -116,13 +114,13 @@ def describe_all(
     return {name: described_transaction(name, state) for name, state in states.items() if not state.error_code}
 
 
-def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None) -> list[ListedTransaction]:
+def list_open(cluster: Cluster, prefix: str) -> list[ListedTransaction]:
     """The transactions that have not ended, of transactional ids that begin with `prefix` and that we may see, by name.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
-    return list_in_states(cluster, prefix, _OPEN_STATES, deadline=deadline)
+    return list_in_states(cluster, prefix, _OPEN_STATES)
 
 
 def list_in_states(

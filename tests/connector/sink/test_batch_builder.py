@@ -15,10 +15,9 @@ from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink import batch_builder
 from pykafka_wire.sink.batch_builder import BatchBuilder
 from pykafka_wire.sink.columns import RecordColumns
-from pykafka_wire.wire.produce.partitioner import murmur2
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from tests.wire.oracle import decode_batches
+from tests.wire.oracle import decode_batches, murmur2
 
 N_PARTITIONS = {"orders": 7, "returns": 1, "wide": 300}
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
