@@ -14,7 +14,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.member import GroupMember, HeartbeatThread, member_state_machine
+from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
 from tests.wire.conftest import await_in_sync
 from tests.wire.test_consumer import Reader, await_shares, produce
 
@@ -75,16 +75,16 @@ def test_a_group_outlives_its_coordinator(
 
 
 @pytest.fixture
-def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., HeartbeatThread]]:
+def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., ClassicMembership]]:
     """Members of one group, of one instance id, that have joined."""
     name = topic()
-    opened: list[tuple[Cluster, HeartbeatThread]] = []
+    opened: list[tuple[Cluster, ClassicMembership]] = []
 
-    def join() -> HeartbeatThread:
+    def join() -> ClassicMembership:
         options = {"bootstrap.servers": kafka.bootstrap_servers, "heartbeat.interval.ms": "500"}
         settings = ClientSettings.from_options(options | {"group.instance.id": "twin"})
         cluster, state_machine = Cluster(settings), member_state_machine(settings, group, (name,))
-        opened.append((cluster, HeartbeatThread(GroupMember(cluster, state_machine), settings, rejoins=True)))
+        opened.append((cluster, ClassicMembership(GroupMember(cluster, state_machine), settings, rejoins=True)))
         opened[-1][1].request_join()
         assert opened[-1][1].wait_until_stable(Deadline.after_ms(TIMEOUT_S * 1000))
         return opened[-1][1]

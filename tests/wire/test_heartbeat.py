@@ -12,7 +12,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, SettingsError, WireError
-from pykafka_wire.wire.groups.member import GroupMember, HeartbeatThread, member_state_machine
+from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import MemberState
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
@@ -37,7 +37,7 @@ def coordinator() -> Iterator[GroupCoordinator]:
 
 
 @pytest.fixture
-def member(coordinator: GroupCoordinator) -> Iterator[HeartbeatThread]:
+def member(coordinator: GroupCoordinator) -> Iterator[ClassicMembership]:
     options = {
         "bootstrap.servers": coordinator.address,
         "group.id": "g",
@@ -48,7 +48,7 @@ def member(coordinator: GroupCoordinator) -> Iterator[HeartbeatThread]:
     }
     settings = ClientSettings.from_options(options)
     with Cluster(settings) as cluster:
-        member = HeartbeatThread(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
+        member = ClassicMembership(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
         yield member
         member.close()
 
@@ -61,7 +61,7 @@ def await_heartbeat(coordinator: FakeBroker) -> None:
 
 
 def test_a_member_outlives_its_cluster_being_away(
-    coordinator: GroupCoordinator, member: HeartbeatThread, caplog: Any
+    coordinator: GroupCoordinator, member: ClassicMembership, caplog: Any
 ) -> None:
     member.request_join()
     assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -82,7 +82,7 @@ def test_a_member_outlives_its_cluster_being_away(
 
 
 def test_a_rebalance_is_followed_by_heartbeats_until_the_caller_joins_again(
-    coordinator: GroupCoordinator, member: HeartbeatThread
+    coordinator: GroupCoordinator, member: ClassicMembership
 ) -> None:
     """A caller at work on its records keeps its place: without heartbeats it would lose it after session.timeout.ms."""
     member.request_join()
@@ -111,7 +111,7 @@ def running_thread() -> threading.Thread:
 
 @pytest.mark.parametrize("silent", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
 def test_closing_ends_the_thread_though_a_response_is_still_to_come(
-    coordinator: GroupCoordinator, member: HeartbeatThread, silent: type[Any]
+    coordinator: GroupCoordinator, member: ClassicMembership, silent: type[Any]
 ) -> None:
     coordinator.on[silent] = lambda *_: None
     member.request_join()
@@ -125,7 +125,7 @@ def test_closing_ends_the_thread_though_a_response_is_still_to_come(
 
 
 def test_closing_ends_the_thread_while_the_coordinator_is_away(
-    coordinator: GroupCoordinator, member: HeartbeatThread
+    coordinator: GroupCoordinator, member: ClassicMembership
 ) -> None:
     coordinator.go_away()
     member.request_join()
@@ -150,7 +150,7 @@ def test_heartbeats_go_on_though_metadata_have_no_response(coordinator: GroupCoo
     settings = ClientSettings.from_options(options)
     with Cluster(settings) as cluster:
         state_machine = member_state_machine(settings, "g", ("t",))
-        member = HeartbeatThread(GroupMember(cluster, state_machine), settings)
+        member = ClassicMembership(GroupMember(cluster, state_machine), settings)
         member.request_join()
         assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
         n_requests, deadline = coordinator.count(MetadataRequest), Deadline.after_ms(SOON_MS)
@@ -164,7 +164,7 @@ def test_heartbeats_go_on_though_metadata_have_no_response(coordinator: GroupCoo
 
 
 def test_a_member_that_never_joined_reports_that_no_broker_responds_and_keeps_trying(
-    coordinator: GroupCoordinator, member: HeartbeatThread
+    coordinator: GroupCoordinator, member: ClassicMembership
 ) -> None:
     coordinator.go_away()
     member.request_join()
@@ -180,7 +180,7 @@ def test_a_member_that_never_joined_reports_that_no_broker_responds_and_keeps_tr
 
 
 def test_an_unexpected_error_ends_the_membership_and_is_reported(
-    coordinator: GroupCoordinator, member: HeartbeatThread, monkeypatch: pytest.MonkeyPatch
+    coordinator: GroupCoordinator, member: ClassicMembership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member.request_join()
     assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -206,7 +206,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def static_member(coordinator: GroupCoordinator, tmp_path: Path) -> Iterator[HeartbeatThread]:
+def static_member(coordinator: GroupCoordinator, tmp_path: Path) -> Iterator[ClassicMembership]:
     """A member that joins again by itself, whose password is in the file "password" of the test's folder."""
     (tmp_path / "password").write_text("secret")
     takes_passwords(coordinator)
@@ -224,14 +224,14 @@ def static_member(coordinator: GroupCoordinator, tmp_path: Path) -> Iterator[Hea
     settings = ClientSettings.from_options(options)
     with Cluster(settings) as cluster:
         machine = member_state_machine(settings, "g", ("t",))
-        member = HeartbeatThread(GroupMember(cluster, machine), settings, rejoins=True)
+        member = ClassicMembership(GroupMember(cluster, machine), settings, rejoins=True)
         yield member
         member.close()
 
 
 @pytest.mark.parametrize("trouble", ["refused", "missing secret"])
 def test_a_member_that_joins_by_itself_outlives_credentials_that_fail_once(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread, tmp_path: Path, caplog: Any, trouble: str
+    coordinator: GroupCoordinator, static_member: ClassicMembership, tmp_path: Path, caplog: Any, trouble: str
 ) -> None:
     static_member.request_join()
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -262,7 +262,7 @@ def test_a_member_that_joins_by_itself_outlives_credentials_that_fail_once(
 
 @pytest.mark.parametrize("trouble", ["refused", "missing secret"])
 def test_a_member_that_joins_by_itself_reports_at_once_why_it_cannot(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread, tmp_path: Path, trouble: str
+    coordinator: GroupCoordinator, static_member: ClassicMembership, tmp_path: Path, trouble: str
 ) -> None:
     expected: type[WireError] = SettingsError
     if trouble == "refused":
@@ -282,7 +282,7 @@ def test_a_member_that_joins_by_itself_reports_at_once_why_it_cannot(
 
 
 def test_a_member_that_joins_by_itself_is_refused_and_joins_as_a_new_one(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread
+    coordinator: GroupCoordinator, static_member: ClassicMembership
 ) -> None:
     static_member.request_join()
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -298,7 +298,7 @@ def test_a_member_that_joins_by_itself_is_refused_and_joins_as_a_new_one(
 
 
 def test_a_member_that_joins_by_itself_and_has_missed_a_rebalance_joins_again(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread
+    coordinator: GroupCoordinator, static_member: ClassicMembership
 ) -> None:
     static_member.request_join()
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -311,7 +311,7 @@ def test_a_member_that_joins_by_itself_and_has_missed_a_rebalance_joins_again(
 
 
 def test_a_member_that_joins_by_itself_gives_its_place_to_whoever_has_taken_its_instance_id(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread
+    coordinator: GroupCoordinator, static_member: ClassicMembership
 ) -> None:
     static_member.request_join()
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -330,7 +330,7 @@ def test_a_coordinator_that_never_takes_a_member_is_not_asked_without_a_pause(
     options = {"bootstrap.servers": coordinator.address, "group.id": "g", "retry.backoff.ms": "200"}
     settings = ClientSettings.from_options(options)
     with Cluster(settings) as cluster:
-        member = HeartbeatThread(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
+        member = ClassicMembership(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
         member.request_join()
         eventually(lambda: coordinator.count(JoinGroupRequest) >= 3)
         asked_at = time.monotonic()

@@ -51,153 +51,9 @@ _JOIN_MS: Final = 2_000
 _numbers = itertools.count(1)
 
 
-class ConsumerGroupMember:
-    """Sends the heartbeats of a :class:`ConsumerMemberStateMachine`, on a connection of its own, and finds the topics that they
-    name. Called from one thread; :meth:`close` may be called from another one, and ends a request.
-    """
-
-    def __init__(self, cluster: Cluster, state_machine: ConsumerMemberStateMachine, lock: threading.Condition) -> None:
-        """A member that has not joined yet.
-
-        Args:
-            lock: guards the state machine, which its caller's threads share.
-        """
-        self.state_machine = state_machine
-        self._cluster = cluster
-        self._lock = lock
-        self._purpose = f"consumer-member-{next(_numbers)}"
-        self._refresh_s = cluster.settings.metadata_max_age_ms / 1000
-        self._refreshed_at = float("-inf")
-        self._closed = threading.Event()
-        self._is_closing = False
-        #: Clear while a request to join has no response.
-        self._has_joined = threading.Event()
-        self._has_joined.set()
-
-    def heartbeat(self) -> None:
-        """Send a heartbeat, and have the state machine take its response.
-
-        Raises:
-            BrokerError: as :meth:`ConsumerMemberStateMachine.handle_heartbeat`.
-            UnsupportedVersionError: the brokers are too old.
-            TransportError: no coordinator has responded within ``default.api.timeout.ms``.
-        """
-        machine = self.state_machine
-        sent: list[ConsumerGroupHeartbeatRequest] = []
-
-        def build(version: int) -> ConsumerGroupHeartbeatRequest:
-            if machine.subscription.server_pattern is not None and version < _FIRST_WITH_PATTERNS:
-                raise UnsupportedVersionError(
-                    "the broker does not support a SubscriptionPattern", api=ConsumerGroupHeartbeatRequest.name
-                )
-            with self._lock:
-                if self._is_closing:
-                    raise TransportError("the member is being closed")
-                if sent:  # the last one may have been processed, or not
-                    machine.repeat_all()
-                sent.append(machine.heartbeat_request())
-                if sent[-1].member_epoch == JOIN_EPOCH:
-                    self._has_joined.clear()
-            return sent[-1]
-
-        try:
-            responses = self._cluster.by_coordinator(
-                CoordinatorKind.GROUP,
-                {machine.group_id: ByVersion(ConsumerGroupHeartbeatRequest, build)},
-                purpose=self._purpose,
-                deadline=self._deadline(),
-            )
-        except WireError as error:
-            with self._lock:
-                machine.repeat_all()
-            if isinstance(error, UnsupportedVersionError):
-                what, instead = "The consumer group protocol (KIP-848)", "set group.protocol=classic"
-                if machine.subscription.server_pattern is not None:
-                    what, instead = "A SubscriptionPattern", "subscribe to a pattern of re.compile()"
-                error.remedy = f"{what} needs Kafka 4.0 or newer: upgrade the brokers, or {instead}."
-            raise
-        finally:
-            self._has_joined.set()
-        with self._lock:
-            machine.handle_heartbeat(sent[-1], responses[machine.group_id])
-        if machine.state is ConsumerMemberState.FENCED:
-            logger.warning(
-                "group %s: the place in the group is lost (error %d), the member joins again with the next poll",
-                machine.group_id, machine.lost_error_code,
-            )  # fmt: skip
-
-    def match_topics(self) -> None:
-        """Subscribe to the topics that match the pattern now, if metadata are due. Raises TransportError."""
-        machine = self.state_machine
-        if machine.subscription.pattern is not None and time.monotonic() - self._refreshed_at > self._refresh_s:
-            topics = machine.subscription.matches(
-                self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
-            )
-            self._refreshed_at = time.monotonic()
-            with self._lock:
-                machine.topics = topics
-
-    def leave(self, *, for_a_while: bool) -> None:
-        """Leave the group, so that others need not wait for the session timeout. A failure is logged, never raised."""
-        machine = self.state_machine
-        request = machine.leave_request(for_a_while=for_a_while)
-        deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
-        leave_group(self._cluster, machine.group_id, request, machine.handle_leave, deadline)
-
-    def assigned(self, known: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Place]:
-        """What the coordinator assigns, without topics whose names are not known yet.
-
-        Args:
-            known: partitions whose names are known already.
-
-        Raises:
-            TransportError: no broker has responded.
-        """
-        target = self.state_machine.target or frozenset()
-        ids = {place.topic_id for place in target}
-        names = {place.topic_id: tp.topic for tp, place in known.items()} | self._known_names(ids)
-        if ids - names.keys():
-            self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
-            names |= self._known_names(ids)
-        return {
-            TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
-        }
-
-    def outdated(
-        self, owned: Mapping[TopicPartition, Place], assigned: Mapping[TopicPartition, Place]
-    ) -> frozenset[TopicPartition]:
-        """What is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
-        given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}
-        of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}
-        if of_given_up:
-            with contextlib.suppress(WireError):  # a topic does not exist, or no broker responds
-                self._cluster.metadata.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
-        return frozenset(
-            tp for tp, place in of_given_up.items() if self._cluster.metadata.topic_name(place.topic_id) != tp.topic
-        )
-
-    def close(self) -> None:
-        """Close the member's connection, and end the request of another thread on it. A request to join has a little time for its
-        response before: processed after the request to leave, it would create a member without a client."""
-        with self._lock:
-            self._is_closing = True
-        self._has_joined.wait(_JOIN_MS / 1000)
-        self._closed.set()
-        self._cluster.close_connections(self._purpose)
-
-    def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
-        found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
-        return {topic_id: name for topic_id, name in found.items() if name is not None}
-
-    def _deadline(self, max_ms: int | None = None) -> Deadline:
-        timeout_ms = self._cluster.settings.default_api_timeout_ms
-        if max_ms is not None:
-            timeout_ms = min(timeout_ms, max_ms)
-        return Deadline.after_ms(timeout_ms, cancelled=self._closed)
-
-
 class ConsumerMembership:
-    """See :class:`~pykafka_wire.wire.groups.membership.Membership`. The thread starts with the first :meth:`target`."""
+    """See :class:`~pykafka_wire.wire.groups.membership.Membership`. The thread starts with the first :meth:`target`. It sends the
+    heartbeats of the state machine, on a connection of its own, and finds the topics that they name."""
 
     def __init__(self, cluster: Cluster, group: str, subscription: Subscription) -> None:
         """A member as the cluster's settings describe it, which has not joined yet."""
@@ -215,7 +71,14 @@ class ConsumerMembership:
         self._thread = MemberThread(self, group, settings, max_idle_ms=settings.max_poll_interval_ms)
         #: Guards what follows, and the state machine.
         self._changed = self._thread.changed
-        self._member = ConsumerGroupMember(cluster, self.state_machine, self._changed)
+        self._cluster = cluster
+        self._purpose = f"consumer-member-{next(_numbers)}"
+        self._refresh_s = settings.metadata_max_age_ms / 1000
+        self._refreshed_at = float("-inf")
+        self._closed = threading.Event()
+        #: Clear while a request to join has no response.
+        self._has_joined = threading.Event()
+        self._has_joined.set()
         #: What the coordinator assigns, as far as its topics' names are known; None before the first response.
         self._assigned: dict[TopicPartition, Place] | None = None
         self._owned: dict[TopicPartition, Place] = {}
@@ -319,11 +182,11 @@ class ConsumerMembership:
 
     def send(self) -> float:
         if self.state_machine.state is ConsumerMemberState.UNJOINED:
-            self._member.match_topics()
-        self._member.heartbeat()
+            self._match_topics()
+        self._heartbeat()
         # Where metadata have no response, the place in the group is kept all the same.
         self._name_assigned()
-        self._member.match_topics()
+        self._match_topics()
         return (self.state_machine.heartbeat_interval_ms or _INTERVAL_MS) / 1000
 
     def _name_assigned(self) -> None:
@@ -331,8 +194,8 @@ class ConsumerMembership:
         target = self.state_machine.target
         if target is None or (self._assigned is not None and target == frozenset(self._assigned.values())):
             return
-        assigned = self._member.assigned(self._owned)
-        outdated = self._member.outdated(self._owned, assigned)
+        assigned = self._assigned_by_name()
+        outdated = self._outdated_without(assigned)
         with self._changed:
             if self.state_machine.target is target:
                 self._assigned, self._outdated = assigned, outdated
@@ -345,15 +208,128 @@ class ConsumerMembership:
         return None
 
     def drop_out(self) -> None:
-        self._member.leave(for_a_while=True)
+        self._leave(for_a_while=True)
         with self._changed:
             self.state_machine.fence(FENCED_MEMBER_EPOCH)
 
     def stop(self) -> None:
-        self._member.close()
+        """Close the member's connection, and end the request of another thread on it. A request to join has a little time for its
+        response before: processed after the request to leave, it would create a member without a client."""
+        self._has_joined.wait(_JOIN_MS / 1000)
+        self._closed.set()
+        self._cluster.close_connections(self._purpose)
 
     def leave(self, *, comes_back: bool) -> None:
         machine = self.state_machine
         stays = comes_back and machine.identity.instance_id is None
         if machine.state is not ConsumerMemberState.LEFT and not stays:
-            self._member.leave(for_a_while=comes_back)
+            self._leave(for_a_while=comes_back)
+
+    def _leave(self, *, for_a_while: bool) -> None:
+        machine = self.state_machine
+        request = machine.leave_request(for_a_while=for_a_while)
+        deadline = Deadline.after_ms(LEAVE_TIMEOUT_MS)
+        leave_group(self._cluster, machine.group_id, request, machine.handle_leave, deadline)
+
+    # --- requests, in the thread --------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        """Send a heartbeat, and have the state machine take its response.
+
+        Raises:
+            BrokerError: as :meth:`ConsumerMemberStateMachine.handle_heartbeat`.
+            UnsupportedVersionError: the brokers are too old.
+            TransportError: no coordinator has responded within ``default.api.timeout.ms``.
+        """
+        machine = self.state_machine
+        sent: list[ConsumerGroupHeartbeatRequest] = []
+
+        def build(version: int) -> ConsumerGroupHeartbeatRequest:
+            if machine.subscription.server_pattern is not None and version < _FIRST_WITH_PATTERNS:
+                raise UnsupportedVersionError(
+                    "the broker does not support a SubscriptionPattern", api=ConsumerGroupHeartbeatRequest.name
+                )
+            with self._changed:
+                if self._thread.is_closing:
+                    raise TransportError("the member is being closed")
+                if sent:  # the last one may have been processed, or not
+                    machine.repeat_all()
+                sent.append(machine.heartbeat_request())
+                if sent[-1].member_epoch == JOIN_EPOCH:
+                    self._has_joined.clear()
+            return sent[-1]
+
+        try:
+            responses = self._cluster.by_coordinator(
+                CoordinatorKind.GROUP,
+                {machine.group_id: ByVersion(ConsumerGroupHeartbeatRequest, build)},
+                purpose=self._purpose,
+                deadline=self._deadline(),
+            )
+        except WireError as error:
+            with self._changed:
+                machine.repeat_all()
+            if isinstance(error, UnsupportedVersionError):
+                what, instead = "The consumer group protocol (KIP-848)", "set group.protocol=classic"
+                if machine.subscription.server_pattern is not None:
+                    what, instead = "A SubscriptionPattern", "subscribe to a pattern of re.compile()"
+                error.remedy = f"{what} needs Kafka 4.0 or newer: upgrade the brokers, or {instead}."
+            raise
+        finally:
+            self._has_joined.set()
+        with self._changed:
+            machine.handle_heartbeat(sent[-1], responses[machine.group_id])
+        if machine.state is ConsumerMemberState.FENCED:
+            logger.warning(
+                "group %s: the place in the group is lost (error %d), the member joins again with the next poll",
+                machine.group_id, machine.lost_error_code,
+            )  # fmt: skip
+
+    def _match_topics(self) -> None:
+        """Subscribe to the topics that match the pattern now, if metadata are due. Raises TransportError."""
+        machine = self.state_machine
+        if machine.subscription.pattern is not None and time.monotonic() - self._refreshed_at > self._refresh_s:
+            topics = machine.subscription.matches(
+                self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
+            )
+            self._refreshed_at = time.monotonic()
+            with self._changed:
+                machine.topics = topics
+
+    def _assigned_by_name(self) -> dict[TopicPartition, Place]:
+        """What the coordinator assigns, without topics whose names are not known yet.
+
+        Raises:
+            TransportError: no broker has responded.
+        """
+        target = self.state_machine.target or frozenset()
+        ids = {place.topic_id for place in target}
+        names = {place.topic_id: tp.topic for tp, place in self._owned.items()} | self._known_names(ids)
+        if ids - names.keys():
+            self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
+            names |= self._known_names(ids)
+        return {
+            TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
+        }
+
+    def _outdated_without(self, assigned: Mapping[TopicPartition, Place]) -> frozenset[TopicPartition]:
+        """What is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
+        owned = self._owned
+        given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}
+        of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}
+        if of_given_up:
+            with contextlib.suppress(WireError):  # a topic does not exist, or no broker responds
+                self._cluster.metadata.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
+        return frozenset(
+            tp for tp, place in of_given_up.items() if self._cluster.metadata.topic_name(place.topic_id) != tp.topic
+        )
+
+    def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
+        found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
+        return {topic_id: name for topic_id, name in found.items() if name is not None}
+
+    def _deadline(self, max_ms: int | None = None) -> Deadline:
+        timeout_ms = self._cluster.settings.default_api_timeout_ms
+        if max_ms is not None:
+            timeout_ms = min(timeout_ms, max_ms)
+        return Deadline.after_ms(timeout_ms, cancelled=self._closed)

@@ -192,8 +192,12 @@ class GroupMember:
 _POLL_S: Final = 0.02
 
 
-class HeartbeatThread:
-    """A member of a group, and the thread that joins and sends its heartbeats.
+class ClassicMembership:
+    """A member of a group, and the thread that joins and sends its heartbeats. A consumer uses it as
+    :class:`~pykafka_wire.wire.groups.membership.Membership`.
+
+    In the eager protocol the consumer gives everything up before each join. In the cooperative one (KIP-429) it goes on reading
+    while it joins, gives up what the new assignment lacks, and joins once more, so that the group can assign what it gave up.
 
     The rebalance protocol of the caller: while :attr:`state` is STABLE it owns what the group has assigned. In any other state it
     gives up what it owns (it may commit before, as long as the place in the group is not lost), and calls :meth:`request_join`.
@@ -221,6 +225,7 @@ class HeartbeatThread:
                 another member has taken the instance id.
         """
         self.member = member
+        self.state_machine = member.state_machine
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._refresh_s = settings.metadata_max_age_ms / 1000
         self._refreshed_at = time.monotonic()
@@ -228,10 +233,26 @@ class HeartbeatThread:
         self._joining = False
         self._thread = MemberThread(self, member.state_machine.group_id, settings, max_idle_ms=max_idle_ms)
         self._changed = self._thread.changed
+        self._is_cooperative = are_cooperative(self.state_machine.strategies)
+        self._owned: frozenset[TopicPartition] = frozenset()
+        #: The last target, whether it was this generation's assignment, and whether the consumer has taken that up.
+        self._offered: frozenset[TopicPartition] = frozenset()
+        self._offers_assignment = False
+        self._is_applied = False
+        #: Of the machine's ``times_lost``, those after which the consumer gave everything up, and as the last target saw it.
+        self._losses_handled = 0
+        self._losses_seen = 0
 
-    @property
-    def state_machine(self) -> MemberStateMachine:
-        return self.member.state_machine
+    @classmethod
+    def of(cls, cluster: Cluster, group: str, subscription: Subscription) -> ClassicMembership:
+        """A member as the cluster's settings describe it, which has not joined yet.
+
+        Raises SettingsError where this client implements none of the assignment strategies, or nobody matches the pattern."""
+        subscription.require_client_side()
+        settings = cluster.settings
+        machine = member_state_machine(settings, group, subscription.names)
+        member = GroupMember(cluster, machine, subscription=subscription)
+        return cls(member, settings, max_idle_ms=settings.max_poll_interval_ms)
 
     @property
     def error(self) -> WireError | None:
@@ -283,11 +304,6 @@ class HeartbeatThread:
                 self._thread.raise_failure(keep=self._rejoins)
             return not self._joining and self.state_machine.state is MemberState.STABLE
 
-    def raise_failure(self) -> None:
-        """Raise what :meth:`wait_until_stable` would, without waiting; also what heartbeats have failed with."""
-        with self._changed:
-            self._thread.raise_failure(keep=self._rejoins)
-
     def wait_for_join(self, deadline: Deadline) -> bool:
         """Whether a join was under way and has succeeded; waits for its end until ``deadline``."""
         with self._changed:
@@ -304,6 +320,82 @@ class HeartbeatThread:
         """End the thread, and leave the group; ``leave=False`` for a static member that is to come back soon. May be called
         twice."""
         self._thread.close(leave=leave)
+
+    # --- as a consumer sees it: see Membership ------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        return self.state_machine.times_lost != self._losses_handled
+
+    @property
+    def identity(self) -> MemberIdentity:
+        identity = self.state_machine.identity
+        # A commit without a generation counts as one from outside the group, and could rewind it. In the cooperative protocol
+        # a member that was lost while it joined has joined again since, but what it owned may be another member's.
+        if identity.generation < 0 or (self._owned and self.lost):
+            code = self.state_machine.lost_error_code or UNKNOWN_MEMBER_ID
+            raise broker_error(code, api="OffsetCommit", detail=f"(group {self.state_machine.group_id!r})")
+        return identity
+
+    def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
+        if not self._is_cooperative:
+            return None  # what the old generation owned may be another member's in the new one
+        # The consumer keeps what it owns while the member joins: it commits for that under the group's new generation.
+        has_joined = self.wait_for_join(deadline)
+        newer = self.state_machine.identity
+        # After a loss others may own the partitions, even where the consumer has given them up and taken others up since.
+        is_same_place = newer.times_lost == identity.times_lost and newer.generation >= 0
+        return newer if is_same_place and (has_joined or newer != identity) else None
+
+    def target(self) -> frozenset[TopicPartition] | None:
+        self._losses_seen = self.state_machine.times_lost
+        if not self._owned:
+            self._losses_handled = self._losses_seen
+        elif self._losses_seen != self._losses_handled:
+            return self._offer(frozenset(), is_assignment=False)
+        if self.needs_join:
+            if not self._is_cooperative:
+                return self._offer(frozenset(), is_assignment=False)
+            self._join()
+        if self._is_applied or self.state is not MemberState.STABLE:
+            return None
+        return self._offer(frozenset(self.state_machine.assignment), is_assignment=True)
+
+    def _offer(self, partitions: frozenset[TopicPartition], *, is_assignment: bool) -> frozenset[TopicPartition]:
+        self._offered, self._offers_assignment = partitions, is_assignment
+        return partitions
+
+    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        return {}
+
+    def recreated(self) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def acknowledge(self) -> None:
+        gave_up = self._owned - self._offered
+        self._owned = self._offered
+        if self._offers_assignment:
+            self._is_applied = True
+            if gave_up and self._is_cooperative:
+                self.state_machine.rejoin()
+                self._join()
+        else:
+            self._losses_handled = self._losses_seen
+            if self.needs_join:
+                self._join()
+
+    def may_read(self, deadline: Deadline) -> bool:
+        with self._changed:
+            self._thread.raise_failure(keep=self._rejoins)
+        # In the cooperative protocol reading goes on while the member joins.
+        return bool(self._owned) or self.wait_until_stable(deadline)
+
+    def _join(self) -> None:
+        self._is_applied = False
+        self.state_machine.owned = tuple(sorted(self._owned)) if self._is_cooperative else ()
+        if self.state_machine.times_lost != self._losses_handled:
+            self.state_machine.owned = ()  # lost this very moment: the next target has the consumer give it up
+        self.request_join()
 
     # --- what its thread does: see GroupProtocol ----------------------------------------------------------------------
 
@@ -330,12 +422,9 @@ class HeartbeatThread:
             self._refreshed_at = time.monotonic()
             if self.member.topics_have_changed():
                 self.state_machine.rejoin()
-        self._rejoin_unasked()
-        return self._interval_s
-
-    def _rejoin_unasked(self) -> None:
         if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self.request_join()
+        return self._interval_s
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
         if not self._rejoins or (isinstance(error, BrokerError) and error.code == FENCED_INSTANCE_ID):
@@ -356,114 +445,3 @@ class HeartbeatThread:
         if not comes_back:
             self.member.leave()
         self.state_machine.state = MemberState.LEFT
-
-
-class ClassicMembership:
-    """See :class:`~pykafka_wire.wire.groups.membership.Membership`.
-
-    In the eager protocol the consumer gives everything up before each join. In the cooperative one (KIP-429) it goes on reading
-    while it joins, gives up what the new assignment lacks, and joins once more, so that the group can assign what it gave up.
-    """
-
-    def __init__(self, thread: HeartbeatThread) -> None:
-        self._thread = thread
-        self._machine = thread.state_machine
-        self._is_cooperative = are_cooperative(self._machine.strategies)
-        self._owned: frozenset[TopicPartition] = frozenset()
-        #: The last target, whether it was this generation's assignment, and whether the consumer has taken that up.
-        self._offered: frozenset[TopicPartition] = frozenset()
-        self._offers_assignment = False
-        self._is_applied = False
-        #: Of the machine's ``times_lost``, those after which the consumer gave everything up, and as the last target saw it.
-        self._losses_handled = 0
-        self._losses_seen = 0
-
-    @classmethod
-    def of(cls, cluster: Cluster, group: str, subscription: Subscription) -> ClassicMembership:
-        """A member as the cluster's settings describe it, which has not joined yet.
-
-        Raises SettingsError where this client implements none of the assignment strategies, or nobody matches the pattern."""
-        subscription.require_client_side()
-        settings = cluster.settings
-        machine = member_state_machine(settings, group, subscription.names)
-        member = GroupMember(cluster, machine, subscription=subscription)
-        return cls(HeartbeatThread(member, settings, max_idle_ms=settings.max_poll_interval_ms))
-
-    @property
-    def lost(self) -> bool:
-        return self._machine.times_lost != self._losses_handled
-
-    @property
-    def identity(self) -> MemberIdentity:
-        identity = self._machine.identity
-        # A commit without a generation counts as one from outside the group, and could rewind it. In the cooperative protocol
-        # a member that was lost while it joined has joined again since, but what it owned may be another member's.
-        if identity.generation < 0 or (self._owned and self.lost):
-            code = self._machine.lost_error_code or UNKNOWN_MEMBER_ID
-            raise broker_error(code, api="OffsetCommit", detail=f"(group {self._machine.group_id!r})")
-        return identity
-
-    def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
-        if not self._is_cooperative:
-            return None  # what the old generation owned may be another member's in the new one
-        # The consumer keeps what it owns while the member joins: it commits for that under the group's new generation.
-        has_joined = self._thread.wait_for_join(deadline)
-        newer = self._machine.identity
-        # After a loss others may own the partitions, even where the consumer has given them up and taken others up since.
-        is_same_place = newer.times_lost == identity.times_lost and newer.generation >= 0
-        return newer if is_same_place and (has_joined or newer != identity) else None
-
-    def record_poll(self) -> None:
-        self._thread.record_poll()
-
-    def target(self) -> frozenset[TopicPartition] | None:
-        self._losses_seen = self._machine.times_lost
-        if not self._owned:
-            self._losses_handled = self._losses_seen
-        elif self._losses_seen != self._losses_handled:
-            return self._offer(frozenset(), is_assignment=False)
-        if self._thread.needs_join:
-            if not self._is_cooperative:
-                return self._offer(frozenset(), is_assignment=False)
-            self._join()
-        if self._is_applied or self._thread.state is not MemberState.STABLE:
-            return None
-        return self._offer(frozenset(self._machine.assignment), is_assignment=True)
-
-    def _offer(self, partitions: frozenset[TopicPartition], *, is_assignment: bool) -> frozenset[TopicPartition]:
-        self._offered, self._offers_assignment = partitions, is_assignment
-        return partitions
-
-    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
-        return {}
-
-    def recreated(self) -> frozenset[TopicPartition]:
-        return frozenset()
-
-    def acknowledge(self) -> None:
-        gave_up = self._owned - self._offered
-        self._owned = self._offered
-        if self._offers_assignment:
-            self._is_applied = True
-            if gave_up and self._is_cooperative:
-                self._machine.rejoin()
-                self._join()
-        else:
-            self._losses_handled = self._losses_seen
-            if self._thread.needs_join:
-                self._join()
-
-    def may_read(self, deadline: Deadline) -> bool:
-        self._thread.raise_failure()
-        # In the cooperative protocol reading goes on while the member joins.
-        return bool(self._owned) or self._thread.wait_until_stable(deadline)
-
-    def _join(self) -> None:
-        self._is_applied = False
-        self._machine.owned = tuple(sorted(self._owned)) if self._is_cooperative else ()
-        if self._machine.times_lost != self._losses_handled:
-            self._machine.owned = ()  # lost this very moment: the next target has the consumer give it up
-        self._thread.request_join()
-
-    def close(self, *, leave: bool) -> None:
-        self._thread.close(leave=leave)

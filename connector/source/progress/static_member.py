@@ -19,7 +19,7 @@ from typing import NoReturn
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from pykafka_wire.wire.groups.member import GroupMember, HeartbeatThread, member_state_machine
+from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -32,10 +32,10 @@ class StaticMember:
     def __init__(self, cluster: Cluster, client: ClientSettings) -> None:
         self._cluster = cluster
         self._client = client
-        self._member: HeartbeatThread | None = None
+        self._member: ClassicMembership | None = None
         self._warned_of_others = False
 
-    def join(self, progress: QueryOffsets) -> HeartbeatThread:
+    def join(self, progress: QueryOffsets) -> ClassicMembership:
         """The member of a query; joins in the background at first, and again when the query reads other topics."""
         topics = tuple(sorted({tp.topic for tp in progress.offsets}))
         member = self._member
@@ -45,7 +45,7 @@ class StaticMember:
             state_machine = member_state_machine(
                 replace(self._client, group_instance_id=instance_id), progress.group, topics
             )
-            member = self._member = HeartbeatThread(
+            member = self._member = ClassicMembership(
                 GroupMember(self._cluster, state_machine), self._client, rejoins=True
             )
             member.request_join()
