@@ -147,9 +147,7 @@ class _Steps:
 
         self._step("Fetch from each leader, on a separate connection, since a response may be large or slow.")
         ranges = [
-            OffsetRange(
-                topic=tp.topic, partition=tp.partition, start_offset=starts[tp].offset, end_offset=ends[tp].offset
-            )
+            OffsetRange(**tp._asdict(), start_offset=starts[tp].offset, end_offset=ends[tp].offset)
             for tp in self._partitions
         ]
         positions: dict[int, int] = {}

@@ -133,12 +133,12 @@ class MetadataCache:
         topic = self.topics.get(tp.topic)
         if topic is None:
             code = self._failures.get(tp.topic, _UNKNOWN_TOPIC)
-            return broker_error(code, topic=tp.topic, partition=tp.partition, api="Metadata")
+            return broker_error(code, **tp._asdict(), api="Metadata")
         if tp.partition not in topic.partitions:
             # A broker may not have heard of new partitions yet.
             detail = f"The topic has {len(topic.partitions)} partitions."
-            return broker_error(_UNKNOWN_TOPIC, topic=tp.topic, partition=tp.partition, api="Metadata", detail=detail)
-        return broker_error(_LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition, api="Metadata")
+            return broker_error(_UNKNOWN_TOPIC, **tp._asdict(), api="Metadata", detail=detail)
+        return broker_error(_LEADER_NOT_AVAILABLE, **tp._asdict(), api="Metadata")
 
     def topics_described_before(self, topics: Iterable[str], moment: float) -> list[str]:
         """Those topics of which no response has come since ``moment``."""

@@ -59,8 +59,7 @@ class ContinuousFetch:
             cluster,
             [
                 OffsetRange(
-                    topic=tp.topic,
-                    partition=tp.partition,
+                    **tp._asdict(),
                     start_offset=position.offset,
                     end_offset=_NO_END,
                     topic_id=cluster.metadata.topic_id(tp.topic) if topic_ids is None else topic_ids[tp],
@@ -269,17 +268,14 @@ class Assignment:
         while tp in self._unresolved:  # a look-up in progress may be of other starts
             self._resolve(deadline)
             if tp in self._unresolved and deadline.expired:
-                raise DeadlineExceededError(
-                    "the position was not found in time", topic=tp.topic, partition=tp.partition
-                )
+                raise DeadlineExceededError("the position was not found in time", **tp._asdict())
         return self.positions[tp].offset
 
     def _check_current(self, tp: TopicPartition) -> None:
         if tp in self._set_aside:
             raise TopicRecreatedError(
                 "the topic was deleted and recreated, and the group has not assigned the new one yet",
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
                 remedy="Poll until it is assigned.",
             )
 
@@ -431,6 +427,6 @@ class Assignment:
         if policy == "none":
             raise WireError(
                 "the group has committed no offset, and auto.offset.reset is none",
-                topic=tp.topic, partition=tp.partition, remedy="Seek, commit an offset, or set it to earliest or latest.",
+                **tp._asdict(), remedy="Seek, commit an offset, or set it to earliest or latest.",
             )  # fmt: skip
         return EARLIEST if policy == "earliest" else LATEST

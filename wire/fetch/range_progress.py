@@ -24,7 +24,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, complete_batches, min_length
@@ -239,6 +239,11 @@ class RangeProgress:
     @property
     def finished(self) -> bool:
         return self.position >= self.range.end_offset
+
+    @property
+    def place(self) -> dict[str, Any]:  # Any: as WireError takes it
+        """Topic, partition and offset, for errors."""
+        return {"topic": self.range.topic, "partition": self.range.partition, "offset": self.position}
 
     def wanted_bytes(self, max_bytes: int) -> int:
         """How many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""

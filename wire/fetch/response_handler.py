@@ -226,9 +226,7 @@ class ResponseHandler:
         progress = requested.progress
         error = broker_error(
             data.error_code,
-            topic=progress.topic_partition.topic,
-            partition=progress.topic_partition.partition,
-            offset=progress.position,
+            **progress.place,
             broker=node,
             api="Fetch",
             version=version,
@@ -253,9 +251,7 @@ def no_progress(progress: RangeProgress, waited_s: float, cause: WireError | Non
         return Failed(cause)
     error = DeadlineExceededError(
         f"the range {progress.range} made no progress for {waited_s:.0f} s",
-        topic=progress.range.topic,
-        partition=progress.range.partition,
-        offset=progress.position,
+        **progress.place,
         api="Fetch",
         remedy=f"Last cause: {cause}" if cause else "",
     )
@@ -328,9 +324,7 @@ def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int)
     """The leader's epochs diverge from those of the records read before (KIP-595, KIP-320)."""
     return LogTruncatedError(
         f"the log was truncated at offset {data.diverging_epoch.end_offset}, below the position in the range {progress.range}",
-        topic=progress.range.topic,
-        partition=progress.range.partition,
-        offset=progress.position,
+        **progress.place,
         broker=node,
         diverging_epoch=data.diverging_epoch.epoch,
         diverging_offset=data.diverging_epoch.end_offset,
@@ -341,9 +335,7 @@ def _oversize_error(progress: RangeProgress, n_bytes: int, *, node: int) -> Reco
     """One batch is larger than anything that is fetched."""
     error = RecordTooLargeError(
         _MESSAGE_TOO_LARGE,
-        topic=progress.range.topic,
-        partition=progress.range.partition,
-        offset=progress.position,
+        **progress.place,
         broker=node,
         api="Fetch",
         detail=f"The batch has {n_bytes} bytes, at most {MAX_BATCH_BYTES} are fetched.",

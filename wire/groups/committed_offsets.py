@@ -216,7 +216,7 @@ def commit_in_portions(
         tp, code = next(iter(refused.items()))
         detail = f"Group {group!r}: {len(refused)} of {len(offsets)} offsets were refused"
         detail += f", {len(remaining)} were not sent." if remaining else "."
-        raise broker_error(code, topic=tp.topic, partition=tp.partition, api=api, detail=detail)
+        raise broker_error(code, **tp._asdict(), api=api, detail=detail)
 
 
 def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicPartition], group: str, api: str) -> None:
@@ -225,8 +225,7 @@ def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicParti
         if tp not in results:
             raise ProtocolError(
                 f"the response for group {group!r} leaves out a topic-partition of the request",
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
                 api=api,
             )
 

@@ -145,7 +145,7 @@ class PartitionQueue:
         if batch.base_sequence >= 0 and self._is_rewound(batch):
             raise ProtocolError(
                 "the broker accepted a batch out of sequence, after it had rejected an earlier one",
-                topic=self.topic_partition.topic, partition=self.topic_partition.partition, api="Produce",
+                **self.topic_partition._asdict(), api="Produce",
             )  # fmt: skip
         self._begun = True
         self._returned(batch)

@@ -182,8 +182,7 @@ class ResponseHandler:
         error = DeadlineExceededError(
             f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
             f"{self.settings.delivery_timeout_ms} ms, in {batch.attempts} attempts",
-            topic=batch.topic_partition.topic,
-            partition=batch.topic_partition.partition,
+            **batch.topic_partition._asdict(),
             api="Produce",
             remedy=f"Last cause: {last_error}" if last_error else "",
         )
@@ -262,8 +261,7 @@ def rejection_error(
     ]
     error = broker_error(
         response.error_code,
-        topic=tp.topic,
-        partition=tp.partition,
+        **tp._asdict(),
         broker=broker,
         api="Produce",
         version=version,
@@ -293,8 +291,7 @@ def too_large_error(
     bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"
     error = RecordTooLargeError(
         cause.code if cause else _MESSAGE_TOO_LARGE,
-        topic=tp.topic,
-        partition=tp.partition,
+        **tp._asdict(),
         broker=cause.broker if cause else None,
         api="Produce",
         version=cause.version if cause else None,
