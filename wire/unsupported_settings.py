@@ -8,72 +8,59 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-_METRICS: Final = "there are no Java metrics"
-_NO_JAVA: Final = "it names Java classes, and this client runs no Java"
-_BROKER_VALIDATES: Final = "brokers validate tokens, this client does not"
-_TICKETS_COME_FROM: Final = "tickets come from the credential cache or the keytab"
-_SHARE_GROUPS: Final = "share groups are not supported"
-
-#: Name -> why it has no effect.
-IGNORED: Final[dict[str, str]] = {
-    "allow.auto.create.topics": "a metadata request never creates a topic",
-    "auto.include.jmx.reporter": "there is no JMX",
-    "bootstrap.resolve.timeout.ms": "names are resolved each time that a connection is opened, and tried again",
-    "buffer.memory.allocation.strategy": "a batch takes the memory of its records",
-    "client.dns.lookup": "every address of a name is tried",
-    "config.providers": "secrets are given by reference: file:/path, env:NAME or provider:module:function",
-    "enable.metrics.push": "no metrics are pushed",
-    "exclude.internal.topics": "a pattern never matches internal topics",
-    "fetch.min.bytes": "a read has a fixed end and never waits for more bytes",
-    "interceptor.classes": _NO_JAVA,
-    "internal.throw.on.fetch.stable.offset.unsupported": "internal to Java's client",
-    "key.deserializer": "keys stay bytes",
-    "key.serializer": "keys stay bytes",
-    "max.block.ms": "see delivery.timeout.ms",
-    "max.poll.records": "responses are decoded whole",
-    "metadata.max.idle.ms": "metadata is requested only for topics in use",
-    "metric.reporters": _NO_JAVA,
-    "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "partitioner.adaptive.partitioning.enable": "rows without a key go to the partitions round-robin",
-    "partitioner.availability.timeout.ms": "rows without a key go to the partitions round-robin",
-    "partitioner.rack.aware": "rows without a key go to the partitions round-robin",
-    "sasl.kerberos.kinit.cmd": _TICKETS_COME_FROM,
-    "sasl.kerberos.min.time.before.relogin": _TICKETS_COME_FROM,
-    "sasl.kerberos.ticket.renew.jitter": _TICKETS_COME_FROM,
-    "sasl.kerberos.ticket.renew.window.factor": _TICKETS_COME_FROM,
-    "sasl.login.connect.timeout.ms": "see sasl.login.read.timeout.ms",
-    "sasl.login.refresh.buffer.seconds": "see sasl.login.refresh.window.factor",
-    "sasl.login.refresh.min.period.seconds": "see sasl.login.refresh.window.factor",
-    "sasl.login.refresh.window.jitter": "see sasl.login.refresh.window.factor",
-    "sasl.login.retry.backoff.max.ms": "see retry.backoff.max.ms",
-    "sasl.login.retry.backoff.ms": "see retry.backoff.ms",
-    "sasl.oauthbearer.allow.unverified.audience": _BROKER_VALIDATES,
-    "sasl.oauthbearer.allow.unverified.issuer": _BROKER_VALIDATES,
-    "sasl.oauthbearer.clock.skew.seconds": _BROKER_VALIDATES,
-    "sasl.oauthbearer.expected.audience": _BROKER_VALIDATES,
-    "sasl.oauthbearer.expected.issuer": _BROKER_VALIDATES,
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKER_VALIDATES,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKER_VALIDATES,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKER_VALIDATES,
-    "sasl.oauthbearer.jwks.endpoint.url": _BROKER_VALIDATES,
-    "sasl.oauthbearer.jwt.validator.class": _BROKER_VALIDATES,
-    "sasl.oauthbearer.scope.claim.name": _BROKER_VALIDATES,
-    "sasl.oauthbearer.sub.claim.name": _BROKER_VALIDATES,
-    "security.providers": _NO_JAVA,
-    "share.acknowledgement.mode": _SHARE_GROUPS,
-    "share.acquire.mode": _SHARE_GROUPS,
-    "socket.connection.setup.timeout.max.ms": "each attempt has socket.connection.setup.timeout.ms",
-    "ssl.keymanager.algorithm": _NO_JAVA,
-    "ssl.protocol": "TLS 1.2 or newer is negotiated; see ssl.enabled.protocols",
-    "ssl.provider": "it names a Java security provider, and this client runs no Java",
-    "ssl.secure.random.implementation": "OpenSSL's is used",
-    "ssl.trustmanager.algorithm": _NO_JAVA,
-    "transaction.two.phase.commit.enable": "this client completes its own transactions; no outside coordinator does (KIP-939)",
-    "value.deserializer": "values stay bytes",
-    "value.serializer": "values stay bytes",
+#: Why settings have no effect -> their names.
+_IGNORED: Final = {
+    "a metadata request never creates a topic": "allow.auto.create.topics",
+    "there is no JMX": "auto.include.jmx.reporter",
+    "names are resolved each time that a connection is opened, and tried again": "bootstrap.resolve.timeout.ms",
+    "a batch takes the memory of its records": "buffer.memory.allocation.strategy",
+    "every address of a name is tried": "client.dns.lookup",
+    "secrets are given by reference: file:/path, env:NAME or provider:module:function": "config.providers",
+    "no metrics are pushed": "enable.metrics.push",
+    "a pattern never matches internal topics": "exclude.internal.topics",
+    "a read has a fixed end and never waits for more bytes": "fetch.min.bytes",
+    "it names Java classes, and this client runs no Java": (
+        "interceptor.classes metric.reporters security.providers ssl.keymanager.algorithm ssl.trustmanager.algorithm"
+    ),
+    "internal to Java's client": "internal.throw.on.fetch.stable.offset.unsupported",
+    "keys stay bytes": "key.deserializer key.serializer",
+    "see delivery.timeout.ms": "max.block.ms",
+    "responses are decoded whole": "max.poll.records",
+    "metadata is requested only for topics in use": "metadata.max.idle.ms",
+    "there are no Java metrics": "metrics.num.samples metrics.recording.level metrics.sample.window.ms",
+    "rows without a key go to the partitions round-robin": (
+        "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.rack.aware"
+    ),
+    "tickets come from the credential cache or the keytab": (
+        "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
+        "sasl.kerberos.ticket.renew.window.factor"
+    ),
+    "see sasl.login.read.timeout.ms": "sasl.login.connect.timeout.ms",
+    "see sasl.login.refresh.window.factor": (
+        "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.jitter"
+    ),
+    "see retry.backoff.max.ms": "sasl.login.retry.backoff.max.ms",
+    "see retry.backoff.ms": "sasl.login.retry.backoff.ms",
+    "brokers validate tokens, this client does not": (
+        "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
+        "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
+        "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms "
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms "
+        "sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.validator.class "
+        "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name"
+    ),
+    "share groups are not supported": "share.acknowledgement.mode share.acquire.mode",
+    "each attempt has socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.max.ms",
+    "TLS 1.2 or newer is negotiated; see ssl.enabled.protocols": "ssl.protocol",
+    "it names a Java security provider, and this client runs no Java": "ssl.provider",
+    "OpenSSL's is used": "ssl.secure.random.implementation",
+    "this client completes its own transactions; no outside coordinator does (KIP-939)": (
+        "transaction.two.phase.commit.enable"
+    ),
+    "values stay bytes": "value.deserializer value.serializer",
 }
+#: Name -> why it has no effect.
+IGNORED: Final = dict(sorted((name, reason) for reason, names in _IGNORED.items() for name in names.split()))
 
 
 class RejectedSetting(NamedTuple):
@@ -88,20 +75,15 @@ _ASSERTION: Final = (
     "Signing assertions is not supported: set sasl.oauthbearer.token.provider to a module:function that gets the token."
 )
 
+_ASSERTIONS: Final = (
+    "algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds "
+    "claim.sub file private.key.file private.key.passphrase template.file"
+)
+
 #: Settings that cannot be ignored safely. A value is accepted if it ends with one of ``accepted_values``.
 REJECTED: Final[dict[str, RejectedSetting]] = {
     "sasl.login.class": RejectedSetting(_TOKEN_PROVIDER),
     "sasl.oauthbearer.jwt.retriever.class": RejectedSetting(_TOKEN_PROVIDER, ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")),
-    "sasl.oauthbearer.assertion.algorithm": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.aud": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.exp.seconds": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.iss": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.jti.include": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.claim.sub": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.file": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.private.key.file": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.private.key.passphrase": RejectedSetting(_ASSERTION),
-    "sasl.oauthbearer.assertion.template.file": RejectedSetting(_ASSERTION),
+    **dict.fromkeys((f"sasl.oauthbearer.assertion.{name}" for name in _ASSERTIONS.split()), RejectedSetting(_ASSERTION)),
     "ssl.engine.factory.class": RejectedSetting("It names a Java class, which this client cannot run: use the ssl.truststore.* and ssl.keystore.* settings."),
 }  # fmt: skip

@@ -13,7 +13,6 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -28,7 +27,7 @@ from pykafka_wire.wire.connection.connection import Connection, ResponseFuture
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
-from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.deadline import BackgroundCall, Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
@@ -67,7 +66,7 @@ _BULK_CONNECTIONS: Final = 4
 #: Bulk requests in flight on one connection: their bytes fit its buffers, so that sending never waits for a response to be read.
 _BULK_IN_FLIGHT: Final = 32
 #: Most handshakes take less: those are waited for, which costs no more than one after the other on the caller's thread.
-_SOON_S: Final = 0.25
+_SOON_MS: Final = 250
 #: How often to see whether a connection has been opened that takes longer than usual.
 CHECK_S: Final = 0.05
 
@@ -187,14 +186,13 @@ class Cluster:
         broker = self.metadata.known_broker(node_id)
         return broker is not None and self._connections.is_open(broker, purpose)
 
-    def connect(self, node_id: int, *, purpose: str = GENERAL) -> None:
+    def connect(self, node_id: int, *, purpose: str, deadline: Deadline) -> None:
         """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
 
         Raises:
             TransportError: the broker cannot be reached.
             AuthenticationError: it refused us.
         """
-        deadline = Deadline.of_call(self.settings)
         broker = self.metadata.broker(node_id, deadline=deadline)
         self._connections.wait_until_due(broker, deadline)
         self._connection(broker, purpose, deadline)
@@ -547,7 +545,7 @@ class BrokerReadiness:
     def __init__(self, cluster: Cluster, purpose: str) -> None:
         self._cluster = cluster
         self._purpose = purpose
-        self._opening: dict[int, _Opening] = {}
+        self._opening: dict[int, BackgroundCall[None]] = {}
         #: Node id -> when it reads requests again, on the monotonic clock.
         self._throttled_until: dict[int, float] = {}
 
@@ -572,29 +570,14 @@ class BrokerReadiness:
             return True
         opening = self._opening.get(node_id)
         if opening is None:
-            opening = self._opening[node_id] = _Opening(self._cluster, node_id, self._purpose)
-            opening.start()
-            opening.join(_SOON_S)
-        if opening.is_alive():
+            opening = self._opening[node_id] = BackgroundCall(
+                lambda deadline: self._cluster.connect(node_id, purpose=self._purpose, deadline=deadline),
+                timeout_ms=self._cluster.settings.default_api_timeout_ms,
+                name=f"connect to broker {node_id}",
+            )
+            opening.wait(Deadline.after_ms(_SOON_MS))
+        if not opening.wait(Deadline.after_ms(0)):
             return False
         del self._opening[node_id]
-        if opening.error is not None:
-            raise opening.error
+        opening.result()
         return True
-
-
-class _Opening(threading.Thread):
-    """One connection being opened."""
-
-    def __init__(self, cluster: Cluster, node_id: int, purpose: str) -> None:
-        super().__init__(name=f"connect to broker {node_id}", daemon=True)
-        self._cluster = cluster
-        self._node_id = node_id
-        self._purpose = purpose
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._cluster.connect(self._node_id, purpose=self._purpose)
-        except Exception as error:  # raised again where the connection was asked for
-            self.error = error

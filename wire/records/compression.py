@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
@@ -18,7 +18,6 @@ from pykafka_wire.wire.records.varints import ByteBuffer
 
 if TYPE_CHECKING:
     import zstandard
-from typing import NamedTuple
 
 #: Maximum decompressed size of one batch, against decompression bombs: brokers limit the compressed size only.
 #: Ordinary batches have up to 1 MiB compressed, and text compresses a hundredfold at most.
@@ -151,8 +150,12 @@ def _snappy_xerial(data: Bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: Bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
-    """``data`` decompressed, as :class:`Decompressor` does it."""
-    return Decompressor(max_bytes).decompress(codec, data)
+    """``data`` decompressed, as :class:`Decompressor` does it; ``data`` itself if it is not compressed."""
+    if codec is Codec.NONE and len(data) <= max_bytes:
+        return data
+    output = GrowingBuffer(USUAL_RATIO * len(data))
+    Decompressor(max_bytes).decompress_into(codec, data, output)
+    return output.written().data
 
 
 class Decompressor:
@@ -162,50 +165,35 @@ class Decompressor:
         self._max_bytes = max_bytes
         self._zstd: zstandard.ZstdDecompressor | None = None
 
-    def decompress(self, codec: Codec, data: Bytes) -> Bytes:
-        """``data`` decompressed; ``data`` itself if it is not compressed.
+    def decompress_into(self, codec: Codec, data: Bytes, output: GrowingBuffer) -> None:
+        """Writes ``data`` decompressed next into ``output``. An error leaves that as it was.
 
         Raises:
             CorruptBatchError: it is damaged, or its decompressed size exceeds ``max_bytes``.
         """
-        if codec is Codec.SNAPPY or codec is Codec.LZ4:
-            output = GrowingBuffer(USUAL_RATIO * len(data))
-            self.decompress_into(codec, data, output)
-            return output.written().data
-        try:
-            if codec is Codec.NONE:
-                decompressed: Bytes = data
-            elif codec is Codec.GZIP:
-                decompressed = _gunzip(data, self._max_bytes)
-            else:
-                if self._zstd is None:
-                    import zstandard
-
-                    # One context for many batches: making it costs 7 of the 19 us that a 16-KiB batch takes.
-                    self._zstd = zstandard.ZstdDecompressor()
-                decompressed = _unzstd(self._zstd, data, self._max_bytes)
-        except Exception as error:
-            if _is_about_data(error):
-                raise _corrupt(codec, error) from error
-            raise
-        if len(decompressed) > self._max_bytes:
-            raise _too_large(codec, self._max_bytes)
-        return decompressed
-
-    def decompress_into(self, codec: Codec, data: Bytes, output: GrowingBuffer) -> None:
-        """As :meth:`decompress`, but the decompressed bytes are written next into ``output``. An error leaves that as it was."""
         before = output.size
         try:
             if codec is Codec.SNAPPY:
                 _unsnappy(memoryview(data), output, self._max_bytes)
             elif codec is Codec.LZ4:
                 _unlz4(memoryview(data), output, self._max_bytes)
+            elif codec is Codec.GZIP:
+                output.append(_gunzip(data, self._max_bytes))
+            elif codec is Codec.ZSTD:
+                if self._zstd is None:
+                    import zstandard
+
+                    # One context for many batches: making it costs 7 of the 19 us that a 16-KiB batch takes.
+                    self._zstd = zstandard.ZstdDecompressor()
+                output.append(_unzstd(self._zstd, data, self._max_bytes))
             else:
-                output.append(self.decompress(codec, data))
+                output.append(data)
+            if output.size - before > self._max_bytes:
+                raise _too_large(codec, self._max_bytes)
         except Exception as error:
             output.size = before
             if _is_about_data(error):
-                raise _corrupt(codec, error) from error
+                raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
             raise
 
 
@@ -214,10 +202,6 @@ def _is_about_data(error: Exception) -> bool:
     if isinstance(error, CorruptBatchError):
         return False
     return isinstance(error, _LIBRARY_ERRORS) or type(error).__module__.partition(".")[0] in _LIBRARIES
-
-
-def _corrupt(codec: Codec, error: Exception) -> CorruptBatchError:
-    return CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}")
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:

@@ -95,12 +95,9 @@ class _SelectedBatches:
     buffer: ByteBuffer
     starts: Ints
     ends: Ints
+    headers: Any
     counts: Ints
     base_offsets: Ints
-    base_timestamps: Ints
-    max_timestamps: Ints
-    attributes: Ints
-    magics: npt.NDArray[np.int8]
     slice_indexes: npt.NDArray[np.int32]
     #: Which batches have records outside their slice's range.
     is_clipped: npt.NDArray[np.bool_]
@@ -170,12 +167,9 @@ def decode(
         buffer=buffer,
         starts=starts,
         ends=ends,
+        headers=headers[rows],
         counts=counts[rows],
         base_offsets=base_offsets[rows],
-        base_timestamps=headers["base_timestamp"][rows].astype(np.int64),
-        max_timestamps=headers["max_timestamp"][rows].astype(np.int64),
-        attributes=attributes[rows],
-        magics=headers["magic"][rows],
         slice_indexes=of,
         is_clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
     )
@@ -218,14 +212,16 @@ def _decode_records(
         return repeated if keep is None else repeated[keep]
 
     timestamp, timestamp_type = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    appended = selected.attributes & batches.TIMESTAMP_TYPE != 0
+    batch_headers = selected.headers
+    appended = batch_headers["attributes"] & batches.TIMESTAMP_TYPE != 0
     if columns.timestamp:
-        timestamp = per_record(selected.base_timestamps)
+        timestamp = per_record(batch_headers["base_timestamp"].astype(np.int64))
         timestamp += timestamp_delta
         if appended.any():
-            timestamp = np.where(per_record(appended), per_record(selected.max_timestamps), timestamp)
+            max_timestamps = batch_headers["max_timestamp"].astype(np.int64)
+            timestamp = np.where(per_record(appended), per_record(max_timestamps), timestamp)
     if columns.timestamp_type:
-        timestamp_type = per_record(np.where(selected.magics == 0, -1, appended).astype(np.int32))
+        timestamp_type = per_record(np.where(batch_headers["magic"] == 0, -1, appended).astype(np.int32))
     key = binary_column(buffer, key_start, key_size) if columns.key else None
     headers = _headers(buffer, headers_at, ends) if columns.headers else None
     # The last one, since it may overwrite the buffer.

@@ -21,7 +21,15 @@ from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.arrays import to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec, compressor
-from pykafka_wire.wire.records.row_segments import BytesSegment, RowSegment, constant, join_segments, varints
+from pykafka_wire.wire.records.row_segments import (
+    BytesSegment,
+    RowSegment,
+    bounds,
+    bytes_segment,
+    constant,
+    join_segments,
+    varints,
+)
 from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, zigzag
 
 __all__ = ["EncodedBatch", "encode_batches", "encode_parts"]
@@ -187,7 +195,7 @@ def _encode_group(
     records = _encode_records(rows, np.repeat(first_rows, n_rows))
     _, offsets, data = records.buffers()
     payload = memoryview(data)
-    bounds = np.frombuffer(offsets, dtype=np.int32)[np.append(first_rows, len(timestamp))].tolist()
+    ends = np.frombuffer(offsets, dtype=np.int32)[np.append(first_rows, len(timestamp))].tolist()
     encoded = []
     for nth, (first, n_records, base_timestamp, max_timestamp) in enumerate(
         zip(
@@ -198,7 +206,7 @@ def _encode_group(
             strict=True,
         )
     ):
-        body = payload[bounds[nth] : bounds[nth + 1]]
+        body = payload[ends[nth] : ends[nth + 1]]
         encoded.append(
             EncodedBatch(
                 data=_batch(
@@ -251,20 +259,9 @@ def _batch(
     body: bytes | memoryview, codec: Codec, n_records: int, base_timestamp: int, max_timestamp: int
 ) -> bytearray:
     """Header and records of one batch; its producer fields are not set."""
+    length = batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body)
     header = batches.HEADER.pack(
-        0,
-        batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body),
-        -1,
-        2,
-        0,
-        codec,
-        n_records - 1,
-        base_timestamp,
-        max_timestamp,
-        -1,
-        -1,
-        -1,
-        n_records,
+        0, length, -1, batches.MAGIC, 0, codec, n_records - 1, base_timestamp, max_timestamp, -1, -1, -1, n_records
     )
     data = bytearray().join((header, body))
     batches.write_crc(data)
@@ -290,9 +287,8 @@ def _encode_headers(headers: Any) -> Any:
     np.cumsum(_sizes(encoded, n_entries), out=entry_offsets[1:])
     row_entries = np.zeros(n_rows + 1, dtype=np.int64)
     np.cumsum(counts, out=row_entries[1:])
-    row_offsets = entry_offsets[row_entries].astype(np.int32)
-    rows = pa.Array.from_buffers(pa.binary(), n_rows, [None, pa.py_buffer(row_offsets), pa.py_buffer(_data(encoded))])
-    return join_segments([*varints(counts), BytesSegment(rows)], n_rows)
+    rows = bytes_segment(entry_offsets[row_entries] + int(bounds(encoded)[0]), encoded.buffers()[2] or b"")
+    return join_segments([*varints(counts), rows], n_rows)
 
 
 def _as_binary(array: Any) -> Any:
@@ -308,18 +304,7 @@ def _sizes(array: Any, n_rows: int) -> Ints:
     """Bytes of each element, -1 for null; int64[n_rows]."""
     if array is None:
         return np.full(n_rows, -1, dtype=np.int64)
-    _, offsets, _ = array.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-    sizes: Ints = np.diff(bounds).astype(np.int64)
+    sizes: Ints = np.diff(bounds(array)).astype(np.int64)
     if array.null_count:
         sizes[~validity(array)] = -1
     return sizes
-
-
-def _data(array: Any) -> Any:
-    """The bytes of all elements of a pa.BinaryArray without nulls, a view."""
-    _, offsets, data = array.buffers()
-    if data is None:
-        return memoryview(b"")
-    bounds = np.frombuffer(offsets, dtype=np.int32)
-    return memoryview(data)[int(bounds[array.offset]) : int(bounds[array.offset + len(array)])]
