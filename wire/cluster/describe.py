@@ -28,6 +28,8 @@ from pykafka_wire.wire.protocol.messages.transactions import (
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
+#: States of a transaction that has not ended.
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
 #: A text names at most so many of a transaction's topic-partitions.
 _MAX_NAMED: Final = 10
@@ -67,7 +69,7 @@ class DescribedTransaction:
 
     @property
     def is_open(self) -> bool:
-        return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+        return self.state in OPEN_STATES
 
     def __str__(self) -> str:
         text = f"producer {self.producer_id}, epoch {self.producer_epoch}, state {self.state}"

@@ -29,7 +29,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.fetch.range_read import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES, RangeRead
+from pykafka_wire.wire.fetch.range_read import DEFAULT_MAX_PARTITION_BYTES, RangeRead
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
@@ -67,8 +67,6 @@ class ContinuousFetch:
                 for tp, position in positions.items()
             ],
             columns=columns,
-            read_committed=settings.isolation_level == "read_committed",
-            max_bytes=settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
             max_partition_bytes=settings.max_partition_fetch_bytes or DEFAULT_MAX_PARTITION_BYTES,
             deadline_ms=settings.default_api_timeout_ms,
             end_wait_ms=None,

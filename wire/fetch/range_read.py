@@ -137,20 +137,18 @@ def fetch_ranges(
         DeadlineExceededError: no progress; chained to the last cause.
         BrokerError: the broker refused it, and another try would not help.
     """
-    settings = cluster.settings
-    read = RangeRead(
+    return RangeRead(
         cluster,
         ranges,
         columns=columns,
-        read_committed=(isolation_level or settings.isolation_level) == "read_committed",
-        max_bytes=max_bytes or settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
-        max_partition_bytes=max_partition_bytes or settings.max_partition_fetch_bytes,
+        isolation_level=isolation_level,
+        max_bytes=max_bytes,
+        max_partition_bytes=max_partition_bytes,
         deadline_ms=deadline_ms,
         end_wait_ms=min(end_wait_ms, deadline_ms),
         counters=counters,
         cache=cache,
-    )
-    return read.run()
+    ).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,20 +193,21 @@ class RangeRead:
         ranges: Sequence[OffsetRange],
         *,
         columns: Columns,
-        read_committed: bool,
-        max_bytes: int,
-        max_partition_bytes: int | None,
         deadline_ms: int,
         end_wait_ms: int | None,
+        isolation_level: str | None = None,
+        max_bytes: int | None = None,
+        max_partition_bytes: int | None = None,
         counters: FetchCounters | None = None,
         cache: BatchCache | None = None,
         purpose: str = _PURPOSE,
     ) -> None:
         self._cluster = cluster
-        self._settings = cluster.settings
+        self._settings = settings = cluster.settings
         self._purpose = purpose
         self._readiness = BrokerReadiness(cluster, purpose)
-        self._backoff = Backoff(cluster.settings)
+        self._backoff = Backoff(settings)
+        read_committed = (isolation_level or settings.isolation_level) == "read_committed"
         self._handler = ResponseHandler(
             read_committed=read_committed,
             deadline_s=deadline_ms / 1000,
@@ -216,7 +215,7 @@ class RangeRead:
         )
         self._cache = cache
         self._counters = counters if counters is not None else FetchCounters()
-        self._max_partition_bytes = max_partition_bytes
+        self._max_partition_bytes = max_partition_bytes or settings.max_partition_fetch_bytes
         #: Found once, with the first request: a function of the user's may take its time.
         self._rack: str | None = None
         #: The id of each topic that was checked, without those that a response has contradicted since.
@@ -231,8 +230,8 @@ class RangeRead:
             ranges,
             columns,
             read_committed=read_committed,
-            check_crc=cluster.settings.check_crcs,
-            max_bytes=max_bytes,
+            check_crc=settings.check_crcs,
+            max_bytes=max_bytes or settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
             counters=self._counters,
         )
         self.unfinished = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from pykafka_wire.wire.protocol.primitives import Segment, n_bytes
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
@@ -212,24 +212,19 @@ def boolean(*, since: int = 0, until: int = FOREVER, default: bool = False, igno
     return cast(bool, Field("bool", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def int8(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
-         tag: int | None = None) -> int:  # fmt: skip
-    return cast(int, Field("int8", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+class _Number(Protocol):
+    def __call__(self, *, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
+                 tag: int | None = None) -> int: ...  # fmt: skip
 
 
-def int16(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
-          tag: int | None = None) -> int:  # fmt: skip
-    return cast(int, Field("int16", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+def _number(kind: str) -> _Number:
+    def row(*, default: int = 0, **options: Any) -> int:  # Any: as _Number has them
+        return cast(int, Field(kind, default=default, **options))
+
+    return row
 
 
-def int32(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
-          tag: int | None = None) -> int:  # fmt: skip
-    return cast(int, Field("int32", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
-
-
-def int64(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
-          tag: int | None = None) -> int:  # fmt: skip
-    return cast(int, Field("int64", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+int8, int16, int32, int64 = _number("int8"), _number("int16"), _number("int32"), _number("int64")
 
 
 def uuid128(*, since: int = 0, until: int = FOREVER, ignorable: bool = False, tag: int | None = None) -> uuid.UUID:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.cluster.describe import DescribedTransaction, described_transaction, only_state
+from pykafka_wire.wire.cluster.describe import OPEN_STATES, DescribedTransaction, described_transaction, only_state
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.transactions import (
@@ -23,10 +23,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
 )
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 
-#: States of a transaction that has not ended.
-_OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _FIRST_PATTERN: Final = 2
-_UNKNOWN_TRANSACTIONAL_ID: Final = 105
 #: EndTxn of a transaction that has ended the other way, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED; and of an id
 #: that has expired since, INVALID_PRODUCER_ID_MAPPING.
 _HAS_ENDED: Final = frozenset({47, 48, 49, 90})
@@ -120,7 +117,7 @@ def list_open(cluster: Cluster, prefix: str) -> list[ListedTransaction]:
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
-    return list_in_states(cluster, prefix, _OPEN_STATES)
+    return list_in_states(cluster, prefix, OPEN_STATES)
 
 
 def list_in_states(

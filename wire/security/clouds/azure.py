@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER, cloud_of_host
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
@@ -38,10 +38,7 @@ class Azure:
     credential: Any  # Any: whatever has get_token, as azure-identity's classes
     scope: str | None = None
     source: str = ""
-
-    @property
-    def mechanism(self) -> str:
-        return BEARER
+    mechanism: ClassVar[str] = BEARER
 
     def token(self, host: str) -> Token:
         scope = self.scope or scope_of(host)

@@ -13,7 +13,7 @@ import threading
 import time
 from calendar import timegm
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
@@ -36,10 +36,7 @@ class Google:
     credentials: Any  # Any: any of google-auth's classes
     source: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    @property
-    def mechanism(self) -> str:
-        return BEARER
+    mechanism: ClassVar[str] = BEARER
 
     def token(self, host: str) -> Token:
         with self._lock:  # google-auth's credentials are not thread-safe
