@@ -208,10 +208,8 @@ class Transaction:
         """
         self._require_writable("append")
         self._add_partitions([TopicPartition(topic, partition)], None)
-        try:
+        with self._explaining():
             self._producer.append(topic, partition, batches)
-        except WireError as error:
-            raise self._explained(error) from error.__cause__
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
         """Send all that is queued; what was written since the last flush, all of it acknowledged.
@@ -220,10 +218,8 @@ class Transaction:
             ProducerFencedError, WireError: as :meth:`produce`.
         """
         self._require_writable("flush")
-        try:
+        with self._explaining():
             return self._producer.flush(deadline)
-        except WireError as error:
-            raise self._explained(error) from error.__cause__
 
     def _add_partitions(self, partitions: Iterable[TopicPartition], deadline: Deadline | None) -> None:
         added = [tp for tp in partitions if tp not in self._partitions]
@@ -236,14 +232,12 @@ class Transaction:
     def _adding(self) -> Iterator[None]:
         """Something is added to the transaction at its coordinator. What fails may have been added, or not."""
         self._move(TransactionState.OPEN)
-        try:
-            yield
-        except WireError as error:
-            self._move(TransactionState.FAILED)
-            raise self._explained(error) from error.__cause__
-        except BaseException:
-            self._move(TransactionState.FAILED)
-            raise
+        with self._explaining():
+            try:
+                yield
+            except BaseException:
+                self._move(TransactionState.FAILED)
+                raise
 
     def commit_offsets(
         self,
@@ -282,10 +276,8 @@ class Transaction:
             return
         # From here on an abort of ours could contradict a commit that is on its way.
         self._move(TransactionState.COMMITTING)
-        try:
+        with self._explaining():
             identity = self._requests.end(committed=True, deadline=deadline)
-        except WireError as error:
-            raise self._explained(error) from error.__cause__
         self.last_handle = replace(self.handle, identity=identity)
         self._move(TransactionState.COMMITTED)
 
@@ -373,32 +365,37 @@ class Transaction:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.abort()
 
-    def _explained(self, error: WireError) -> WireError:
-        """`error`; of a fenced producer, with who uses the id now."""
-        if isinstance(error, ProducerFencedError) or _was_aborted(error):
-            # It is no longer ours to end.
-            if self.state is not TransactionState.COMMITTING:
-                self._move(TransactionState.FENCED)
-            elif isinstance(error, ProducerFencedError):
-                self._move(TransactionState.FENCED_COMMITTING)
-            else:
-                self._move(TransactionState.ABORTED)
-            open_ms = int((time.monotonic() - self._begun_at) * 1000)
-            timeout_ms = self._cluster.settings.transaction_timeout_ms
-            found = last_known_state(self._cluster, self.transactional_id)
-            taken_over = (
-                f"another producer has taken over the transactional id {self.transactional_id!r} from producer "
-                f"{self.identity.producer_id}, epoch {self.identity.producer_epoch}"
-                + (f" (now {found})" if found else "")
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """The error of a fenced producer says who uses the id now."""
+        try:
+            yield
+        except WireError as error:
+            if isinstance(error, ProducerFencedError) or _was_aborted(error):
+                self._explain(error)
+            raise
+
+    def _explain(self, error: WireError) -> None:
+        # It is no longer ours to end.
+        if self.state is not TransactionState.COMMITTING:
+            self._move(TransactionState.FENCED)
+        elif isinstance(error, ProducerFencedError):
+            self._move(TransactionState.FENCED_COMMITTING)
+        else:
+            self._move(TransactionState.ABORTED)
+        open_ms = int((time.monotonic() - self._begun_at) * 1000)
+        timeout_ms = self._cluster.settings.transaction_timeout_ms
+        found = last_known_state(self._cluster, self.transactional_id)
+        taken_over = (
+            f"another producer has taken over the transactional id {self.transactional_id!r} from producer "
+            f"{self.identity.producer_id}, epoch {self.identity.producer_epoch}" + (f" (now {found})" if found else "")
+        )
+        error.remedy = f"Only one producer may use an id, and {taken_over}."
+        if open_ms >= timeout_ms:
+            error.remedy = (
+                f"The transaction was open for {open_ms} ms, longer than transaction.timeout.ms ({timeout_ms}): its "
+                f"coordinator has aborted it, or {taken_over}. Write less in one transaction, or raise the timeout."
             )
-            if open_ms >= timeout_ms:
-                error.remedy = (
-                    f"The transaction was open for {open_ms} ms, longer than transaction.timeout.ms ({timeout_ms}): its "
-                    f"coordinator has aborted it, or {taken_over}. Write less in one transaction, or raise the timeout."
-                )
-            else:
-                error.remedy = f"Only one producer may use an id, and {taken_over}."
-        return error
 
 
 def last_known_state(cluster: Cluster, transactional_id: str) -> describe.DescribedTransaction | None:
