@@ -38,26 +38,15 @@ class WireError(Exception):
 
     retriable: bool = False
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        broker: int | str | None = None,
-        api: str | None = None,
-        version: int | None = None,
-        remedy: str = "",
-    ) -> None:
+    def __init__(self, message: str, *, remedy: str = "", **place: Unpack[Place]) -> None:
         super().__init__(message)
         self.message = message
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.broker = broker
-        self.api = api
-        self.version = version
+        self.topic = place.get("topic")
+        self.partition = place.get("partition")
+        self.offset = place.get("offset")
+        self.broker = place.get("broker")
+        self.api = place.get("api")
+        self.version = place.get("version")
         self.remedy = remedy
 
     @property
@@ -235,17 +224,15 @@ class LogEndError(WireError):
         self,
         message: str,
         *,
-        topic: str,
-        partition: int,
         position: int,
         end_offset: int,
         high_watermark: int,
         last_stable_offset: int,
         log_end_offset: int | None = None,
-        broker: int | None = None,
         remedy: str = "",
+        **place: Unpack[Place],
     ) -> None:
-        super().__init__(message, topic=topic, partition=partition, offset=position, broker=broker, remedy=remedy)
+        super().__init__(message, remedy=remedy, **place | {"offset": position})
         self.position = position
         self.end_offset = end_offset
         self.high_watermark = high_watermark
