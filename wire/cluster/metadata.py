@@ -51,13 +51,6 @@ _WARN_AFTER_S: Final = 5.0
 _WARN_FACTOR: Final = 4.0
 
 
-class MetadataFound(NamedTuple):
-    """A Metadata response and its version."""
-
-    response: MetadataResponse
-    version: int
-
-
 class MetadataSource:
     """Asks for metadata: known brokers first, then the bootstrap servers."""
 
@@ -78,8 +71,10 @@ class MetadataSource:
         self._silent_since = None
         self._warn_after_s = _WARN_AFTER_S
 
-    def ask(self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline) -> MetadataFound:
-        """The first response of any broker; ``nodes`` are those that are known, none before the first contact.
+    def ask(
+        self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline
+    ) -> tuple[MetadataResponse, int]:
+        """The first response of any broker, and its version; ``nodes`` are those that are known, none before the first contact.
 
         Raises:
             NoBrokerAvailableError: no broker responded: raised within seconds if none ever did, else at the deadline.
@@ -97,7 +92,7 @@ class MetadataSource:
             self._silent_since = started
         n_cycles = 0
 
-        def cycle() -> MetadataFound:
+        def cycle() -> tuple[MetadataResponse, int]:
             nonlocal attempt_ms, n_cycles, nodes
             n_cycles += 1
             if nodes and n_cycles > 1:
@@ -166,7 +161,7 @@ class MetadataSource:
         port: int,
         attempt_ms: float,
         deadline: Deadline,
-    ) -> MetadataFound | None:
+    ) -> tuple[MetadataResponse, int] | None:
         """One broker's response; None if it has not joined its cluster yet, as one that is just starting.
 
         ``attempt_ms`` limits opening a connection, and for the response of a broker that may have died on an open one. Who has
@@ -189,7 +184,7 @@ class MetadataSource:
             raise
         if response.brokers:
             self._adopt(seed, response)
-            return MetadataFound(response, pending.version)
+            return response, pending.version
         if seed is not None:
             seed.close()
         return None

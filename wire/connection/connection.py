@@ -124,23 +124,19 @@ class Connection:
             attempt = deadline.at_most_ms(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
                 self._open_address(address, attempt, mechanism)
-            except MisroutedConnectionError as error:
+            except BaseException as error:
                 self.close()
-                self.failed_at, error.broker = time.monotonic(), self.label
-                raise
-            except (TransportError, ProtocolError, OSError) as error:
-                self.close()
-                reason = error.message if isinstance(error, WireError) else reason_of(error)
-                remedy = getattr(error, "remedy", "")
-                failures.append(f"{address[1][0]}: {reason}" + (f". {remedy}" if remedy else ""))
-                if deadline.expired:
-                    break
-            except AuthenticationError as error:
-                self.close()
-                error.broker = error.broker if error.broker is not None else self.label
-                raise
-            except BaseException:
-                self.close()
+                if isinstance(error, MisroutedConnectionError):
+                    self.failed_at, error.broker = time.monotonic(), self.label
+                elif isinstance(error, AuthenticationError):
+                    error.broker = error.broker if error.broker is not None else self.label
+                elif isinstance(error, TransportError | ProtocolError | OSError):
+                    reason = error.message if isinstance(error, WireError) else reason_of(error)
+                    remedy = getattr(error, "remedy", "")
+                    failures.append(f"{address[1][0]}: {reason}" + (f". {remedy}" if remedy else ""))
+                    if deadline.expired:
+                        break
+                    continue
                 raise
             else:
                 self.failed_at = None

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline, request_topics
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
@@ -388,46 +388,41 @@ class RangeRead:
         self, node: int, batch: list[RequestedPartition]
     ) -> tuple[FetchRequest, dict[tuple[str | uuid.UUID, int], RequestedPartition]]:
         """A Fetch over `batch`, and what it asks for by (topic name or id, partition)."""
-        topics: dict[str, FetchTopic] = {}
-        by_partition: dict[tuple[str | uuid.UUID, int], RequestedPartition] = {}
         max_bytes = self.decoder.max_bytes
         limit = max_bytes if self.decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
         max_partition_bytes = min(max_bytes, self._max_partition_bytes or limit)
-        for requested in batch:
-            progress = requested.progress
-            topic_name, partition = progress.topic_partition
-            topic_id = self._topic_ids[topic_name]
-            topic = topics.get(topic_name)
-            if topic is None:
-                topic = topics[topic_name] = FetchTopic(topic=topic_name, topic_id=topic_id, partitions=[])
+        by_tp = {requested.progress.topic_partition: requested for requested in batch}
+
+        def partition(tp: TopicPartition) -> FetchPartition:
+            requested, progress = by_tp[tp], by_tp[tp].progress
             # Truncation can only follow a change of leader. Sent always, the field would make responses depend on the
             # epoch history of logs that were upgraded or restored, where it may be missing.
             moved = progress.last_epoch >= 0 and requested.leader != progress.leader
             knows_epochs = moved and self._cluster.supports(
                 node, FetchRequest, _LAST_EPOCH_VERSION, purpose=self._purpose
             )
-            topic.partitions.append(
-                FetchPartition(
-                    partition=partition,
-                    current_leader_epoch=requested.leader[1],
-                    fetch_offset=requested.position,
-                    last_fetched_epoch=progress.last_epoch if knows_epochs else -1,
-                    partition_max_bytes=progress.wanted_bytes(max_partition_bytes),
-                )
+            return FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=requested.leader[1],
+                fetch_offset=requested.position,
+                last_fetched_epoch=progress.last_epoch if knows_epochs else -1,
+                partition_max_bytes=progress.wanted_bytes(max_partition_bytes),
             )
-            max_bytes = max(max_bytes, progress.min_bytes)
-            by_partition[topic_name, partition] = by_partition[topic_id, partition] = requested
+
+        ids = self._topic_ids
         request = FetchRequest(
             max_wait_ms=self._wait_ms(batch),
             min_bytes=1,
-            max_bytes=max_bytes,
+            max_bytes=max(max_bytes, *(requested.progress.min_bytes for requested in batch)),
             isolation_level=int(self._handler.read_committed),
             session_id=0,
             session_epoch=-1,
-            topics=list(topics.values()),
+            topics=request_topics(
+                by_tp, partition, lambda name, each: FetchTopic(topic=name, topic_id=ids[name], partitions=each)
+            ),
             rack_id=self._rack_id(batch),
         )
-        return request, by_partition
+        return request, {(key, tp.partition): by_tp[tp] for tp in by_tp for key in (tp.topic, ids[tp.topic])}
 
     def _wait_ms(self, batch: list[RequestedPartition]) -> int:
         """How long the broker may wait for records where it has none of those asked for."""

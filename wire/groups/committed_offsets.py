@@ -269,27 +269,27 @@ def fetch_offsets(
         ProtocolError: the response does not contain the group.
         DeadlineExceededError: no coordinator responded in time.
     """
-    wanted = None if partitions is None else partitions_by_topic(partitions)
+    wanted = None if partitions is None else list(partitions)
     batched = False
+
+    def topics(kind: Callable[..., TopicT]) -> list[TopicT] | None:
+        if wanted is None:
+            return None
+        return [kind(name=name, partition_indexes=numbers) for name, numbers in partitions_by_topic(wanted).items()]
 
     def build(version: int) -> OffsetFetchRequest:
         nonlocal batched
         if batched := version >= _FIRST_BATCHED_VERSION:
-            batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
-            wanted_of_group = OffsetFetchRequestGroup(
+            entry = OffsetFetchRequestGroup(
                 group_id=group,
                 member_id=member.member_id or None,
                 member_epoch=member.generation,
-                topics=None if wanted is None else batch,
+                topics=topics(OffsetFetchRequestTopics),
             )
-            return OffsetFetchRequest(groups=[wanted_of_group], require_stable=require_stable)
-        single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
+            return OffsetFetchRequest(groups=[entry], require_stable=require_stable)
         # Before version 7 a response does not tell offsets in an open transaction from stable ones.
-        return OffsetFetchRequest(
-            group_id=group,
-            topics=None if wanted is None else single,
-            require_stable=require_stable and version >= _FIRST_STABLE_VERSION,
-        )
+        stable = require_stable and version >= _FIRST_STABLE_VERSION
+        return OffsetFetchRequest(group_id=group, topics=topics(OffsetFetchRequestTopic), require_stable=stable)
 
     asked = {group: ByVersion(OffsetFetchRequest, build)}
     response = cluster.by_coordinator(
@@ -299,40 +299,25 @@ def fetch_offsets(
     if batched and [entry.group_id for entry in response.groups] != [group]:
         named = ", ".join(repr(entry.group_id) for entry in response.groups) or "no group"
         raise ProtocolError(f"the response for group {group!r} has the offsets of {named}", api="OffsetFetch")
-    for group_code in (response.error_code, *(entry.error_code for entry in response.groups)):
-        if group_code not in (_NONE, _GROUP_ID_NOT_FOUND):
-            raise _refused(group_code, group)
-    offsets = {}
-    for tp, code, committed in _offsets(response):
+    part = response.groups[0] if batched else response
+    found = list(_offsets_of(part))
+    for place, code in [({}, part.error_code), *((tp._asdict(), code) for tp, code, _ in found)]:
         if code not in (_NONE, _GROUP_ID_NOT_FOUND):
-            raise _refused(code, group, tp)
-        offsets[tp] = committed
+            raise broker_error(code, **place, api="OffsetFetch", detail=f"(group {group!r})")
+    offsets = {tp: committed for tp, _, committed in found}
     if _GROUP_ID_NOT_FOUND not in response.error_codes():
-        _require_all(
-            (TopicPartition(t, p) for t, ps in (wanted or {}).items() for p in ps), offsets, group, "OffsetFetch"
-        )
+        _require_all(wanted or (), offsets, group, "OffsetFetch")
     return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
-
-
-def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
-    """``(topic-partition, error code, offset)`` of each offset in a response."""
-    yield from _offsets_of(response)  # up to version 7
-    for entry in response.groups:
-        yield from _offsets_of(entry)
 
 
 def _offsets_of(
     part: OffsetFetchResponse | OffsetFetchResponseGroup,
 ) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
+    """``(topic-partition, error code, offset)`` of each offset of a group, or of a response up to version 7."""
     for topic in part.topics:
         for p in topic.partitions:
             committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
             yield TopicPartition(topic.name, p.partition_index), p.error_code, committed
-
-
-def _refused(code: int, group: str, tp: TopicPartition | None = None) -> BrokerError:
-    topic, partition = tp or (None, None)
-    return broker_error(code, topic=topic, partition=partition, api="OffsetFetch", detail=f"(group {group!r})")
 
 
 def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, Offsets]:

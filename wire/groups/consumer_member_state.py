@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
@@ -163,11 +164,9 @@ class ConsumerMemberStateMachine:
         self.state = ConsumerMemberState.MEMBER
         self.lost_error_code = 0
         self.heartbeat_interval_ms = max(0, response.heartbeat_interval_ms)
-        if response.member_epoch != self.identity.generation or response.member_id not in (
-            None,
-            self.identity.member_id,
-        ):
-            self.identity = self._identity(response.member_epoch, response.member_id)
+        member_id = self.identity.member_id if response.member_id is None else response.member_id
+        if (response.member_epoch, member_id) != (self.identity.generation, self.identity.member_id):
+            self.identity = replace(self.identity, member_id=member_id, generation=response.member_epoch)
         if request.topic_partitions is not None:
             self._known_owned = frozenset(_places(request.topic_partitions))
         if request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None:
@@ -181,7 +180,7 @@ class ConsumerMemberStateMachine:
 
     def fence(self, code: int) -> None:
         """The place in the group is lost: the caller gives up what it owns, others may own it already."""
-        self.identity = self._identity(-1, times_lost=self.identity.times_lost + 1)
+        self.identity = replace(self.identity, generation=-1, times_lost=self.identity.times_lost + 1)
         self.lost_error_code = code
         self.target = None
         self.state = ConsumerMemberState.FENCED
@@ -225,7 +224,7 @@ class ConsumerMemberStateMachine:
     def _fail(self, code: int, message: str) -> NoReturn:
         self.state = ConsumerMemberState.LEFT
         self.lost_error_code = code
-        self.identity = self._identity(-1)
+        self.identity = replace(self.identity, generation=-1)
         raise self._error(code, message)
 
     def _error(self, code: int, message: str) -> BrokerError:
@@ -233,14 +232,6 @@ class ConsumerMemberStateMachine:
         error = broker_error(code, api="ConsumerGroupHeartbeat", detail=detail)
         error.remedy = _REMEDIES.get(code, error.remedy)
         return error
-
-    def _identity(self, epoch: int, member_id: str | None = None, times_lost: int | None = None) -> MemberIdentity:
-        return MemberIdentity(
-            member_id=self.identity.member_id if member_id is None else member_id,
-            generation=epoch,
-            instance_id=self.identity.instance_id,
-            times_lost=self.identity.times_lost if times_lost is None else times_lost,
-        )
 
 
 def _by_topic(places: Iterable[Place]) -> list[TopicPartitions]:

@@ -27,6 +27,7 @@ coordinator rather than the member (it moved, it is loading) never come here: th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NoReturn
 
@@ -179,7 +180,7 @@ class MemberStateMachine:
         if self.state is MemberState.LEFT:
             return
         if response.error_code == _MEMBER_ID_REQUIRED:
-            self.identity = self._identity(response.member_id)
+            self.identity = replace(self.identity, member_id=response.member_id, generation=-1)
             return
         if response.error_code:
             self.handle_error(response.error_code, "JoinGroup")
@@ -189,7 +190,7 @@ class MemberStateMachine:
                 f"the group agreed on {response.protocol_name!r}, which this member did not offer", api="JoinGroup"
             )
         self.protocol = response.protocol_name
-        self.identity = self._identity(response.member_id, response.generation_id)
+        self.identity = replace(self.identity, member_id=response.member_id, generation=response.generation_id)
         self.is_leader = response.leader == response.member_id
         self._assignments = []
         self._members = []
@@ -314,7 +315,7 @@ class MemberStateMachine:
     def _lose(self, code: int, member_id: str) -> None:
         """The place in the group is lost: join again without the old generation."""
         self.times_lost += 1
-        self.identity = self._identity(member_id)
+        self.identity = replace(self.identity, member_id=member_id, generation=-1, times_lost=self.times_lost)
         self.lost_error_code = code
         self.assignment = self.owned = ()
         if self.state is not MemberState.LEFT:
@@ -328,11 +329,3 @@ class MemberStateMachine:
         if code == FENCED_INSTANCE_ID:
             error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."
         raise error
-
-    def _identity(self, member_id: str, generation: int = -1) -> MemberIdentity:
-        return MemberIdentity(
-            member_id=member_id,
-            generation=generation,
-            instance_id=self.identity.instance_id,
-            times_lost=self.times_lost,
-        )
