@@ -146,9 +146,7 @@ def offsets_for_leader_epoch(
             ),
         )
 
-    def results(
-        response: OffsetForLeaderEpochResponse,
-    ) -> Iterable[tuple[TopicPartition, int, tuple[int, int]]]:
+    def results(response: OffsetForLeaderEpochResponse) -> Iterable[tuple[TopicPartition, int, tuple[int, int]]]:
         for topic in response.topics:
             for p in topic.partitions:
                 yield TopicPartition(topic.topic, p.partition), p.error_code, (p.leader_epoch, p.end_offset)

@@ -220,9 +220,7 @@ def open_producers(
             topics=[TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
         )
 
-    def results(
-        response: DescribeProducersResponse,
-    ) -> Iterator[tuple[TopicPartition, int, list[OpenProducer]]]:
+    def results(response: DescribeProducersResponse) -> Iterator[tuple[TopicPartition, int, list[OpenProducer]]]:
         for topic in response.topics:
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)

@@ -13,10 +13,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, operations_of
 from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.protocol.messages.consumer_group import (
-    ConsumerGroupDescribeRequest,
-    Member,
-)
+from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupDescribeRequest, Member
 from pykafka_wire.wire.protocol.messages.group import (
     DescribedGroupMember,
     DescribeGroupsRequest,

@@ -154,13 +154,7 @@ class MetadataSource:
                 yield None, address
 
     def _ask_one(
-        self,
-        request: MetadataRequest,
-        node: Broker | None,
-        host: str,
-        port: int,
-        attempt_ms: float,
-        deadline: Deadline,
+        self, request: MetadataRequest, node: Broker | None, host: str, port: int, attempt_ms: float, deadline: Deadline
     ) -> tuple[MetadataResponse, int] | None:
         """One broker's response; None if it has not joined its cluster yet, as one that is just starting.
 

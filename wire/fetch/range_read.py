@@ -608,10 +608,7 @@ class RangeRead:
             is_beyond = scan.next_offset > progress.range.end_offset and scan.batch_starts
             beyond = scan.batch_starts[-1] if is_beyond else scan.n_bytes
             self._cache.keep(
-                progress.range,
-                requested.leader,
-                read_committed=self._handler.read_committed,
-                records=records[beyond:],
+                progress.range, requested.leader, read_committed=self._handler.read_committed, records=records[beyond:]
             )
 
     def _on_no_response(self, node: int, batch: Sequence[RequestedPartition], error: WireError) -> None:

@@ -224,9 +224,7 @@ def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicParti
     for tp in wanted:
         if tp not in results:
             raise ProtocolError(
-                f"the response for group {group!r} leaves out a topic-partition of the request",
-                **tp._asdict(),
-                api=api,
+                f"the response for group {group!r} leaves out a topic-partition of the request", **tp._asdict(), api=api
             )
 
 

@@ -19,12 +19,7 @@ from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.groups.member_state import (
-    FENCED_INSTANCE_ID,
-    UNKNOWN_MEMBER_ID,
-    MemberState,
-    MemberStateMachine,
-)
+from pykafka_wire.wire.groups.member_state import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, MemberState, MemberStateMachine
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.groups.strategies import are_cooperative
@@ -208,12 +203,7 @@ class ClassicMembership:
     """
 
     def __init__(
-        self,
-        member: GroupMember,
-        settings: ClientSettings,
-        *,
-        max_idle_ms: float | None = None,
-        rejoins: bool = False,
+        self, member: GroupMember, settings: ClientSettings, *, max_idle_ms: float | None = None, rejoins: bool = False
     ) -> None:
         """A member that has not joined yet.
 

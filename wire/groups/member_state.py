@@ -262,9 +262,7 @@ class MemberStateMachine:
         # Both ids: with the instance id alone a fenced member would remove the one that has fenced it.
         identity = self.identity
         member = LeavingMember(
-            member_id=identity.member_id,
-            group_instance_id=identity.instance_id,
-            reason="the consumer is being closed",
+            member_id=identity.member_id, group_instance_id=identity.instance_id, reason="the consumer is being closed"
         )
         return LeaveGroupRequest(group_id=self.group_id, members=[member])
 

@@ -242,11 +242,7 @@ def longer_pause_s(n_failures: int) -> float:
 
 
 def leave_group(
-    cluster: Cluster,
-    group_id: str,
-    request: Asked[ResponseT],
-    check: Callable[[ResponseT], None],
-    deadline: Deadline,
+    cluster: Cluster, group_id: str, request: Asked[ResponseT], check: Callable[[ResponseT], None], deadline: Deadline
 ) -> None:
     """Leave a group, so that others need not wait for the session timeout. A failure is logged, never raised."""
     try:

@@ -294,11 +294,7 @@ class Producer:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        settings: ClientSettings | None = None,
-        *,
-        transaction: TransactionScope | None = None,
+        self, cluster: Cluster, settings: ClientSettings | None = None, *, transaction: TransactionScope | None = None
     ) -> None:
         self._cluster = cluster
         self._settings = settings or cluster.settings

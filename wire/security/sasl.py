@@ -218,10 +218,7 @@ class OAuthBearer:
         # response it ends the exchange with error 58, which the connection raises.
         self.on_rejected()
         yield b"\x01"
-        raise AuthenticationError(
-            f"the broker rejected the token: {_status(error_response)}",
-            remedy=_TOKEN_REMEDY,
-        )
+        raise AuthenticationError(f"the broker rejected the token: {_status(error_response)}", remedy=_TOKEN_REMEDY)
 
 
 def _status(error_response: bytes) -> str:

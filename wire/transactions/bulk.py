@@ -139,9 +139,7 @@ def list_in_states(
         for each in response.transaction_states:
             if each.transactional_id.startswith(prefix):
                 found[each.transactional_id] = ListedTransaction(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
-                    state=each.transaction_state,
+                    transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.transaction_state
                 )
     return [found[name] for name in sorted(found)]
 

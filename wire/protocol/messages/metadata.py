@@ -5,17 +5,7 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.protocol.fields import (
-    NO_OPERATIONS,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-    uuid128,
-)
+from pykafka_wire.wire.protocol.fields import NO_OPERATIONS, Struct, array, boolean, int8, int16, int32, string, uuid128
 from pykafka_wire.wire.protocol.message import Message, Request
 
 
