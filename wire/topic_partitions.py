@@ -10,10 +10,13 @@ import difflib
 import heapq
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+TopicT = TypeVar("TopicT", str, uuid.UUID)
+PartitionT = TypeVar("PartitionT")
+StructT = TypeVar("StructT")
 #: The topic id where brokers have none (before Kafka 2.8), and Kafka's null for uuids.
 ZERO_UUID: Final = uuid.UUID(int=0)
 
@@ -57,6 +60,26 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})"
+
+
+def partitions_by_topic(partitions: Iterable[tuple[TopicT, int]]) -> dict[TopicT, list[int]]:
+    """Partition numbers grouped by topic, or by a topic's id, as requests want them."""
+    grouped: dict[TopicT, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+def request_topics(
+    partitions: Iterable[TopicPartition],
+    partition: Callable[[TopicPartition], PartitionT],
+    topic: Callable[[str, list[PartitionT]], StructT],
+) -> list[StructT]:
+    """A request's structures of topics, each with those of its partitions."""
+    return [
+        topic(name, [partition(TopicPartition(name, number)) for number in numbers])
+        for name, numbers in partitions_by_topic(partitions).items()
+    ]
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:

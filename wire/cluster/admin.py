@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, request_topics
+from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.admin import (
@@ -39,7 +39,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition, request_topics
 
 #: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
 #: exists, the record with the highest timestamp (KIP-734), the first offset on the leader's own disk (KIP-405), and the last

@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ValueT = TypeVar("ValueT")
 KeyT = TypeVar("KeyT")
-PartitionT = TypeVar("PartitionT")
-TopicT = TypeVar("TopicT")
 
 #: In place of a node id: whichever broker responds; the controller.
 ANY: Final = -1
@@ -510,26 +508,6 @@ def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
     size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
     for start in range(0, max(map(len, by_node.values()), default=0), size):
         yield [each for own in by_node.values() for each in own[start : start + size]]
-
-
-def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    """Partition numbers grouped by topic, as requests want them."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
-
-
-def request_topics(
-    partitions: Iterable[TopicPartition],
-    partition: Callable[[TopicPartition], PartitionT],
-    topic: Callable[[str, list[PartitionT]], TopicT],
-) -> list[TopicT]:
-    """A request's structures of topics, each with those of its partitions."""
-    return [
-        topic(name, [partition(TopicPartition(name, number)) for number in numbers])
-        for name, numbers in partitions_by_topic(partitions).items()
-    ]
 
 
 class BrokerReadiness:

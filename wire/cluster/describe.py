@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from enum import IntEnum
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
@@ -26,7 +26,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TopicRequest,
     TransactionState,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_topic
 
 #: States of a transaction that has not ended.
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import Cluster, request_topics
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_progress import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import (
     TOPIC_ID_VERSION,
@@ -14,7 +14,7 @@ from pykafka_wire.wire.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, request_topics
 
 #: Four batches of Java's default batch.size are a large enough sample; the first batch is complete whatever its size (KIP-74).
 _SAMPLE_BYTES: Final = 65_536

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline, request_topics
+from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
@@ -57,7 +57,7 @@ from pykafka_wire.wire.protocol.messages.fetch import (
     PartitionData,
 )
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, request_topics, topic_id_text
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,6 @@ from pykafka_wire.wire.cluster.cluster import (
     Cluster,
     CoordinatorKind,
     Deadline,
-    TopicT,
-    partitions_by_topic,
-    request_topics,
 )
 from pykafka_wire.wire.cluster.groups import ListedGroup
 from pykafka_wire.wire.deadline import BackgroundCall
@@ -45,7 +42,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
 )
 from pykafka_wire.wire.protocol.messages.transactions import TxnOffsetCommitResponse
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, StructT, TopicPartition, partitions_by_topic, request_topics
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +104,8 @@ class CommittedTopics:
         self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
 
     def of_request(
-        self, offsets: Offsets, topic: Callable[..., TopicT], partition: Callable[..., object]
-    ) -> list[TopicT]:
+        self, offsets: Offsets, topic: Callable[..., StructT], partition: Callable[..., object]
+    ) -> list[StructT]:
         """A request's structures for these offsets, which `topic` and `partition` make."""
         return request_topics(
             offsets,
@@ -270,7 +267,7 @@ def fetch_offsets(
     wanted = None if partitions is None else list(partitions)
     batched = False
 
-    def topics(kind: Callable[..., TopicT]) -> list[TopicT] | None:
+    def topics(kind: Callable[..., StructT]) -> list[StructT] | None:
         if wanted is None:
             return None
         return [kind(name=name, partition_indexes=numbers) for name, numbers in partitions_by_topic(wanted).items()]

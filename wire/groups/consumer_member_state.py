@@ -39,6 +39,7 @@ from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from pykafka_wire.wire.topic_partitions import partitions_by_topic
 
 JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
@@ -235,9 +236,7 @@ class ConsumerMemberStateMachine:
 
 
 def _by_topic(places: Iterable[Place]) -> list[TopicPartitions]:
-    by_topic: dict[uuid.UUID, list[int]] = {}
-    for topic_id, partition in sorted(places):
-        by_topic.setdefault(topic_id, []).append(partition)
+    by_topic = partitions_by_topic(sorted(places))
     return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
 
 

@@ -28,7 +28,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition, request_topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +235,11 @@ def encode_subscription(
         ConsumerProtocolSubscription(
             topics=sorted(topics),
             user_data=_GENERATION.pack(generation) if strategy == COOPERATIVE_STICKY else None,
-            owned_partitions=[
-                OwnedTopicPartitions(topic=topic, partitions=numbers) for topic, numbers in _by_topic(owned).items()
-            ],
+            owned_partitions=request_topics(
+                sorted(owned),
+                lambda tp: tp.partition,
+                lambda topic, each: OwnedTopicPartitions(topic=topic, partitions=each),
+            ),
             generation_id=generation,
             rack_id=rack_id,
         ),
@@ -262,9 +264,11 @@ def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """A member's assignment, as SyncGroup carries it."""
-    assigned = [
-        AssignedTopicPartitions(topic=topic, partitions=numbers) for topic, numbers in _by_topic(partitions).items()
-    ]
+    assigned = request_topics(
+        sorted(partitions),
+        lambda tp: tp.partition,
+        lambda topic, each: AssignedTopicPartitions(topic=topic, partitions=each),
+    )
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), _ASSIGNMENT_VERSION)
 
 
@@ -276,10 +280,3 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
         return ()
     assigned = decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions
     return tuple(sorted(TopicPartition(each.topic, partition) for each in assigned for partition in each.partitions))
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic

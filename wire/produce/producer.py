@@ -29,7 +29,7 @@ import numpy as np
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
-from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster, request_topics
+from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster
 from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
@@ -64,7 +64,7 @@ from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, request_topics
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
@@ -47,7 +47,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from pykafka_wire.wire.records.batches import ProducerIdentity
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_topic
 
 _FEATURE: Final = "transaction.version"
 #: Later versions of AddPartitionsToTxn, which TV2 does not need, are between brokers.
