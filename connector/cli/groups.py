@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -113,18 +113,20 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: b
     with connected() as cluster:
         partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
         require_leaders(cluster, partitions)
-
-        def committed_offsets(_: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-            committed = fetch_offsets(cluster, group, partitions)
-            missing = [str(tp) for tp in partitions if tp not in committed]
-            if missing:
-                raise click.UsageError(
-                    f"Group {group} has no committed offset for {', '.join(missing)}, so +N and -N have no start."
-                )
-            return {tp: committed[tp].offset for tp in partitions}
-
-        wanted = resolve_position(cluster, partitions, position, committed_offsets)
+        moved = _committed(cluster, group, partitions) if position[0] == "shift" else None
+        wanted = resolve_position(cluster, partitions, position, moved)
         _commit(cluster, group, wanted, dry_run=dry_run, yes=yes)
+
+
+def _committed(cluster: Cluster, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The group's offset for each partition. Raises click.UsageError where it has none."""
+    committed = fetch_offsets(cluster, group, partitions)
+    missing = [str(tp) for tp in partitions if tp not in committed]
+    if missing:
+        raise click.UsageError(
+            f"Group {group} has no committed offset for {', '.join(missing)}, so +N and -N have no start."
+        )
+    return {tp: committed[tp].offset for tp in partitions}
 
 
 def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], *, dry_run: bool, yes: bool) -> None:

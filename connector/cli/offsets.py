@@ -7,7 +7,7 @@ is shown of a partition whose offsets are unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -193,13 +193,13 @@ def resolve_position(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
     position: tuple[str, int],
-    shift_from: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    shift_from: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
     """The offset in each partition of what :func:`parse_position` has returned. One outside the log becomes its nearer end, and a
     time after the last record the end of the log, which is the last stable offset with ``isolation.level=read_committed``.
 
     Args:
-        shift_from: from what a shift is counted, given the ends of the logs.
+        shift_from: from what a shift is counted [default: the ends of the logs].
     """
     kind, number = position
     isolation = cluster.settings.isolation_level
@@ -211,5 +211,5 @@ def resolve_position(
     elif kind == "offset":
         wanted = dict.fromkeys(partitions, number)
     else:
-        wanted = {tp: at + number for tp, at in shift_from(ends).items()}
+        wanted = {tp: at + number for tp, at in (shift_from or ends).items()}
     return {tp: min(max(at, earliest[tp]), ends[tp]) for tp, at in wanted.items()}

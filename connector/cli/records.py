@@ -82,7 +82,7 @@ def tail(
             if not partitions:
                 raise click.UsageError(f"Topic {topic} has no partition {partition}.")
         position = ("shift", -last) if place is None else parse_position(place)
-        starts = resolve_position(cluster, partitions, position, lambda ends: ends)
+        starts = resolve_position(cluster, partitions, position)
         decode = _decoding(cluster, topic, formats, registry)
         for record, decoded in islice(_records(cluster, starts, follow, decode), count):
             _print(record, decoded)
@@ -258,24 +258,25 @@ def produce(
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {counted(n_partitions, 'partition')}, numbered from 0.")
         n_records = n_read = 0
-        malformed: bytes | None = None
         with RecordProducer(cluster.settings) as producer:
             try:
                 for block in _blocks(values):
-                    for line in block:
-                        pair = _split_key(line, key, key_separator)
-                        if pair is None:
-                            malformed = line
-                            break
-                        n_read += 1
-                        producer.send(topic, pair[1], key=pair[0], headers=parsed, partition=partition)
+                    pairs = [_split_key(line, key, key_separator) for line in block]
+                    n_whole = pairs.index(None) if None in pairs else len(pairs)
+                    n_read += n_whole
+                    for own_key, value in filter(None, pairs[:n_whole]):
+                        producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
                     for tp, each in sorted(producer.flush().items()):
                         if output().json:
                             offsets = {"first_offset": each.first_offset, "last_offset": each.last_offset}
                             output().document({**tp._asdict(), **offsets, "records": each.n_records})
                     n_records = n_read
-                    if malformed is not None:
-                        break
+                    if n_whole < len(block):
+                        shown = block[n_whole][:80].decode(errors="backslashreplace")
+                        raise click.UsageError(
+                            f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
+                            f"The {n_records} before it were written to {topic}, nothing from it on."
+                        )
             except (KeyboardInterrupt, WireError) as error:
                 what = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Failed"
                 click.echo(
@@ -284,12 +285,6 @@ def produce(
                     err=True,
                 )
                 raise
-    if malformed is not None:
-        shown = malformed[:80].decode(errors="backslashreplace")
-        raise click.UsageError(
-            f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
-            f"The {n_records} before it were written to {topic}, nothing from it on."
-        )
     output().message(f"{counted(n_records, 'record')} written to {topic}.")
 
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 from pykafka_wire.local.class_archive import ensure_class_archive
@@ -183,9 +182,7 @@ class LocalCluster(KafkaTools):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _tool_launcher(self) -> JavaLauncher:

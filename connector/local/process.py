@@ -42,7 +42,8 @@ class Watchdog:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert self._process.stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input = self._process.stdin
         with self._process.stdout:
             ready = self._process.stdout.readline()
         if ready != b"ready\n":
@@ -56,9 +57,8 @@ class Watchdog:
 
     def close(self) -> None:
         """End every process still watched, remove the folder, and wait for both."""
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._input.close()
         try:
             self._process.wait(WATCHDOG_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -66,10 +66,9 @@ class Watchdog:
             self._process.wait()
 
     def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
+            self._input.write(line.encode())
+            self._input.flush()
         except OSError as error:
             raise LocalClusterError(f"the cluster's watchdog has ended: {error}") from error
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.jars import Coordinate, resolve
@@ -83,9 +82,7 @@ class LocalRegistry:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

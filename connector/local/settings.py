@@ -24,10 +24,6 @@ CONTROLLER = "CONTROLLER"
 # Brokers have the ids 1 to 3. This is the controller's where it is a process of its own, and ZooKeeper's.
 CONTROLLER_ID = 100
 
-# The external listener is advertised by a name, as real ones are. It resolves to ::1 first on most machines, where
-# nothing listens: a client has to try the second address.
-ADVERTISED_HOST = {EXTERNAL: "localhost"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
@@ -39,8 +35,9 @@ class Listener:
 
     @property
     def advertised_host(self) -> str:
-        # Certificates name localhost, not an address.
-        return ADVERTISED_HOST.get(self.name, "localhost" if "SSL" in self.protocol else HOST)
+        # The external listener is advertised by a name, as real ones are. It resolves to ::1 first on most machines, where
+        # nothing listens: a client has to try the second address. Certificates name localhost, not an address.
+        return "localhost" if self.name == EXTERNAL or "SSL" in self.protocol else HOST
 
     @property
     def address(self) -> str:

@@ -18,7 +18,7 @@ class MetricsListener(LagListener):
     """
 
     def __init__(self, figures: QueryFigures, on_lag: Callable[[QueryLag], None] | None = None) -> None:
-        super().__init__(on_lag if on_lag is not None else _ignore)
+        super().__init__(on_lag if on_lag is not None else lambda lag: None)  # the figures have the lag, too
         self.figures = figures
         self.on_duration: Callable[[str, float], None] | None = None
 
@@ -41,7 +41,3 @@ class MetricsListener(LagListener):
         """Removes the gauges of a query that has ended."""
         self.figures.ended(str(event.runId))
         super().onQueryTerminated(event)
-
-
-def _ignore(lag: QueryLag) -> None:
-    """The figures have the lag, too."""
