@@ -138,7 +138,7 @@ def _source(batch: MicroBatch, name: str, ends: LogEnds | None) -> dict[str, Any
     offsets = source.offsets
     rows: list[dict[str, Any]] = []
     for tp, offset in sorted(offsets.offsets.items()) if offsets is not None else ():
-        row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+        row: dict[str, Any] = {**tp._asdict(), "offset": offset}
         if ends is not None:
             end = ends.offsets.get(tp)
             row |= {"latest": end, "lag": None if end is None else max(0, end - offset)}
@@ -176,8 +176,7 @@ def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
     second = position_at(to_log, to, lambda _: True).offsets.offsets
     rows = [
         {
-            "topic": tp.topic,
-            "partition": tp.partition,
+            **tp._asdict(),
             "from": first.get(tp),
             "to": second.get(tp),
             "offsets": second[tp] - first[tp] if tp in first and tp in second else None,

@@ -142,12 +142,7 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
     if described.state == "Dead":
         _refuse_prefix(cluster, group)
     rows = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "before": before[tp].offset if tp in before else None,
-            "after": offset,
-        }
+        {**tp._asdict(), "before": before[tp].offset if tp in before else None, "after": offset}
         for tp, offset in sorted(wanted.items())
     ]
     output().rows(rows)

@@ -113,9 +113,7 @@ def lag_of_groups(
         for tp in partitions:
             offset, latest = committed[group][tp].offset, ends.offsets.get(tp)
             lag = None if latest is None else max(0, latest - offset)
-            rows.append(
-                {"topic": tp.topic, "partition": tp.partition, "committed": offset, "latest": latest, "lag": lag}
-            )
+            rows.append({**tp._asdict(), "committed": offset, "latest": latest, "lag": lag})
         uncommitted = [topic for topic in topics if topic not in {tp.topic for tp in partitions}]
         unknown = {tp: ends.unknown[tp] for tp in partitions if tp not in ends.offsets}
         reports[group] = LagReport(rows=rows, unknown=[*explained(unknown), *uncommitted])

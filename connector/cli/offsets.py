@@ -54,8 +54,7 @@ def offsets(topic: str, at: str | None) -> None:
         latest = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
         rows: list[dict[str, Any]] = [
             {
-                "topic": topic,
-                "partition": tp.partition,
+                **tp._asdict(),
                 "earliest": earliest[tp].offset if tp in earliest else None,
                 "latest": latest[tp].offset if tp in latest else None,
                 "offsets": latest[tp].offset - earliest[tp].offset if tp in latest else None,

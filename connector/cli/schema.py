@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from pykafka_wire.cli.connection import command, connected, output
-from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between
+from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import MissingLibraryError, OptionError
 from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
+from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
@@ -64,9 +64,9 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
 def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     """The keys or values of the last records of each partition, without nulls."""
     partitions = partitions_of(cluster, topic)
-    starts = offsets_at(cluster, partitions, EARLIEST)
+    starts = resolve_position(cluster, partitions, ("shift", -last))
     ends = offsets_at(cluster, partitions, LATEST, isolation_level=cluster.settings.isolation_level)
-    ranges = ranges_between({tp: max(starts[tp], end - last) for tp, end in ends.items()}, ends)
+    ranges = ranges_between(starts, ends)
     found: list[bytes] = []
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
         found += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]

@@ -8,7 +8,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -20,14 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
-from pykafka_wire.cli.lag import LagReport, lag_of_groups
+from pykafka_wire.cli.lag import lag_of_groups
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets_of_groups
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
 
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
 _OTHER_LINES: Final = 5
@@ -119,26 +118,21 @@ class _Watched:
         # Without the wait for an election: the next sample comes soon.
         reports = lag_of_groups(cluster, fetched, election_ms=0)
         self._histories = {group.name: self._histories.get(group.name, LagHistory()) for group in listed}
-        found = [
-            self._sample_of(group, fetched[group.name], reports[group.name])
-            for group in listed
-            if fetched.get(group.name)
-        ]
+        found = []
+        for group in listed:
+            if committed := fetched.get(group.name):
+                kind, report = _kind(group, [at.metadata for at in committed.values()]), reports[group.name]
+                is_known = report.lag is not None and kind != _MARKER
+                sample = GroupSample(
+                    group=group.name,
+                    kind=kind,
+                    state=group.state,
+                    topics=sorted({tp.topic for tp in committed}),
+                    lag=report.lag if is_known else None,
+                    rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else Rates(),
+                )
+                found.append(sample)
         return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))
-
-    def _sample_of(
-        self, group: ListedGroup, committed: Mapping[TopicPartition, CommittedOffset], report: LagReport
-    ) -> GroupSample:
-        kind = _kind(group, [at.metadata for at in committed.values()])
-        is_known = report.lag is not None and kind != _MARKER
-        return GroupSample(
-            group=group.name,
-            kind=kind,
-            state=group.state,
-            topics=sorted({tp.topic for tp in committed}),
-            lag=report.lag if is_known else None,
-            rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else Rates(),
-        )
 
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ Java ignores it, without an error, if the jars or anything else differ from thos
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -71,9 +72,9 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
                 _record(scratch, JavaLauncher(java, jars, version, Path(name)), ports)
             with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as name:
                 _check(JavaLauncher(java, jars, version, Path(name), scratch))
-        except PortTakenError:
-            raise
         except LocalClusterError as error:
+            if isinstance(error, PortTakenError):
+                raise
             logger.info("no archive of Kafka's classes: %s", error)
             scratch.unlink(missing_ok=True)
             scratch.touch()
@@ -96,13 +97,10 @@ def _record(archive: Path, launcher: JavaLauncher, ports: Sequence[int]) -> None
         listeners={1: [Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])]},
         jvm_options=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={archive}"],
     )
-    watchdog = Watchdog(launcher.folder)
-    try:
+    with contextlib.closing(Watchdog(launcher.folder)) as watchdog:
         node = Node("node", 1, launcher, watchdog, plan, combined_properties(plan, launcher.folder / "node"))
         node.start()
         node.stop()
-    finally:
-        watchdog.close()
 
 
 def _check(launcher: JavaLauncher) -> None:

@@ -30,6 +30,7 @@ _LISTENER: Final = f"listener.name.{EXTERNAL.lower()}"
 _VALID_DAYS: Final = 365
 #: keytool takes a second; it must not hang.
 _KEYTOOL_TIMEOUT_S: Final = 120
+_ACCESS: Final = ("-storetype", "PKCS12", "-storepass:env", "STORE_PASSWORD", "-alias", "broker")
 _ACL_TOOL: Final = "org.apache.kafka.tools.AclCommand"
 
 
@@ -62,16 +63,7 @@ class SecuredListener:
     def _prepare(self, folder: Path) -> dict[str, str]:
         """Create the certificate in the cluster's folder; the broker settings. Raises LocalClusterError if keytool fails."""
         store = folder / "broker.p12"
-        access = [
-            "-keystore",
-            str(store),
-            "-storetype",
-            "PKCS12",
-            "-storepass:env",
-            "STORE_PASSWORD",
-            "-alias",
-            "broker",
-        ]
+        access = ["-keystore", str(store), *_ACCESS]
         self._keytool(
             "-genkeypair", *access, "-keyalg", "EC", "-groupname", "secp256r1", "-dname", "CN=localhost",
             "-ext", "san=dns:localhost,ip:127.0.0.1", "-ext", "bc:c", "-validity", str(_VALID_DAYS),
