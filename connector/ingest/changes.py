@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import DELETE, quoted
+from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, quoted
 
 #: Why a record is no row of its table, null for one that is.
 REASON: Final = "_pykafka_wire_reason"
@@ -102,19 +102,26 @@ def newest(changed: DataFrame) -> DataFrame:
     return of_all.select("row.*")
 
 
-def newer(prefix: str) -> str:
-    """The condition by which the change ``new`` is newer than the row ``old``, as :func:`newest` has it.
+def merge_changes(target: LandedTable, rows: DataFrame, prefix: str, landed: Landed | None) -> None:
+    """Merge the newest change of each row into its table.
 
     Args:
+        rows: of the table's columns, and :data:`DELETE`.
         prefix: of Kafka's columns.
+        landed: as :meth:`LandedTable.merge`'s.
     """
+    rows = rows.persist()
+    try:
+        rows.count()  # once from Kafka: MERGE reads its source twice
+        key = rows.schema[prefix + "key"].dataType
+        fields = [f".{quoted(name)}" for name in key.names] if isinstance(key, StructType) else [""]
+        target.merge(rows, [quoted(prefix + "key") + field for field in fields], _newer(prefix), landed)
+    finally:
+        rows.unpersist()
+
+
+def _newer(prefix: str) -> str:
+    """The condition by which the change ``new`` is newer than the row ``old``, as :func:`newest` has it."""
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({each}.{timestamp}, {each}.{partition})" for each in ("new", "old"))
     return f"IF(new.{partition} <=> old.{partition}, new.{offset} > old.{offset}, {new} > {old})"
-
-
-def key_columns(data_type: DataType, column: str) -> list[str]:
-    """The expressions of a key's column that name a row."""
-    if isinstance(data_type, StructType):
-        return [f"{quoted(column)}.{quoted(name)}" for name in data_type.names]
-    return [quoted(column)]

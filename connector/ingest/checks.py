@@ -14,7 +14,7 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError, OffsetsError
-from pykafka_wire.ingest.changes import REASON, changes, key_columns, newer, newest
+from pykafka_wire.ingest.changes import REASON, merge_changes, newest
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, has_records, kept_range, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
@@ -99,7 +99,7 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
 
     def newest_of_each_key(part: TopicRange) -> DataFrame:
         rows = reader.read(spark, part, table, reader.value_schema(topic, table), None)
-        return newest(changes(rows, table).where(F.col(REASON).isNull())).where(~F.col(DELETE))
+        return newest(rows.where(F.col(REASON).isNull())).where(~F.col(DELETE))
 
     return prove(
         spark,
@@ -166,15 +166,12 @@ class _Replayed:
             return Replay(topic=self._topic, table=self._name, gone=rejected.count())
         first = {row.partition: max(row.first, whole.start.get(row.partition, row.first)) for row in bounds}
         last = {row.partition: row.last + 1 for row in bounds}
-        if (
-            self._table.mode != "append"
-        ):  # newer changes of the same rows decide, deletes among them, in other partitions too
+        if self._table.mode != "append":
+            # Newer changes of the same rows decide, deletes among them, in other partitions too.
             first, last = {**whole.start, **first}, {**last, **whole.end}
         part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         schema = self._reader.value_schema(self._topic, self._table)
         rows = self._reader.read(self._spark, part, self._table, schema, self._target)
-        if self._table.mode != "append":
-            rows = changes(rows, self._table)
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
@@ -189,23 +186,14 @@ class _Replayed:
         )
 
     def _land(self, good: DataFrame, mended: DataFrame) -> None:
-        prefix = self._settings.prefix
+        late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
         if self._table.mode == "append":
-            there = self._spark.table(self._target.identifier).select(
-                F.col(f"{prefix}partition").alias("partition"), F.col(f"{prefix}offset").alias("offset")
-            )
-            rows = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi").join(
-                there, ["partition", "offset"], "left_anti"
-            )
+            rows = late.join(self._target.places, ["partition", "offset"], "left_anti")
             self._target.append(self._reader.table_rows(rows), None)
             return
-        keys = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi").select("key").distinct()
-        rows = self._reader.table_rows(newest(good.join(keys, "key", "left_semi")), DELETE).persist()
-        try:
-            key = prefix + "key"
-            self._target.merge(rows, key_columns(rows.schema[key].dataType, key), newer(prefix), None)
-        finally:
-            rows.unpersist()
+        keys = late.select("key").distinct()
+        rows = self._reader.table_rows(newest(good.join(keys, "key", "left_semi")), DELETE)
+        merge_changes(self._target, rows, self._settings.prefix, None)
 
     def _forget(self, mended: DataFrame) -> None:
         mended.createOrReplaceTempView("pykafka_wire_mended")

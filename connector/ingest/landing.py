@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, key_columns, newer, newest
+from pykafka_wire.ingest.changes import REASON, UNTYPED, merge_changes, newest
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
@@ -437,8 +437,6 @@ class TableWriter:
         try:
             schema = self._reader.value_schema(part.topic, self._table)
             rows = self._reader.read(self._session, part, self._table, schema, None)
-            if self._table.mode != "append":
-                rows = changes(rows, self._table)
             return column_ddl(self._reader.table_rows(rows).schema)
         except Exception as error:
             if not _stops(error):
@@ -482,8 +480,7 @@ class TableWriter:
 
     def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
         known = None if self._is_missing else self._target
-        rows = self._reader.read(self._session, part, self._table, schema, known)
-        return rows if self._table.mode == "append" else changes(rows, self._table)
+        return self._reader.read(self._session, part, self._table, schema, known)
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:
         """How many records were written, and how many could not be read."""
@@ -504,14 +501,7 @@ class TableWriter:
         elif is_append:
             self._target.append(good, landed)
         else:
-            good = good.persist()
-            try:
-                good.count()  # once from Kafka: MERGE reads its source twice
-                prefix = self._settings.prefix
-                keys = key_columns(good.schema[prefix + "key"].dataType, prefix + "key")
-                self._target.merge(good, keys, newer(prefix), landed)
-            finally:
-                good.unpersist()
+            merge_changes(self._target, good, self._settings.prefix, landed)
         counted = _counted(seen, self._status.name)
         return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
 
@@ -550,9 +540,7 @@ class TableWriter:
         bad = self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
         raw = self._reader.raw(self._session, part)
         if n_added is not None:
-            names = [self._settings.prefix + name for name in ("partition", "offset")]
-            held = self._session.table(self._target.identifier).select(*names).toDF("partition", "offset")
-            held = held.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
+            held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
             lacking = raw.select("partition", "offset").join(held, ["partition", "offset"], "left_anti")
             if lacking.count() <= raw.count() - n_added:
                 reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))

@@ -106,6 +106,7 @@ class LandedTable:
 
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
+        self._prefix = settings.prefix
         self.identifier = settings.identifier(name)
         self._properties: dict[str, str] = {}
 
@@ -140,6 +141,12 @@ class LandedTable:
     @property
     def schema(self) -> StructType:
         return self._session.table(self.identifier).schema
+
+    @property
+    def places(self) -> DataFrame:
+        """``partition`` and ``offset`` of the table's rows."""
+        names = [self._prefix + name for name in ("partition", "offset")]
+        return self._session.table(self.identifier).select(*map(quoted, names)).toDF("partition", "offset")
 
     def properties(self) -> dict[str, str]:
         """The table's, asked for once, and again after :meth:`set_properties`."""

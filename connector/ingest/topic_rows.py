@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.errors import DecodeError, IngestError
-from pykafka_wire.ingest.changes import REASON, UNTYPED, envelope_ddl
+from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
@@ -183,7 +183,7 @@ class TopicReader:
     def read(
         self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: LandedTable | None
     ) -> DataFrame:
-        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`.
+        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`; changes of rows unless the mode is append.
 
         Args:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
@@ -218,7 +218,8 @@ class TopicReader:
         for name in untyped:
             rows = rows.withColumn(name, F.when(F.col(name).isNotNull(), F.struct()))
         reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
-        return rows.withColumn(REASON, reason).drop("valueError", "keyError")
+        rows = rows.withColumn(REASON, reason).drop("valueError", "keyError")
+        return rows if table.mode == "append" else changes(rows, table)
 
     def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
         """The records as bytes, with their headers."""
