@@ -101,20 +101,6 @@ class TableStatus:
     seconds: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Work:
-    """A table's part of a micro-batch.
-
-    Attributes:
-        beginning: where the query began with the topic.
-    """
-
-    status: TableStatus
-    part: TopicRange
-    micro_batch: int
-    beginning: Callable[[], Beginning]
-
-
 class Landing:
     """Lands micro-batches; one for each run of a query, in the process of its driver."""
 
@@ -146,19 +132,12 @@ class Landing:
         """
         if self._rejects is None:  # beside the first rows of tables, which seldom need it
             self._rejects = self._threads.submit(self._make_rejects, session)
-        wanted = [
-            _Work(
-                status=self._status(part.topic),
-                part=part,
-                micro_batch=micro_batch,
-                beginning=partial(beginning, part.topic),
-            )
-            for part in parts
-        ]
         futures = {
-            work.status.topic: self._threads.submit(self._land_one, session, work)
-            for work in wanted
-            if work.status.error is None and (not work.status.is_open or _is_behind(work))
+            part.topic: self._threads.submit(
+                self._land_one, session, status, part, micro_batch, partial(beginning, part.topic)
+            )
+            for status, part in [(self._status(part.topic), part) for part in parts]
+            if status.error is None and (not status.is_open or _is_behind(status, part))
         }
         failed = {topic: error for topic, each in futures.items() if (error := each.exception()) is not None}
         if failed:
@@ -205,20 +184,27 @@ class Landing:
             self._local.session = found
         return found
 
-    def _land_one(self, session: SparkSession, work: _Work) -> None:
-        status, started = work.status, time.monotonic()
+    def _land_one(
+        self,
+        session: SparkSession,
+        status: TableStatus,
+        part: TopicRange,
+        micro_batch: int,
+        beginning: Callable[[], Beginning],
+    ) -> None:
+        started = time.monotonic()
         try:
             assert self._rejects is not None
             TableWriter(
                 self._session(session), self._settings, self._reader, self._query, status, self._rejects.result
-            ).land(work)
+            ).land(part, micro_batch, beginning)
         except Exception as error:
-            text = shown(error) + (f" {_lost_text(work)}" if _UNKNOWN_TOPIC in str(error) else "")
+            text = shown(error) + (f" {_lost_text(status, part)}" if _UNKNOWN_TOPIC in str(error) else "")
             status.is_open = False
             if _stops(error):
                 status.error = text
                 _log.error("Table %s is stopped, the others go on. %s", status.name, text)
-            elif work.part.n_offsets:
+            elif part.n_offsets:
                 raise
             else:  # nothing is due: an idle table keeps no other one from starting
                 _log.warning("Table %s is looked at again when its topic has new records. %s", status.name, text)
@@ -226,18 +212,18 @@ class Landing:
             status.seconds += time.monotonic() - started
 
 
-def _is_behind(work: _Work) -> bool:
-    position = work.status.position or {}
-    return any(end > position.get(partition, work.part.start[partition]) for partition, end in work.part.end.items())
+def _is_behind(status: TableStatus, part: TopicRange) -> bool:
+    position = status.position or {}
+    return any(end > position.get(partition, part.start[partition]) for partition, end in part.end.items())
 
 
-def _lost_text(work: _Work) -> str:
+def _lost_text(status: TableStatus, part: TopicRange) -> str:
     """What a topic that is no longer there means for its table."""
-    position = work.status.position or work.part.start
-    unread = {p: (position.get(p, work.part.start[p]), end) for p, end in work.part.end.items()}
+    position = status.position or part.start
+    unread = {p: (position.get(p, part.start[p]), end) for p, end in part.end.items()}
     offsets = ", ".join(f"{p}: {start} to {end - 1}" for p, (start, end) in sorted(unread.items()) if start < end)
     return (
-        f"If the topic was deleted, its records that table {work.status.name} does not have yet are lost (offsets by partition: "
+        f"If the topic was deleted, its records that table {status.name} does not have yet are lost (offsets by partition: "
         f"{offsets}); the table keeps what it has."
     )
 
@@ -330,11 +316,15 @@ class TableWriter:
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
-    def land(self, work: _Work) -> None:
-        """Bring the table up to the range's end, from where it is, or from where the query began with the topic if it is new."""
-        status, part, micro_batch, position = self._status, work.part, work.micro_batch, self._status.position
+    def land(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
+        """Bring the table up to the end of a micro-batch's range, from where it is.
+
+        Args:
+            beginning: where the query began with the topic, for a new table.
+        """
+        status, position = self._status, self._status.position
         if position is None or not status.is_open:
-            landed = self._open(work)
+            landed = self._open(part, micro_batch, beginning)
             position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
             if not self._is_missing:
                 status.position = position
@@ -352,7 +342,7 @@ class TableWriter:
                 "another table by name in [[table]]."
             )
         if not part.end.keys() <= position.keys():  # partitions that were added
-            position = self._begin(work, is_new=False) | position
+            position = self._begin(part, beginning(), is_new=False) | position
         for number, commit in commits_of(part, position, status.micro_batch, micro_batch, self._settings.max_rows):
             try:
                 self._write(commit, number)
@@ -363,11 +353,10 @@ class TableWriter:
             status.position = position = {**position, **commit.end}
             status.micro_batch, status.is_open, status.landed_at = number, True, time.monotonic()
 
-    def _open(self, work: _Work) -> Landed:
+    def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
         """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
-        part = work.part
         if not self._target.exists:
-            part = replace(part, start=self._begin(work, is_new=True))
+            part = replace(part, start=self._begin(part, beginning(), is_new=True))
             self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = self._target.landed()
@@ -382,16 +371,15 @@ class TableWriter:
                     "or truncated: give it another table by name in [[table]]."
                 )
             self._application = ":reopened"
-            return self._landed(replace(part, start=ends, end=ends), work.micro_batch)
+            return self._landed(replace(part, start=ends, end=ends), micro_batch)
         return landed
 
-    def _begin(self, work: _Work, *, is_new: bool) -> dict[int, int]:
+    def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
         """Where a table that is new begins in each partition, or one that is not in those that were added.
 
         What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
         micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
         """
-        found, part = work.beginning(), work.part
         oldest = {p: end if end == part.start[p] else 0 for p, end in found.oldest.items()}
         if is_new and self._settings.starting_offsets == "latest":
             oldest = dict(found.oldest)
