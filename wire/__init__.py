@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.consumer import Consumer, ConsumerRecord, ConsumerRecords
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.groups.committed_offsets import GroupMetadata
-    from pykafka_wire.wire.groups.subscription import SubscriptionPattern
+    from pykafka_wire.wire.groups.membership import SubscriptionPattern
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
     from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -57,7 +57,7 @@ _MODULES: Final = {
     "ConsumerRecord": "consumer",
     "RecordProducer": "record_producer",
     "RecordTransaction": "transactional_producer",
-    "SubscriptionPattern": "groups.subscription",
+    "SubscriptionPattern": "groups.membership",
     "TopicPartition": "topic_partitions",
     "TransactionalProducer": "transactional_producer",
     "WireError": "errors",

@@ -35,8 +35,7 @@ from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupCommits, GroupMetadata
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.member import ClassicMembership
-from pykafka_wire.wire.groups.membership import Membership
-from pykafka_wire.wire.groups.subscription import Subscription, Topics
+from pykafka_wire.wire.groups.membership import Membership, Subscription, Topics
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings

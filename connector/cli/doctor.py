@@ -22,8 +22,7 @@ from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, count
 from pykafka_wire.cli.tiers import remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.describe import Operation, describe_transaction, topic_operations
-from pykafka_wire.wire.cluster.groups import describe_group
+from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError

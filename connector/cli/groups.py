@@ -14,7 +14,7 @@ from pykafka_wire.cli.output import counted
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.groups import describe_group, list_groups
+from pykafka_wire.wire.cluster.describe import describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
     commit_offsets,

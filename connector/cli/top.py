@@ -25,7 +25,7 @@ from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, 
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
+from pykafka_wire.wire.cluster.describe import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
 
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.groups import Group, describe_group
+from pykafka_wire.wire.cluster.describe import Group, describe_group
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,

@@ -14,7 +14,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
     ConsumerMemberStateMachine,
     Place,
 )
-from pykafka_wire.wire.groups.subscription import Subscription
+from pykafka_wire.wire.groups.membership import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

@@ -13,7 +13,7 @@ import pytest
 
 from pykafka_wire.wire import ClientSettings, Consumer, SubscriptionPattern, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
-from pykafka_wire.wire.cluster.groups import describe_group
+from pykafka_wire.wire.cluster.describe import describe_group
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.membership import MemberIdentity

@@ -22,7 +22,7 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.wire import Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import EARLIEST, list_offsets
-from pykafka_wire.wire.cluster.groups import list_groups
+from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
 from pykafka_wire.wire.settings import SETTINGS
 from tests.wire import test_bootstrap, test_kerberos, test_produce_faults, test_producer, test_security

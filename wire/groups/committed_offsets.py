@@ -23,7 +23,7 @@ from pykafka_wire.wire.cluster.cluster import (
     CoordinatorKind,
     Deadline,
 )
-from pykafka_wire.wire.cluster.groups import ListedGroup
+from pykafka_wire.wire.cluster.describe import ListedGroup
 from pykafka_wire.wire.deadline import BackgroundCall
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, SettingsError, WireError, broker_error

@@ -31,8 +31,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
 )
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
-from pykafka_wire.wire.groups.membership import MemberIdentity
-from pykafka_wire.wire.groups.subscription import Subscription
+from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition

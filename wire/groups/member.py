@@ -21,9 +21,8 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, broker_error
 from pykafka_wire.wire.groups.member_state import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, MemberState, MemberStateMachine
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
-from pykafka_wire.wire.groups.membership import MemberIdentity
+from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
 from pykafka_wire.wire.groups.strategies import are_cooperative
-from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.message import ByVersion, Request
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
