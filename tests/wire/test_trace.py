@@ -55,7 +55,7 @@ def test_a_request_has_a_line(trace: Trace, path: Path) -> None:
                 name="a topic",
                 partition_data=[
                     PartitionProduceData(index=0, records=b"private"),
-                    PartitionProduceData(index=1, records=[b"private", b"data"]),
+                    PartitionProduceData(index=1, records=bytearray(b"privatedata")),
                     PartitionProduceData(index=2, records=None),
                 ],
             )

@@ -130,20 +130,9 @@ def _items(message: Struct, version: int) -> str:
             continue
         if field.tag is not None and value == field.new_default():
             continue  # not on the wire either
-        if field.secret and value is not None:
-            shown.append(f"{field.name}=***")
-        elif field.kind == "records":
-            shown.append(f"{field.name}={_size(value)}")
-        else:
-            shown.append(f"{field.name}={_value(value, version)}")
+        is_shown = value is None or not field.secret
+        shown.append(f"{field.name}={_value(value, version) if is_shown else '***'}")
     return " ".join(shown)
-
-
-def _size(records: Any) -> str:  # Any: one segment of bytes or several
-    if records is None:
-        return "null"
-    segments = records if isinstance(records, list | tuple) else [records]
-    return f"{sum(memoryview(segment).nbytes for segment in segments)}B"
 
 
 def _value(value: Any, version: int) -> str:  # Any: whatever a field may hold

@@ -193,12 +193,9 @@ def _write_bytes(value: Segment, segments: list[Segment], encode_length: Callabl
     segments += (encode_length(len(data)), data)
 
 
-def _write_records(
-    value: Segment | list[Segment], segments: list[Segment], encode_length: Callable[[int], bytes]
-) -> None:
-    views = [memoryview(part) for part in (value if isinstance(value, list) else [value])]
-    segments.append(encode_length(sum(view.nbytes for view in views)))
-    segments += views
+def _write_records(value: Segment, segments: list[Segment], encode_length: Callable[[int], bytes]) -> None:
+    view = memoryview(value)
+    segments += (encode_length(view.nbytes), view)
 
 
 def _struct_value_writer(field: Field, version: int, flexible: bool, where: str) -> Writer:

@@ -104,8 +104,7 @@ class Field:
         if value is not None and self.secret:
             return "<hidden>"
         if value is not None and self.kind == "records":
-            parts = value if isinstance(value, list) else [value]
-            return f"<{sum(n_bytes(cast('Segment', part)) for part in parts)} bytes>"
+            return f"<{n_bytes(cast('Segment', value))} bytes>"
         return repr(value)
 
 
@@ -192,8 +191,8 @@ def struct_of(field: Field) -> type[Struct]:
     return cast("type[Struct]", field.item)
 
 
-#: A request's record batches: one buffer, or several consecutive ones.
-Records: TypeAlias = Segment | list[Segment] | None
+#: A request's record batches.
+Records: TypeAlias = Segment | None
 
 #: The value of authorized operations (a bit set, KIP-430) that were not requested: Java's Integer.MIN_VALUE.
 NO_OPERATIONS: Final = -0x80000000
