@@ -41,6 +41,7 @@ from typing import Any, Final, cast
 from pykafka_wire.wire.deadline import BackgroundCall, Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.clouds.providers import provider
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
 from pykafka_wire.wire.security.token import UNKNOWN, SaslIdentity, Token, json_object, jwt_claims, printable_line
 from pykafka_wire.wire.settings import ClientSettings
@@ -133,8 +134,6 @@ def fetch_token(settings: ClientSettings) -> Token:
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     } | _extensions(settings.sasl_oauthbearer_extensions or "")
     if settings.cloud is not None:
-        from pykafka_wire.wire.security.clouds.providers import provider
-
         host, _ = settings.bootstrap_servers[0]
         return replace(provider(settings, options).token(host), extensions=extensions)
     if settings.sasl_oauthbearer_token_provider:

@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.clouds.providers import forget, provider
 from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.security.token import SaslIdentity, SaslMechanism, json_object
@@ -69,8 +70,6 @@ def login(settings: ClientSettings) -> Login:
     options: Mapping[str, str] = module.options if module is not None else {}
     name = settings.sasl_mechanism
     if name is None and settings.cloud == "databricks":
-        from pykafka_wire.wire.security.clouds.providers import provider
-
         name = provider(settings, options).mechanism
     if name is None and module is not None and len(module.mechanisms) == 1:
         (name,) = module.mechanisms
@@ -108,8 +107,6 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
         return Kerberos.from_options(service, host, options)
     if name == MSK_IAM:
-        from pykafka_wire.wire.security.clouds.providers import forget, provider
-
         request = provider(found.settings, options).token(host).value
         return MskIamExchange(signed_request=request, on_rejected=forget)
     if name == "OAUTHBEARER":
@@ -144,8 +141,6 @@ def sasl_identity(settings: ClientSettings, host: str) -> SaslIdentity:
     """
     found = login(settings)
     if found.settings.cloud is not None:
-        from pykafka_wire.wire.security.clouds.providers import provider
-
         return provider(found.settings, found.options).identity(host)
     if found.mechanism == "OAUTHBEARER":
         from pykafka_wire.wire.security import oauth
