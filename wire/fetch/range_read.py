@@ -428,7 +428,7 @@ class RangeRead:
         if not may_redirect:
             return ""
         if self._rack is None:
-            self._rack = rack_of(self._settings)
+            self._rack = rack_of(self._settings) if self._settings.client_rack else ""
         return self._rack
 
     def _leader_deadline(self) -> Deadline | None:
