@@ -208,6 +208,7 @@ class Cluster:
         deadline: Deadline | None = None,
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
+        what: str = "",
     ) -> ResponseT:
         """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request may be sent several times.
 
@@ -216,12 +217,13 @@ class Cluster:
 
         Args:
             error_codes: the codes in a response, by default all.
+            what: what it is for, in errors; by default the name of its API.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
         return self._ask_each(
-            (request.api if isinstance(request, ByVersion) else type(request)).name,
+            what or (request.api if isinstance(request, ByVersion) else type(request)).name,
             {node_id: request},
             lambda _, until: {node_id: self._resolve(node_id, until).node_id},
             lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,
@@ -445,7 +447,8 @@ class Cluster:
             asked = keys[:1]
             return FindCoordinatorRequest(key_type=int(kind), key=keys[0])
 
-        response = self.request(ANY, ByVersion(FindCoordinatorRequest, build), deadline=deadline)
+        what = f"finding the coordinator of {keys[0]!r}"
+        response = self.request(ANY, ByVersion(FindCoordinatorRequest, build), deadline=deadline, what=what)
         entries: Sequence[FoundCoordinator | FindCoordinatorResponse]
         entries = response.coordinators if asked is keys else [response]
         found: dict[str, int] = {}
