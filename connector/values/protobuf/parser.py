@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
 
-from google.protobuf import text_format
+from google.protobuf import text_encoding, text_format
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
@@ -28,7 +28,6 @@ from google.protobuf.descriptor_pb2 import (
     FieldOptions,
     FileDescriptorProto,
     MethodDescriptorProto,
-    ServiceDescriptorProto,
 )
 from google.protobuf.message_factory import GetMessageClass
 
@@ -138,6 +137,12 @@ class TokenReader:
         if not self.accept(text):
             raise self.error(f"{text!r} is expected")
 
+    def listed(self) -> Iterator[None]:
+        """Once for each part of a list, whose parts have commas between them."""
+        yield
+        while self.accept(","):
+            yield
+
     def name(self) -> str:
         if self.token.kind != "name":
             raise self.error("a name is expected")
@@ -206,17 +211,6 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
         raise InvalidProtoError(f"{found.group().decode('utf-8', 'replace')} is not an escape of a string") from None
 
 
-def escaped(content: bytes) -> str:
-    """Bytes as a ``bytes`` field's default value is kept in a descriptor: C's escapes, octal for what is not printable."""
-    found = []
-    for byte in content:
-        if byte in b"\n\r\t\"'\\":
-            found.append({10: "\\n", 13: "\\r", 9: "\\t", 34: '\\"', 39: "\\'", 92: "\\\\"}[byte])
-        else:
-            found.append(chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
-    return "".join(found)
-
-
 SCALARS: Final = {
     name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
     for name in (
@@ -253,10 +247,8 @@ class OptionReader:
         """``[name = value, …]`` where there is one."""
         if not self._tokens.accept("["):
             return
-        while True:
+        for _ in self._tokens.listed():
             self._option(options, field, is_proto3)
-            if not self._tokens.accept(","):
-                break
         self._tokens.expect("]")
 
     def _option(self, options: Any, field: FieldDescriptorProto | None, is_proto3: bool) -> None:
@@ -358,7 +350,7 @@ class OptionReader:
         elif field.type == FieldDescriptorProto.TYPE_STRING:
             text = self._tokens.string().decode()
         elif field.type == FieldDescriptorProto.TYPE_BYTES:
-            text = escaped(self._tokens.string())
+            text = text_encoding.CEscape(self._tokens.string(), False)
         else:
             raise self._tokens.invalid("a message has no default")
         field.default_value = text
@@ -393,7 +385,7 @@ _MAX_DEPTH: Final = 32
 _MAX_FIELD_NUMBER: Final = (1 << 29) - 1
 _MAX_INT32: Final = (1 << 31) - 1
 #: Field numbers that Protobuf's implementation keeps for itself.
-_RESERVED_NUMBERS: Final = range(19_000, 20_000)
+_RESERVED_NUMBERS: Final = (19_000, 20_000)
 
 _KEYS_NO_MAP_HAS: Final = frozenset({"double", "float", "bytes"})
 _LABELS: Final = {
@@ -451,7 +443,17 @@ class _Parser:
         if self._tokens.at("syntax") or self._tokens.at("edition"):
             self._syntax()
         while self._tokens.token.kind != "end":
-            self._statement()
+            if not self._tokens.accept(";"):
+                self._statement()
+
+    def _block(self, statement: Callable[[], None], options: Any = None) -> None:
+        """Statements between braces, of which those of options are read here."""
+        self._tokens.expect("{")
+        while not self._tokens.accept("}"):
+            if options is not None and self._tokens.at("option"):
+                self._options.statement(options)
+            elif not self._tokens.accept(";"):
+                statement()
 
     def _syntax(self) -> None:
         keyword = self._tokens.next().text
@@ -467,29 +469,34 @@ class _Parser:
             self.found.syntax = version
 
     def _statement(self) -> None:
-        if self._tokens.accept(";"):
-            return
-        file, keyword = self.found, self._tokens.token.text if self._tokens.token.kind == "name" else ""
-        if keyword == "import":
+        file = self.found
+        if self._tokens.at("import"):
             self._import()
-        elif keyword == "package":
-            self._tokens.next()
+        elif self._tokens.accept("package"):
             if file.package:
                 raise self._tokens.invalid("a file has one package")
             file.package = self._tokens.full_name()
             self._tokens.expect(";")
-        elif keyword == "option":
+        elif self._tokens.at("option"):
             self._options.statement(file.options)
-        elif keyword == "message":
-            self._message(file.message_type.add())
-        elif keyword == "enum":
-            self._enum(file.enum_type.add())
-        elif keyword == "service":
-            self._service(file.service.add())
-        elif keyword == "extend":
-            self._extend(file.extension, file.message_type)
-        else:
+        elif self._tokens.accept("service"):
+            service = file.service.add(name=self._tokens.name())
+            self._block(lambda: self._method(service.method.add()), service.options)
+        elif not self._type(file.message_type, file.enum_type, file.extension):
             raise self._tokens.error("a message, enum, service, extend, import, package or option is expected")
+
+    def _type(self, messages: Any, enums: Any, extensions: Any) -> bool:
+        """Whether a message, an enum or extensions stood here, which have been read into these."""
+        if self._tokens.accept("message"):
+            self._message_body(messages.add(name=self._tokens.name()))
+        elif self._tokens.accept("enum"):
+            self._enum(enums.add(name=self._tokens.name()))
+        elif self._tokens.accept("extend"):
+            extendee = self._tokens.full_name()
+            self._block(lambda: self._field(extensions.add(), messages, extendee=extendee))
+        else:
+            return False
+        return True
 
     def _import(self) -> None:
         self._tokens.next()
@@ -507,44 +514,30 @@ class _Parser:
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    def _message(self, message: DescriptorProto) -> None:
-        self._tokens.next()
-        message.name = self._tokens.name()
-        self._message_body(message)
-
     def _message_body(self, message: DescriptorProto) -> None:
         self._path.append(message.name)
         if len(self._path) > _MAX_DEPTH:
             raise self._tokens.invalid(f"messages are nested more than {_MAX_DEPTH} deep")
-        self._tokens.expect("{")
-        while not self._tokens.accept("}"):
-            self._message_statement(message)
+        self._block(lambda: self._message_statement(message), message.options)
         self._path.pop()
         for extension_range in message.extension_range:
             if message.options.message_set_wire_format and extension_range.end == _MAX_FIELD_NUMBER + 1:
                 extension_range.end = _MAX_INT32
         self._add_synthetic_oneofs(message)
-        self._check_numbers(message)
+        members = [(each.name, each.number) for each in message.field]
+        taken = [(each.start, each.end) for each in (*message.reserved_range, *message.extension_range)]
+        self._check_reserved(message, members, [*taken, _RESERVED_NUMBERS])
+        if message.extension_range and self._proto3:
+            raise self._tokens.invalid("proto3 has no extension ranges")
 
     def _message_statement(self, message: DescriptorProto) -> None:
-        if self._tokens.accept(";"):
-            return
-        keyword = self._tokens.token.text if self._tokens.token.kind == "name" else ""
-        if keyword == "message":
-            self._message(message.nested_type.add())
-        elif keyword == "enum":
-            self._enum(message.enum_type.add())
-        elif keyword == "option":
-            self._options.statement(message.options)
-        elif keyword == "extend":
-            self._extend(message.extension, message.nested_type)
-        elif keyword == "extensions":
+        if self._tokens.accept("extensions"):
             self._extension_ranges(message)
-        elif keyword == "reserved":
-            self._reserved(message.reserved_range, message.reserved_name, 1, _MAX_FIELD_NUMBER, exclusive=1)
-        elif keyword == "oneof":
+        elif self._tokens.accept("reserved"):
+            self._reserved(message, 1, _MAX_FIELD_NUMBER, exclusive=1)
+        elif self._tokens.accept("oneof"):
             self._oneof(message)
-        else:
+        elif not self._type(message.nested_type, message.enum_type, message.extension):
             self._field(message.field.add(), message.nested_type)
 
     def _field(self, field: FieldDescriptorProto, nested: Any, *, extendee: str = "", oneof: int | None = None) -> None:
@@ -626,18 +619,16 @@ class _Parser:
         self.implied.add(".".join((*self._path, message.name)))
 
     def _oneof(self, message: DescriptorProto) -> None:
-        self._tokens.next()
         index = len(message.oneof_decl)
         oneof = message.oneof_decl.add(name=self._tokens.name())
-        self._tokens.expect("{")
+
+        def field() -> None:
+            if self._tokens.token.text in _LABELS:
+                raise self._tokens.invalid("a field in a oneof has no label")
+            self._field(message.field.add(), message.nested_type, oneof=index)
+
         n_fields = len(message.field)
-        while not self._tokens.accept("}"):
-            if self._tokens.at("option"):
-                self._options.statement(oneof.options)
-            elif not self._tokens.accept(";"):
-                if self._tokens.token.text in _LABELS:
-                    raise self._tokens.invalid("a field in a oneof has no label")
-                self._field(message.field.add(), message.nested_type, oneof=index)
+        self._block(field, oneof.options)
         if len(message.field) == n_fields:
             raise self._tokens.invalid("a oneof has at least one field")
 
@@ -653,43 +644,26 @@ class _Parser:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=name)
 
-    def _check_numbers(self, message: DescriptorProto) -> None:
-        is_reserved = _within([(each.start, each.end) for each in (*message.reserved_range, *message.extension_range)])
-        reserved_names, seen = set(message.reserved_name), set()
-        for field in message.field:
-            number = field.number
-            if number > _MAX_FIELD_NUMBER and not message.options.message_set_wire_format:
-                raise self._tokens.invalid(f"field number {number} is above {_MAX_FIELD_NUMBER}")
-            if number in _RESERVED_NUMBERS:
-                raise self._tokens.invalid(f"field number {number} is reserved for Protobuf itself")
-            if number in seen or is_reserved(number):
-                raise self._tokens.invalid(f"field number {number} of {message.name} is used twice or reserved")
-            if field.name in reserved_names:
-                raise self._tokens.invalid(f"the field name {field.name} of {message.name} is reserved")
-            seen.add(number)
-        if message.extension_range and self._proto3:
-            raise self._tokens.invalid("proto3 has no extension ranges")
+    def _check_reserved(self, owner: Any, members: list[tuple[str, int]], ranges: list[tuple[int, int]]) -> None:
+        """Raises InvalidProtoError for a name or number that is reserved; the pool refuses a field's that is there twice.
 
-    def _extend(self, extensions: Any, nested: Any) -> None:
-        self._tokens.next()
-        extendee = self._tokens.full_name()
-        self._tokens.expect("{")
-        while not self._tokens.accept("}"):
-            if not self._tokens.accept(";"):
-                self._field(extensions.add(), nested, extendee=extendee)
+        Args:
+            ranges: their ends are exclusive.
+        """
+        is_reserved, names = _within(ranges), set(owner.reserved_name)
+        for name, number in members:
+            if name in names or is_reserved(number):
+                raise self._tokens.invalid(f"{name} = {number} in {owner.name}: this name or number is reserved")
 
     def _extension_ranges(self, message: DescriptorProto) -> None:
-        self._tokens.next()
-        first = len(message.extension_range)
-        while True:
+        found = []
+        for _ in self._tokens.listed():
             start, end = self._range(1, _MAX_FIELD_NUMBER)
-            message.extension_range.add(start=start, end=end + 1)
-            if not self._tokens.accept(","):
-                break
+            found.append(message.extension_range.add(start=start, end=end + 1))
         if self._tokens.at("["):
-            self._options.bracketed(message.extension_range[first].options)
-            for each in message.extension_range[first + 1 :]:
-                each.options.CopyFrom(message.extension_range[first].options)
+            self._options.bracketed(found[0].options)
+            for each in found[1:]:
+                each.options.CopyFrom(found[0].options)
         self._tokens.expect(";")
 
     def _range(self, lowest: int, highest: int) -> tuple[int, int]:
@@ -702,62 +676,33 @@ class _Parser:
             raise self._tokens.invalid("a range ends before it begins")
         return start, end
 
-    def _reserved(self, ranges: Any, names: Any, lowest: int, highest: int, *, exclusive: int) -> None:
-        self._tokens.next()
-        while True:
+    def _reserved(self, owner: Any, lowest: int, highest: int, *, exclusive: int) -> None:
+        for _ in self._tokens.listed():
             if self._tokens.token.kind == "string":
-                names.append(self._tokens.string().decode())
+                owner.reserved_name.append(self._tokens.string().decode())
             else:
                 start, end = self._range(lowest, highest)
-                ranges.add(start=start, end=end + exclusive)
-            if not self._tokens.accept(","):
-                break
+                owner.reserved_range.add(start=start, end=end + exclusive)
         self._tokens.expect(";")
 
     # --- Enums and services -------------------------------------------------------------------------------------------
 
     def _enum(self, enum: EnumDescriptorProto) -> None:
-        self._tokens.next()
-        enum.name = self._tokens.name()
-        self._tokens.expect("{")
-        while not self._tokens.accept("}"):
-            if self._tokens.accept(";"):
-                continue
-            if self._tokens.at("option"):
-                self._options.statement(enum.options)
-            elif self._tokens.at("reserved"):
-                self._reserved(enum.reserved_range, enum.reserved_name, -_MAX_INT32 - 1, _MAX_INT32, exclusive=0)
-            else:
-                value = enum.value.add(name=self._tokens.name())
-                self._tokens.expect("=")
-                value.number = self._tokens.integer(-_MAX_INT32 - 1, _MAX_INT32)
-                self._options.bracketed(value.options)
-                self._tokens.expect(";")
-        self._check_enum(enum)
+        def value() -> None:
+            if self._tokens.accept("reserved"):
+                self._reserved(enum, -_MAX_INT32 - 1, _MAX_INT32, exclusive=0)
+                return
+            found = enum.value.add(name=self._tokens.name())
+            self._tokens.expect("=")
+            found.number = self._tokens.integer(-_MAX_INT32 - 1, _MAX_INT32)
+            self._options.bracketed(found.options)
+            self._tokens.expect(";")
 
-    def _check_enum(self, enum: EnumDescriptorProto) -> None:
-        numbers = [value.number for value in enum.value]
-        if not numbers:
-            raise self._tokens.invalid(f"the enum {enum.name} has no values")
-        if self._proto3 and numbers[0] != 0:
-            raise self._tokens.invalid(f"the first value of the proto3 enum {enum.name} is not 0")
-        if len(set(numbers)) < len(numbers) and not enum.options.allow_alias:
+        self._block(value, enum.options)
+        members = [(each.name, each.number) for each in enum.value]
+        if len({number for _, number in members}) < len(members) and not enum.options.allow_alias:
             raise self._tokens.invalid(f"two values of the enum {enum.name} have one number, without allow_alias")
-        is_reserved = _within([(each.start, each.end + 1) for each in enum.reserved_range])
-        reserved_names = set(enum.reserved_name)
-        for value in enum.value:
-            if value.name in reserved_names or is_reserved(value.number):
-                raise self._tokens.invalid(f"the value {value.name} of the enum {enum.name} is reserved")
-
-    def _service(self, service: ServiceDescriptorProto) -> None:
-        self._tokens.next()
-        service.name = self._tokens.name()
-        self._tokens.expect("{")
-        while not self._tokens.accept("}"):
-            if self._tokens.at("option"):
-                self._options.statement(service.options)
-            elif not self._tokens.accept(";"):
-                self._method(service.method.add())
+        self._check_reserved(enum, members, [(each.start, each.end + 1) for each in enum.reserved_range])
 
     def _method(self, method: MethodDescriptorProto) -> None:
         self._tokens.expect("rpc")
@@ -769,13 +714,10 @@ class _Parser:
         method.output_type, streams = self._method_type()
         if streams:
             method.server_streaming = True
-        if not self._tokens.accept("{"):
-            self._tokens.expect(";")
+        if self._tokens.accept(";"):
             return
         method.options.SetInParent()
-        while not self._tokens.accept("}"):
-            if not self._tokens.accept(";"):
-                self._options.statement(method.options)
+        self._block(lambda: self._tokens.expect("option"), method.options)
 
     def _method_type(self) -> tuple[str, bool]:
         self._tokens.expect("(")
