@@ -27,7 +27,7 @@ from pykafka_wire.values.avro.types import is_member_struct, member_name
 from pykafka_wire.values.bulk.arrays import (
     Flags,
     Ints,
-    bitmap,
+    flag_array,
     flags_at,
     not_utf8,
     reassemble,
@@ -128,7 +128,7 @@ class Boolean(TypeReader):
     def read(self, reader: BulkReader) -> Any:
         found = reader.single_bytes()
         reader.fail(found > 1)
-        return pa.Array.from_buffers(pa.bool_(), len(found), [None, bitmap(found == 1)])
+        return flag_array(found == 1)
 
 
 @dataclass(frozen=True, slots=True)

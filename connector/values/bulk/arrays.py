@@ -45,6 +45,16 @@ def bitmap(flags: Flags | None) -> Any:
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
+def flag_array(flags: Flags, valid: Flags | None = None) -> Any:
+    """pa.BooleanArray, null where not ``valid``."""
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [bitmap(valid), bitmap(flags)])
+
+
+def nulls_of(column: Any) -> Any:
+    """The Arrow buffer of a column's validity, without its offset; None where it has no nulls."""
+    return bitmap(validity(column)) if column.null_count else None
+
+
 def with_validity(values: Any, valid: Flags | None) -> Any:
     """An Arrow array without nulls, children and offset, null where not ``valid``."""
     if valid is None:
@@ -215,29 +225,30 @@ def scatter(values: Any, index: Ints, n: int) -> Any:
 
 def _scatter(values: Any, index: Ints, valid: Flags) -> Any:
     n, kind, is_a = len(valid), values.type, pa.types
-    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    is_valid = bitmap(valid)
     if is_a.is_null(kind):
         return pa.nulls(n)
     if is_a.is_struct(kind):
-        children = [scatter(each, index, n) for each in _fields(values)]
-        return pa.Array.from_buffers(kind, n, [bitmap], children=children)
+        # A struct's columns; nulls of the struct itself are not theirs.
+        children = [scatter(values.field(place), index, n) for place in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, n, [is_valid], children=children)
     if is_a.is_boolean(kind):
         bits = np.unpackbits(np.frombuffer(values.buffers()[1] or b"", dtype=np.uint8), bitorder="little")
-        flags = np.zeros(n, dtype=np.uint8)
+        flags = np.zeros(n, dtype=np.bool_)
         flags[index] = bits[values.offset :][: len(values)]
-        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(np.packbits(flags, bitorder="little"))])
+        return flag_array(flags, valid)
     if is_a.is_string(kind) or is_a.is_binary(kind) or is_a.is_list(kind) or is_a.is_map(kind):
-        return _scatter_lists(values, index, valid, bitmap)
+        return _scatter_lists(values, index, n, is_valid)
     width = kind.bit_width // 8
     words = np.frombuffer(values.buffers()[1] or b"", dtype=f"V{width}" if width > 8 else f"u{width}")
     spaced = np.zeros(n, dtype=words.dtype)
     spaced[index] = words[values.offset :][: len(values)]
-    return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(spaced.view(np.uint8))])
+    return pa.Array.from_buffers(kind, n, [is_valid, pa.py_buffer(spaced.view(np.uint8))])
 
 
-def _scatter_lists(values: Any, index: Ints, valid: Flags, bitmap: Any) -> Any:
+def _scatter_lists(values: Any, index: Ints, n: int, is_valid: Any) -> Any:
     """Elements of any length: those in between have none."""
-    n, kind = len(valid), values.type
+    kind = values.type
     edges = np.frombuffer(values.buffers()[1] or bytes(4), dtype=np.int32)[values.offset :][: len(values) + 1]
     sizes = np.zeros(n, dtype=np.int32)
     sizes[index] = np.diff(edges)
@@ -247,13 +258,8 @@ def _scatter_lists(values: Any, index: Ints, valid: Flags, bitmap: Any) -> Any:
     bounds[1:] += edges[0]
     offsets = pa.py_buffer(bounds)
     if pa.types.is_list(kind):
-        return pa.Array.from_buffers(kind, n, [bitmap, offsets], children=[values.values])
+        return pa.Array.from_buffers(kind, n, [is_valid, offsets], children=[values.values])
     if pa.types.is_map(kind):
         entries = pa.StructArray.from_arrays([values.keys, values.items], fields=[kind.key_field, kind.item_field])
-        return pa.Array.from_buffers(kind, n, [bitmap, offsets], children=[entries])
-    return pa.Array.from_buffers(kind, n, [bitmap, offsets, values.buffers()[2]])
-
-
-def _fields(values: Any) -> list[Any]:
-    """A struct's columns; nulls of the struct itself are not theirs."""
-    return [values.field(place) for place in range(values.type.num_fields)]
+        return pa.Array.from_buffers(kind, n, [is_valid, offsets], children=[entries])
+    return pa.Array.from_buffers(kind, n, [is_valid, offsets, values.buffers()[2]])

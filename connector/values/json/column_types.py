@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.arrays import Flags, slices, with_validity
 from pykafka_wire.values.json.variant import is_variant
-from pykafka_wire.wire.records.arrays import to_arrow, validity
+from pykafka_wire.wire.records.arrays import validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.
 Finish = Callable[[Any, Flags], Any]
@@ -168,14 +168,7 @@ def _from_base64(column: Any, matters: Flags) -> Any:
         raise InDoubtError("not base64") from error
     if 4 * len(buffer) != 3 * len(letters):  # other letters were left out
         raise InDoubtError("not base64")
-    bounds = np.zeros(2 * len(column), dtype=np.int32)
-    bounds[1::2] = np.cumsum(sizes // 4 * 3)
-    bounds[2::2] = bounds[1:-1:2]
-    bounds[1::2] -= padding.astype(np.int32)
-    everything = pa.Array.from_buffers(
-        pa.binary(), max(len(bounds) - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
-    )
-    found = everything.take(to_arrow(np.arange(0, len(bounds), 2, dtype=np.int32)))
-    if not column.null_count:
-        return found
-    return pa.Array.from_buffers(pa.binary(), len(found), [column.buffers()[0], *found.buffers()[1:]])
+    n_bytes = sizes // 4 * 3
+    ends = np.cumsum(n_bytes)
+    found = slices(np.frombuffer(buffer, dtype=np.uint8), ends - n_bytes, ends - padding, pa.binary())
+    return with_validity(found, validity(column) if column.null_count else None)

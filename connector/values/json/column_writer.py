@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
+from pykafka_wire.values.bulk.arrays import not_utf8, nulls_of
 from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.json.text import json_text
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
@@ -83,21 +84,12 @@ class DocumentWriter:
         reasons: dict[int, str] = {}
         for first in range(0, len(column), _ROWS_AT_ONCE):
             texts = _text(column.slice(first, _ROWS_AT_ONCE)).joined()
-            if not _is_valid(texts):
-                invalid = [first + row for row in range(len(texts)) if not _is_valid(texts.slice(row, 1))]
-                reasons |= dict.fromkeys(invalid, "a string that is not UTF-8")
+            if (wrong := not_utf8(texts)) is not None:
+                reasons |= dict.fromkeys((first + np.flatnonzero(wrong)).tolist(), "a string that is not UTF-8")
             written.append(texts.cast(pa.binary()))
         if reasons:
             raise EncodeError(reasons)
         return pa.concat_arrays(written) if written else pa.nulls(0, pa.binary())
-
-
-def _is_valid(texts: Any) -> bool:
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
@@ -179,8 +171,7 @@ def _struct(column: Any) -> Any:
     _, offsets, data = joined.buffers()
     letters = np.array(np.frombuffer(data or b"", dtype=np.uint8))
     letters[bounds(joined)[:-1]] = _OPEN
-    bitmap = pa.py_buffer(np.packbits(validity(column), bitorder="little")) if column.null_count else None
-    return pa.Array.from_buffers(pa.string(), len(column), [bitmap, offsets, pa.py_buffer(letters)])
+    return pa.Array.from_buffers(pa.string(), len(column), [nulls_of(column), offsets, pa.py_buffer(letters)])
 
 
 def _list(column: Any) -> _Text:
@@ -192,9 +183,8 @@ def _list(column: Any) -> _Text:
         items = pc.coalesce(items, _NULL)
     if is_map:
         items = pc.binary_join_element_wise(_keys(column.keys.slice(first, n_items)), items, _scalar(b":"))
-    bitmap = pa.py_buffer(np.packbits(validity(column), bitorder="little")) if column.null_count else None
     lists = pa.Array.from_buffers(
-        pa.list_(pa.string()), len(column), [bitmap, pa.py_buffer(edges - edges[0])], children=[items]
+        pa.list_(pa.string()), len(column), [nulls_of(column), pa.py_buffer(edges - edges[0])], children=[items]
     )
     joined = pc.binary_join(lists, _COMMA)
     return _Text(b"{", joined, b"}") if is_map else _Text(b"[", joined, b"]")
@@ -304,6 +294,5 @@ def _base64(column: Any) -> Any:
     ends = edges[1:] // 3 * 4
     letters[ends[sizes % 3 > 0] - 1] = _PADDING
     letters[ends[sizes % 3 == 1] - 2] = _PADDING
-    bitmap = pa.py_buffer(np.packbits(validity(column), bitorder="little")) if column.null_count else None
     offsets = pa.py_buffer((edges // 3 * 4).astype(np.int32))
-    return pa.Array.from_buffers(pa.string(), len(column), [bitmap, offsets, pa.py_buffer(letters)])
+    return pa.Array.from_buffers(pa.string(), len(column), [nulls_of(column), offsets, pa.py_buffer(letters)])

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.bulk.arrays import Flags, Ints, flag_array
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
 from pykafka_wire.wire.records.varints import ByteBuffer
@@ -237,10 +237,7 @@ def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
 def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     if not whole.all():
-        flags = pa.Array.from_buffers(
-            pa.bool_(), len(sizes), [None, pa.py_buffer(np.packbits(whole, bitorder="little"))]
-        )
-        documents, sizes = pc.if_else(flags, documents, _EMPTY_OBJECT), np.where(whole, sizes, len("{}"))
+        documents, sizes = pc.if_else(flag_array(whole), documents, _EMPTY_OBJECT), np.where(whole, sizes, len("{}"))
     np.cumsum(sizes + len("\n"), out=edges[1:])
     together = pa.ListArray.from_arrays(to_arrow(np.array([0, len(sizes)], dtype=np.int32)), documents)
     _, _, text = pc.binary_join(together, _SEPARATOR).buffers()

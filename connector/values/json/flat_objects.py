@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.values.bulk.arrays import Flags, Ints, scatter
+from pykafka_wire.values.bulk.arrays import Flags, Ints, flag_array, scatter, slices
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
 from pykafka_wire.values.json.document_blocks import is_utf8
@@ -256,14 +256,14 @@ class _Objects:
         right: Flags = next_quotes < limits
         if member.type is None:
             return None, next_quotes + 1, right
-        found = _slices(self._buffer, starts, np.minimum(next_quotes, limits))
+        found = slices(self._buffer, starts, np.minimum(next_quotes, limits), pa.string())
         values, right = _parsed(found, right, member.type)
         return values, next_quotes + 1, right
 
     def _numbers(self, member: Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
-        found = _slices(self._buffer, starts, ends)
+        found = slices(self._buffer, starts, ends, pa.string())
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
         right = _are_numbers(found, wanted)
         values, right = _parsed(found, right, wanted)
@@ -273,7 +273,7 @@ class _Objects:
         """As :meth:`_texts`, of ``true`` and ``false``."""
         is_true = self._are(b"true", starts)
         right = is_true | self._are(b"false", starts)
-        return _booleans(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
+        return flag_array(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
 
     def _rows_with(self, member: Member) -> Ints | slice:
         """The documents that continue with a member which is not null; those with its null are advanced behind it."""
@@ -303,28 +303,13 @@ class _Objects:
         return found
 
 
-def _slices(buffer: ByteBuffer, starts: Ints, ends: Ints) -> Any:
-    """pa.StringArray of what is between ``starts`` and ``ends``, which ascend; a copy."""
-    if not len(starts):
-        return pa.nulls(0, pa.string())
-    edges = np.empty(2 * len(starts), dtype=np.int32)
-    edges[0::2], edges[1::2] = starts, ends
-    # Elements alternate between a value and the gap before the next one.
-    everything = pa.Array.from_buffers(pa.string(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(buffer)])
-    return everything.take(to_arrow(np.arange(0, len(edges) - 1, 2, dtype=np.int32)))
-
-
-def _booleans(flags: Flags) -> Any:
-    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pa.py_buffer(np.packbits(flags, bitorder="little"))])
-
-
 def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
     """Those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
 
     Raises:
         UnreadableError: more than a few cannot be parsed.
     """
-    chosen = texts if right.all() else texts.filter(_booleans(right))
+    chosen = texts if right.all() else texts.filter(flag_array(right))
     values = _cast(chosen, wanted)
     if values is not None:
         return values, right
@@ -343,7 +328,7 @@ def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
                 (low, high) for low, high in ((first, half), (half, last)) if _cast(ordered[low:high], wanted) is None
             ]
         if not wrong:
-            values = _cast(chosen.filter(_booleans(can_be)), wanted)
+            values = _cast(chosen.filter(flag_array(can_be)), wanted)
             break
     if values is None:
         raise UnreadableError(str(wanted))

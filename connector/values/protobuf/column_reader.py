@@ -20,7 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8, with_duplicate_keys, with_validity
+from pykafka_wire.values.bulk.arrays import (
+    Flags,
+    Ints,
+    bitmap,
+    flag_array,
+    not_utf8,
+    with_duplicate_keys,
+    with_validity,
+)
 from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
 from pykafka_wire.values.protobuf.conversion import enum_names, is_plain_struct
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, is_map, is_wrapper
@@ -151,8 +159,7 @@ class Boolean(Scalar):
     item_bytes = 1
 
     def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
-        flags = words != 0
-        return pa.Array.from_buffers(self.type, len(flags), [bitmap(valid), bitmap(flags)]), None
+        return flag_array(words != 0, valid), None
 
 
 class EnumName(Scalar):
