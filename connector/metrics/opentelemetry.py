@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter, get_meter_provider
+from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation, get_meter, get_meter_provider
 
-from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS, METRICS, Metric
+from pykafka_wire.metrics.definitions import DURATION_BUCKETS, METRICS, Metric
 from pykafka_wire.metrics.listener import MetricsListener
 from pykafka_wire.metrics.query_figures import QueryFigures
 
@@ -46,20 +47,20 @@ def export(listener: MetricsListener, meter_provider: MeterProvider | None) -> M
     meter = get_meter("pykafka_wire", __version__, meter_provider)
     for metric in METRICS:
         name, unit = instrument_name(metric)
-        description = f"{metric.meaning}."
+        described, observe = f"{metric.meaning}.", [_observe(listener.figures, metric)]
         if metric.kind == "counter":
-            meter.create_observable_counter(name, [_observe(listener.figures, metric)], unit, description)
+            meter.create_observable_counter(name, observe, unit, described)
         elif metric.kind == "gauge":
-            meter.create_observable_gauge(name, [_observe(listener.figures, metric)], unit, description)
-    name, unit = instrument_name(BY_NAME[DURATION])
-    histogram = meter.create_histogram(
-        name,
-        unit,
-        f"{BY_NAME[DURATION].meaning}.",
-        explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
-    )
-    listener.on_duration = lambda query, seconds: histogram.record(seconds, {"query": query})
+            meter.create_observable_gauge(name, observe, unit, described)
+        else:
+            bounds = DURATION_BUCKETS
+            histogram = meter.create_histogram(name, unit, described, explicit_bucket_boundaries_advisory=bounds)
+            listener.on_duration = partial(_record, histogram)
     return listener
+
+
+def _record(histogram: Histogram, query: str, seconds: float) -> None:
+    histogram.record(seconds, {"query": query})
 
 
 def _observe(figures: QueryFigures, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS, METRICS
 from pykafka_wire.metrics.listener import MetricsListener
-from pykafka_wire.metrics.query_figures import Durations, QueryFigures
+from pykafka_wire.metrics.query_figures import QueryFigures
 
 
 class QueryCollector(Collector):
@@ -39,16 +39,12 @@ class QueryCollector(Collector):
             if values:
                 yield family
         histogram = HistogramMetricFamily(DURATION, f"{BY_NAME[DURATION].meaning}.", labels=BY_NAME[DURATION].labels)
+        bounds = [*map(str, DURATION_BUCKETS), "+Inf"]
         for query, durations in self._figures.durations():
-            histogram.add_metric([query], _buckets(durations), durations.sum_s)
+            counts = map(float, itertools.accumulate(durations.counts))  # cumulative, as the format has them
+            histogram.add_metric([query], list(zip(bounds, counts, strict=True)), durations.sum_s)
         if histogram.samples:
             yield histogram
-
-
-def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """Upper bounds and cumulative counts, as the format has them."""
-    bounds = [*map(str, DURATION_BUCKETS), "+Inf"]
-    return [(bound, float(n)) for bound, n in zip(bounds, itertools.accumulate(durations.counts), strict=True)]
 
 
 class PrometheusServer:
