@@ -64,15 +64,9 @@ def is_installed(archive: str, folders: list[str]) -> bool:
         return False
     try:
         with zipfile.ZipFile(archive) as zipped:
-            modules = [
-                each
-                for each in zipped.infolist()
-                if each.filename.endswith(".py") and _NOT_INSTALLED.isdisjoint(each.filename.split("/"))
-            ]
-        sizes = [os.stat(os.path.join(folder, each.filename)).st_size == each.file_size for each in modules]
-        return all(sizes) and all(
-            zlib.crc32(_read(os.path.join(folder, each.filename))) == each.CRC for each in modules
-        )
+            modules = [each for each in zipped.infolist() if each.filename.endswith(".py")]
+        shipped = [each for each in modules if _NOT_INSTALLED.isdisjoint(each.filename.split("/"))]
+        return all(zlib.crc32(_read(os.path.join(folder, each.filename))) == each.CRC for each in shipped)
     except (OSError, zipfile.BadZipFile):
         return False
 

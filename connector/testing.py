@@ -108,13 +108,10 @@ def kafka(request: pytest.FixtureRequest, kafka_options: Mapping[str, Any]) -> I
     if named is not None:
         yield named
         return
-    cluster = LocalCluster(**{"jvm_options": _JVM_OPTIONS, **kafka_options})
-    with _without_capture(request):
-        cluster.start()
-    try:
+    with contextlib.closing(LocalCluster(**{"jvm_options": _JVM_OPTIONS, **kafka_options})) as cluster:
+        with _without_capture(request):
+            cluster.start()
         yield cluster
-    finally:
-        cluster.close()
 
 
 @pytest.fixture
@@ -135,13 +132,10 @@ def registry(request: pytest.FixtureRequest) -> Iterator[str]:
     if named:
         yield named
         return
-    local = LocalRegistry()
-    with _without_capture(request):
-        local.start()
-    try:
+    with contextlib.closing(LocalRegistry()) as local:
+        with _without_capture(request):
+            local.start()
         yield local.url
-    finally:
-        local.close()
 
 
 @pytest.fixture

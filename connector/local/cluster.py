@@ -156,13 +156,10 @@ class LocalCluster(KafkaTools):
                         started.result()
                 wait_ready(self._all_nodes, max(0.0, deadline - time.monotonic()))
                 return
-            except PortTakenError:
+            except BaseException as error:
                 self.close()
-                if attempt == START_ATTEMPTS:
+                if not isinstance(error, PortTakenError) or attempt == START_ATTEMPTS:
                     raise
-            except BaseException:
-                self.close()
-                raise
 
     def close(self) -> None:
         """Kill every process and remove the folder. A second call does nothing, and neither does a call in a forked child."""

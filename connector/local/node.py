@@ -134,10 +134,10 @@ class Node(SupervisedProcess):
 
     def address(self, listener: str) -> str:
         """``host:port`` of a listener, as advertised."""
-        for each in self.listeners:
-            if each.name == listener:
-                return each.address
-        raise KeyError(f"{self.name} has no listener {listener}, only {[each.name for each in self.listeners]}")
+        addresses = {each.name: each.address for each in self.listeners}
+        if listener not in addresses:
+            raise KeyError(f"{self.name} has no listener {listener}, only {[*addresses]}")
+        return addresses[listener]
 
     def start(self, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start it with the same ports and data as before. The properties file is written again, so properties may be changed.
