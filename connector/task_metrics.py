@@ -22,7 +22,7 @@ import threading
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from pykafka_wire.wire.connection.connection import ClientTotals
+from pykafka_wire.wire.connection.counters import ClientTotals
 
 _log = logging.getLogger(__name__)
 

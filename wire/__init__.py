@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
-    from pykafka_wire.wire.connection.connection import ClientTotals
+    from pykafka_wire.wire.connection.counters import ClientTotals
     from pykafka_wire.wire.consumer import Consumer, ConsumerRecord, ConsumerRecords
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.groups.committed_offsets import GroupMetadata

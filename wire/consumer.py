@@ -27,12 +27,13 @@ import pyarrow as pa
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.connection.connection import ClientTotals
+from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.errors import TopicRecreatedError
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupCommits, GroupMetadata
+from pykafka_wire.wire.groups.commits import GroupCommits
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.member import ClassicMembership
 from pykafka_wire.wire.groups.membership import Membership, Subscription, Topics

@@ -1,15 +1,12 @@
-"""Time limits: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, a clock that can be
-paused, and a call in a thread of its own, for a caller that must return in time whether the call has ended or not. It knows no
-broker.
-"""
+"""Time limits: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, and a
+clock that can be paused. It knows no broker."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.settings import ClientSettings
@@ -79,45 +76,3 @@ class WorkingClock:
     def deadline(self, at: float) -> Deadline:
         """A moment of this clock as a deadline, if there is no pause until then."""
         return Deadline(at + self._away_s)
-
-
-ResultT = TypeVar("ResultT")
-
-
-class BackgroundCall(Generic[ResultT]):
-    """One call, which begins at once. It gets a deadline that :meth:`cancel` brings forward.
-
-    A consumer's poll commits and looks offsets up in this way: without a coordinator either takes ``default.api.timeout.ms``, and
-    a poll must not.
-    """
-
-    def __init__(self, call: Callable[[Deadline], ResultT], *, timeout_ms: float, name: str) -> None:
-        self._cancelled = threading.Event()
-        self._deadline = Deadline.after_ms(timeout_ms, cancelled=self._cancelled)
-        self._result: ResultT | None = None
-        self._error: BaseException | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
-        self._thread.start()
-
-    def wait(self, deadline: Deadline) -> bool:
-        """Whether the call has ended, waited for until ``deadline``."""
-        return self._ended.wait(deadline.remaining_ms() / 1000)
-
-    def result(self) -> ResultT:
-        """What an ended call has returned. Raises what it raised."""
-        if self._error is not None:
-            raise self._error
-        return cast("ResultT", self._result)
-
-    def cancel(self) -> None:
-        """Bring the call's deadline forward to now."""
-        self._cancelled.set()
-
-    def _run(self, call: Callable[[Deadline], ResultT]) -> None:
-        try:
-            self._result = call(self._deadline)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.connection.connection import ClientTotals
+from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.produce.producer import Producer, WriteResult
 from pykafka_wire.wire.produce.record_sender import RecordSender

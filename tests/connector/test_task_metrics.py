@@ -19,7 +19,7 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.sink.writer import KafkaBatchWriter
 from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.task_metrics import DriverReceiver, StatsdAgent, TaskFigures, TaskFiguresReceiver, camel_case
-from pykafka_wire.wire.connection.connection import ClientTotals
+from pykafka_wire.wire.connection.counters import ClientTotals
 from tests.connector.parsed_options import batch, refusal, stream
 
 FIGURES = TaskFigures(fetches=2, records_consumed=1000, bytes_consumed=50_000, requests=3, retries=1, wait_s=0.0125)

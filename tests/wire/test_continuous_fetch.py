@@ -10,7 +10,7 @@ import pytest
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogTruncatedError
-from pykafka_wire.wire.fetch.assignment import ContinuousFetch
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse

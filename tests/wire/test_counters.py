@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import Consumer, RecordProducer, TopicPartition
-from pykafka_wire.wire.connection.connection import ClientCounters, ClientTotals, Connection, first_to_arrive
+from pykafka_wire.wire.connection.connection import Connection, first_to_arrive
+from pykafka_wire.wire.connection.counters import ClientCounters, ClientTotals
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import TransportError

@@ -12,7 +12,7 @@ from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogEndError, WireError
-from pykafka_wire.wire.fetch.assignment import ContinuousFetch
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import (

@@ -9,7 +9,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import BrokerError, CorruptBatchError
-from pykafka_wire.wire.fetch.assignment import ContinuousFetch
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -18,8 +18,8 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
-from pykafka_wire.wire.fetch.range_read import (
-    DEFAULT_END_WAIT_MS,
+from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS
+from pykafka_wire.wire.fetch.response_handler import (
     MAX_BATCH_BYTES,
     EndMissing,
     Enlarged,

@@ -13,7 +13,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
 )
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.producer import Acknowledged, Failed, Outcome, Replaced, ResponseHandler, Retried
+from pykafka_wire.wire.produce.response_handler import Acknowledged, Failed, Outcome, Replaced, ResponseHandler, Retried
 from pykafka_wire.wire.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -10,7 +10,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool, Reconnects
 from pykafka_wire.wire.cluster.metadata_cache import Broker
-from pykafka_wire.wire.connection.connection import ClientCounters
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import TransportError

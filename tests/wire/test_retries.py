@@ -8,7 +8,7 @@ import pytest
 
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods, Retry
-from pykafka_wire.wire.connection.connection import ClientCounters
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.connection.connection import ClientCounters, Connection, ResponseFuture, first_to_arrive
+from pykafka_wire.wire.connection.connection import Connection, ResponseFuture, first_to_arrive
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline

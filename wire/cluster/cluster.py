@@ -19,14 +19,16 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire import forks
+from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_cache import Broker
 from pykafka_wire.wire.cluster.retries import Backoff, Retry
-from pykafka_wire.wire.connection.connection import ClientCounters, Connection, ResponseFuture
+from pykafka_wire.wire.connection.connection import Connection, ResponseFuture
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
-from pykafka_wire.wire.deadline import BackgroundCall, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,

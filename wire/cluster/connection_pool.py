@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from pykafka_wire.wire.cluster.metadata_cache import Broker
 from pykafka_wire.wire.cluster.retries import Backoff
-from pykafka_wire.wire.connection.connection import ClientCounters, Connection
+from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network

@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata_cache import Broker, MetadataCache, TopicMetadata, brokers_of
 from pykafka_wire.wire.cluster.retries import Backoff, Retry
-from pykafka_wire.wire.connection.connection import ClientCounters, Connection
+from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from pykafka_wire.wire.connection.connection import ClientCounters
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (

@@ -16,10 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
@@ -572,52 +572,3 @@ def first_to_arrive(
                 return pending[0]
     finally:
         pending[0].count_wait(time.monotonic() - started)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTotals:
-    """The counts of one client at a moment, since it was made. Requests of a connection's handshake are not counted.
-
-    Attributes:
-        connections_opened: connections whose handshake succeeded.
-        retries: requests that were repeated after a retriable error, and record batches that were sent again. Ranges that a
-            read asks for again are in that read's own counts.
-        wait_s: seconds in which a thread waited for a broker: for a connection, or for a response to begin.
-        throttle_s: seconds for which brokers have throttled the client because of a quota (KIP-219).
-    """
-
-    requests: int = 0
-    responses: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    connections_opened: int = 0
-    retries: int = 0
-    wait_s: float = 0.0
-    throttle_s: float = 0.0
-
-    def since(self, earlier: ClientTotals) -> ClientTotals:
-        """What was added after an earlier moment."""
-        return ClientTotals(**{name: count - getattr(earlier, name) for name, count in asdict(self).items()})
-
-
-class ClientCounters:
-    """Counts what a client does. Threads share it; each call takes a microsecond."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, Any] = asdict(ClientTotals())  # Any: some are whole numbers
-
-    def count(self, **added: float) -> None:
-        """Add to the counts of these names, as :class:`ClientTotals` has them."""
-        with self._lock:
-            for name, amount in added.items():
-                self._counts[name] += amount
-
-    def totals(self) -> ClientTotals:
-        """All counts, of one moment."""
-        with self._lock:
-            return ClientTotals(**self._counts)
-
-    def after_fork(self) -> None:
-        """In a forked child: a thread that it does not have may have held the lock."""
-        self._lock = threading.Lock()

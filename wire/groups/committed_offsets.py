@@ -3,20 +3,16 @@
 Owns OffsetCommit and OffsetFetch; an overview of many groups takes a request for each coordinator (KIP-709). The coordinator
 accepts a commit without a member (generation -1) while the group has no members: tools and this project's queries commit so. A
 member commits under its generation. https://kafka.apache.org/protocol#The_Messages_OffsetCommit
-
-Owns also when a consumer commits: what it asks for, and the automatic commits, which go on in the background; that none overtakes
-another, and what was committed last. Positions are the caller's.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import (
     Cluster,
@@ -24,10 +20,9 @@ from pykafka_wire.wire.cluster.cluster import (
     Deadline,
 )
 from pykafka_wire.wire.cluster.describe import ListedGroup
-from pykafka_wire.wire.deadline import BackgroundCall
 from pykafka_wire.wire.error_codes import error_info
-from pykafka_wire.wire.errors import BrokerError, ProtocolError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity, Membership
+from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
+from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -361,173 +356,3 @@ def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> 
         except BrokerError as error:
             logger.debug("group %s: its offsets cannot be fetched: %s", name, error)
     return found
-
-
-#: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS of a group that rebalances just now, and STALE_MEMBER_EPOCH: the member may have
-#: a newer identity soon.
-_STALE_IDENTITY: Final = frozenset({22, 27, 113})
-ResultT = TypeVar("ResultT")
-#: Offset and leader epoch (-1 if unknown) by topic-partition.
-Positions = Mapping[TopicPartition, tuple[int, int]]
-
-
-class GroupCommits:
-    """Commits and committed offsets of one consumer. Not thread-safe, but :meth:`fetch` may be called from any thread."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """Nothing is known to be committed."""
-        #: The member that commits, None outside of the group.
-        self.membership: Membership | None = None
-        self._cluster = cluster
-        self._settings = cluster.settings
-        self._committed: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
-        #: The automatic commit in progress, and the positions for which the one before a revocation has begun.
-        self._committing: BackgroundCall[Mapping[TopicPartition, int]] | None = None
-        self._before_revocation: Positions | None = None
-
-    @property
-    def group(self) -> str:
-        """The group's name. Raises SettingsError where there is none."""
-        if self._settings.group_id is None:
-            raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
-        return self._settings.group_id
-
-    def group_metadata(self) -> GroupMetadata:
-        """The group and its member that commits now. Raises BrokerError where it has lost its place."""
-        return GroupMetadata(group=self.group, member=self._member(), topic_ids=self._topic_ids())
-
-    def commit(self, positions: Positions, deadline: Deadline) -> None:
-        """Commit these positions, after the automatic commit in progress: it must not overwrite this one.
-
-        Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.commit`.
-        """
-        self._end_auto_commit(deadline)
-        call = self._call(positions)
-        self._forget_committed(positions)
-        self._committed |= call(deadline)
-        self._committed_at = time.monotonic()
-
-    def fetch(
-        self, partitions: Iterable[TopicPartition], deadline: Deadline, *, as_member: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """The group's committed offsets, without those that there are not.
-
-        Args:
-            as_member: let the coordinator reject a member of the consumer protocol (KIP-848) that has lost its place.
-        """
-        stable = self._settings.isolation_level == "read_committed"
-        wanted = list(partitions)
-
-        def fetch(member: MemberIdentity) -> dict[TopicPartition, CommittedOffset]:
-            return fetch_offsets(
-                self._cluster, self.group, wanted, member=member, require_stable=stable, deadline=deadline
-            )
-
-        names_itself = as_member and self.membership is not None and self._settings.group_protocol == "consumer"
-        return self._as_member(self._member() if names_itself else NO_MEMBER, fetch, deadline)
-
-    def record(self, committed: Mapping[TopicPartition, int]) -> None:
-        """These offsets are committed already: an automatic commit leaves them out."""
-        self._committed |= committed
-
-    # --- automatic commits: in the background, since a poll must not wait for the coordinator -----------------------
-
-    def auto_commit_if_due(self, positions: Positions) -> None:
-        """Begin an automatic commit every ``auto.commit.interval.ms``, and log one that has failed."""
-        if not self._end_auto_commit(Deadline.after_ms(0)):
-            return
-        if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
-            self._begin_auto_commit(positions)
-
-    def commit_before_revocation(self, positions: Positions, deadline: Deadline) -> bool:
-        """Whether the automatic commit before a revocation has ended; waits until the deadline, and a later call continues."""
-        if self._before_revocation != positions:
-            if not self._end_auto_commit(deadline):
-                return False
-            self._begin_auto_commit(positions)
-            self._before_revocation = dict(positions)
-        return self._end_auto_commit(deadline)
-
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are revoked: what others commit for them is not known here."""
-        self._forget_committed(partitions)
-        self._before_revocation = None
-
-    def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is committed for these partitions is unknown: while a commit goes on, and after one that failed, which the
-        coordinator may have processed all the same. A position that goes back must be committed then."""
-        for tp in partitions:
-            self._committed.pop(tp, None)
-
-    def cancel(self) -> None:
-        """End the automatic commit in progress."""
-        if self._committing is not None:
-            self._committing.cancel()
-
-    def _begin_auto_commit(self, positions: Positions) -> None:
-        settings = self._settings
-        changed = {tp: position for tp, position in positions.items() if self._committed.get(tp) != position[0]}
-        self._committed_at = time.monotonic()
-        if not settings.enable_auto_commit or settings.group_id is None or not changed:
-            return
-        try:
-            self._committing = BackgroundCall(
-                self._call(changed),
-                timeout_ms=settings.default_api_timeout_ms,
-                name=f"pykafka-wire commit of {settings.group_id}",
-            )
-        except WireError as error:
-            logger.warning("group %s: the commit of positions failed: %s", settings.group_id, error)
-        else:
-            self._forget_committed(changed)
-
-    def _end_auto_commit(self, deadline: Deadline) -> bool:
-        """Whether no automatic commit is in progress; waits for its end until the deadline."""
-        if self._committing is None:
-            return True
-        if not self._committing.wait(deadline):
-            return False
-        call, self._committing = self._committing, None
-        try:
-            self._committed |= call.result()
-        except WireError as error:
-            logger.warning("group %s: the commit of positions failed: %s", self._settings.group_id, error)
-        return True
-
-    def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
-        """A call that commits positions under the present generation, and returns their offsets."""
-        group, member = self.group, self._member()
-        topic_ids = self._topic_ids()
-        offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
-
-        def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
-            def commit(current: MemberIdentity) -> None:
-                commit_offsets(self._cluster, group, offsets, member=current, topic_ids=topic_ids, deadline=deadline)
-
-            self._as_member(member, commit, deadline)
-            return {tp: committed.offset for tp, committed in offsets.items()}
-
-        return call
-
-    def _member(self) -> MemberIdentity:
-        """The member that commits now. Raises BrokerError where it has lost its place."""
-        return NO_MEMBER if self.membership is None else self.membership.identity
-
-    def _topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
-        return {} if self.membership is None else self.membership.topic_ids()
-
-    def _as_member(
-        self, member: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline
-    ) -> ResultT:
-        """What ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848, KIP-429)."""
-        while True:
-            try:
-                return request(member)
-            except BrokerError as error:
-                if error.code not in _STALE_IDENTITY or self.membership is None:
-                    raise
-                newer = self.membership.newer_identity(member, deadline)
-                if newer is None:
-                    raise
-                member = newer

@@ -38,7 +38,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from pykafka_wire.wire.deadline import BackgroundCall, Deadline
+from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.clouds.providers import provider

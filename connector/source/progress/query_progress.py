@@ -21,10 +21,10 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import COMMIT_DEADLINE_MS, GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.task_metrics import TaskFiguresReceiver, camel_case
+from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.admin import LATEST, ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
-from pykafka_wire.wire.deadline import BackgroundCall
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
