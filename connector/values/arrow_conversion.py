@@ -131,8 +131,8 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         (is_a.is_binary, _binary_of_utf8 if binary_text == "utf-8" else _binary_of_base64),
         (is_a.is_boolean, _boolean),
         (is_a.is_date, _date),
-        (is_a.is_time, _time),
-        (is_a.is_null, _null),
+        (is_a.is_time, _only(datetime.time, "a time")),
+        (is_a.is_null, _only((), "null")),
         (lambda each: is_a.is_duration(each) and each.unit == "us", _duration),
     ):
         if test(wanted):
@@ -301,16 +301,19 @@ def _binary_of_utf8(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else _bytes(value)
 
 
-def _bytes(value: Any) -> Any:
-    if isinstance(value, bytes):
+def _only(kind: type | tuple[()], wanted: str) -> Conversion:
+    """Values of a Python type, as they are."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise _unexpected(value, wanted)
         return value
-    raise _unexpected(value, "binary")
+
+    return convert
 
 
-def _boolean(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    raise _unexpected(value, "a boolean")
+_bytes: Final = _only(bytes, "binary")
+_boolean: Final = _only(bool, "a boolean")
 
 
 def _boolean_key(value: Any) -> Any:
@@ -371,16 +374,6 @@ def _moment(value: Any) -> datetime.datetime:
         return datetime.datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}{offset or ''}")
     except ValueError:
         raise DecodeError("a timestamp that is not in the calendar") from None
-
-
-def _null(value: Any) -> Any:
-    raise _unexpected(value, "null")
-
-
-def _time(value: Any) -> Any:
-    if isinstance(value, datetime.time):
-        return value
-    raise _unexpected(value, "a time")
 
 
 def _date(value: Any) -> Any:

@@ -152,24 +152,12 @@ def _time_of(logical: str) -> tuple[str, int]:
     return (kind, _PER_SECOND.get(unit, 1)) if kind in ("timestamp", "time") else ("", 1)
 
 
+@dataclass(slots=True)
 class _Budget:
     """What the resolution of a pair of schemas may still take."""
 
-    def __init__(self) -> None:
-        self._n_nodes = 0
-        self._n_comparisons = 0
-
-    def take_node(self) -> None:
-        self._n_nodes += 1
-        if self._n_nodes > _MAX_NODES:
-            raise DecodeError(f"its schema has more than {_MAX_NODES} parts")
-
-    def take_comparison(self) -> None:
-        self._n_comparisons += 1
-        if self._n_comparisons > _MAX_COMPARISONS:
-            raise DecodeError(
-                f"its unions and those of the reader's schema take more than {_MAX_COMPARISONS} comparisons"
-            )
+    nodes: int = _MAX_NODES
+    comparisons: int = _MAX_COMPARISONS
 
 
 class _Resolution:
@@ -187,7 +175,9 @@ class _Resolution:
             self._collect_aliases(read.root, set())
 
     def node(self, written: Schema, read: Schema | None) -> Node:
-        self._budget.take_node()
+        self._budget.nodes -= 1
+        if self._budget.nodes < 0:
+            raise DecodeError(f"its schema has more than {_MAX_NODES} parts")
         written = self._written.definition(written)
         kind = kind_of(written)
         if read is not None:
@@ -240,8 +230,7 @@ class _Resolution:
         key = (written["name"], None if read is None else read["name"])
         if key in self._records:
             return self._records[key]
-        renamed = self._field_names.get(self._name(written), {})
-        names = [renamed.get(field["name"], field["name"]) for field in written["fields"]]
+        names = self._names_of_fields(written)
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
@@ -289,7 +278,11 @@ class _Resolution:
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
         """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
-        self._budget.take_comparison()
+        self._budget.comparisons -= 1
+        if self._budget.comparisons < 0:
+            raise DecodeError(
+                f"its unions and those of the reader's schema take more than {_MAX_COMPARISONS} comparisons"
+            )
         written, read = self._written.definition(written), self._read.definition(read)
         kind = kind_of(written)
         if kind != kind_of(read) or (kind in _NAMED and _short(self._name(written)) != _short(read["name"])):
@@ -308,12 +301,16 @@ class _Resolution:
         if kind != "record" or (written["name"], read["name"]) in seen:
             return True
         seen.add((written["name"], read["name"]))
-        renamed = self._field_names.get(self._name(written), {})
-        names = [renamed.get(field["name"], field["name"]) for field in written["fields"]]
+        names = self._names_of_fields(written)
         return names == [field["name"] for field in read["fields"]] and all(
             self._are_equivalent(one["type"], other["type"], seen)
             for one, other in zip(written["fields"], read["fields"], strict=True)
         )
+
+    def _names_of_fields(self, written: Schema) -> list[str]:
+        """The names of a written record's fields, under the reader's aliases."""
+        renamed = self._field_names.get(self._name(written), {})
+        return [renamed.get(field["name"], field["name"]) for field in written["fields"]]
 
     def _name(self, written: Schema) -> str:
         """The full name of a written type, under the reader's aliases."""

@@ -77,7 +77,8 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
             parser = _Parser(named)
             root = parser.schema(json.loads(each), "")
             parser.check_names()
-        _check_limits(root, named)
+        if _FreeValues(named).of(root) > _MAX_FREE:
+            raise DecodeError("its schema holds too many values that take no bytes")
     except (ValueError, RecursionError) as error:  # text that is not JSON, or nested deeper than Python goes
         reason = f": {error}" if isinstance(error, ValueError) else ""
         raise DecodeError(f"its schema is not valid ({type(error).__name__}{reason})") from error
@@ -138,6 +139,8 @@ class _Parser:
         names = [each if isinstance(each, str) else _name_in_union(each) for each in branches]
         if len(set(names)) < len(names):
             raise _invalid("a union has a type twice")
+        if not branches:
+            raise DecodeError("its schema has a union without branches")
         return branches
 
     def _named_type(self, found: dict[str, Any], kind: str, namespace: str) -> Schema:
@@ -151,7 +154,12 @@ class _Parser:
         known = self._named.setdefault(name, made)
         if kind == "enum":
             _check_symbols(made)
-        elif kind != "fixed":
+        elif kind == "fixed":
+            if type(made.get("size")) is not int or not 0 <= made["size"] <= _MAX_FIXED_SIZE:
+                raise DecodeError(
+                    f"the size of its schema's fixed {name} is not an integer from 0 to {_MAX_FIXED_SIZE}"
+                )
+        else:
             made["fields"] = self._fields(name, found.get("fields"))
         if known != made:
             raise _invalid(f"the type {name} is defined twice, differently")
@@ -186,6 +194,10 @@ def _check_symbols(enum: dict[str, Any]) -> None:
         raise _invalid(f"the enum {enum['name']} has no symbols, or one that is no name")
     if len(set(symbols)) < len(symbols) or enum.get("default", symbols and symbols[0]) not in symbols:
         raise _invalid(f"the enum {enum['name']} has a symbol twice, or a default that is none of its symbols")
+    if not symbols or max(map(len, symbols)) > _MAX_SYMBOL:
+        raise DecodeError(
+            f"its schema's enum {enum['name']} has no symbols, or a symbol above {_MAX_SYMBOL} characters"
+        )
 
 
 def _invalid(reason: str) -> DecodeError:
@@ -233,66 +245,26 @@ def logical_of(definition: Schema) -> str:
     return "" if isinstance(definition, (str, list)) else str(definition.get("logicalType") or "")
 
 
-def _check_limits(schema: Any, named: dict[str, Any]) -> None:
-    """Raises DecodeError for a valid schema that is not read: see :func:`parse`."""
-    limits = _Limits(named)
-    limits.check(schema)
-    if limits.n_free(schema) > _MAX_FREE:
-        raise DecodeError("its schema holds too many values that take no bytes")
+class _FreeValues:
+    """How many values come with one value that takes no bytes; 0 where it takes some."""
 
-
-class _Limits:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
-        self._free: dict[str, int | None] = {}
-        self._checked: set[str] = set()
+        self._of: dict[str, int | None] = {}
 
-    def n_free(self, schema: Any) -> int:
-        """How many values come with one value that takes no bytes; 0 where it takes some."""
-        schema = self._named_schema(schema)
-        if not isinstance(schema, dict):
-            return 1 if schema == "null" else 0
-        kind = schema["type"]
+    def of(self, schema: Any) -> int:
+        """Raises DecodeError for a record that contains itself without an end."""
+        schema = self._named.get(schema, schema) if isinstance(schema, str) else schema
+        kind = kind_of(schema)
         if kind == "fixed":
             return 1 if schema["size"] == 0 else 0
-        if kind not in ("record", "error"):
+        if kind != "record":
             return 1 if kind == "null" else 0
         name = schema["name"]
-        if name not in self._free:
-            self._free[name] = None
-            self._free[name] = min(_MAX_FREE + 1, 1 + sum(self.n_free(each["type"]) for each in schema["fields"]))
-        found = self._free[name]
+        if name not in self._of:
+            self._of[name] = None
+            self._of[name] = min(_MAX_FREE + 1, 1 + sum(self.of(each["type"]) for each in schema["fields"]))
+        found = self._of[name]
         if found is None:
             raise DecodeError(f"its schema's record {name} contains itself without an end")
         return found
-
-    def check(self, schema: Any) -> None:
-        schema = self._named_schema(schema)
-        if isinstance(schema, list):
-            if not schema:
-                raise DecodeError("its schema has a union without branches")
-            for each in schema:
-                self.check(each)
-            return
-        if not isinstance(schema, dict):
-            return
-        kind = schema["type"]
-        if kind in ("record", "error"):
-            if schema["name"] not in self._checked:
-                self._checked.add(schema["name"])
-                for each in schema["fields"]:
-                    self.check(each["type"])
-        elif kind in ("array", "map"):
-            self.check(schema["items" if kind == "array" else "values"])
-        elif kind == "enum":
-            if not schema["symbols"] or max(map(len, schema["symbols"])) > _MAX_SYMBOL:
-                raise DecodeError(
-                    f"its schema's enum {schema['name']} has no symbols, or a symbol above {_MAX_SYMBOL} characters"
-                )
-        elif kind == "fixed" and (type(schema.get("size")) is not int or not 0 <= schema["size"] <= _MAX_FIXED_SIZE):
-            raise DecodeError(
-                f"the size of its schema's fixed {schema['name']} is not an integer from 0 to {_MAX_FIXED_SIZE}"
-            )
-
-    def _named_schema(self, schema: Any) -> Any:
-        return self._named[schema] if isinstance(schema, str) and schema in self._named else schema

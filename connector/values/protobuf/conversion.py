@@ -15,6 +15,7 @@ from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_t
 from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
 from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
+from pykafka_wire.values.protobuf.types import scalar_type
 
 #: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
 Conversion = Callable[[Any, Budget], Any]
@@ -142,22 +143,16 @@ class _Compiler:
         return lambda key: convert(map_key(key))
 
 
+#: Types of fields, and wider ones that hold their values, too.
+_WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
 def _is_same(field: Any, wanted: pa.DataType) -> bool:
     """Whether Arrow takes any value of the field as it is."""
-    is_a = pa.types
-    if field.type == field.TYPE_STRING:
-        return bool(is_a.is_string(wanted))
-    if field.type == field.TYPE_BYTES:
-        return bool(is_a.is_binary(wanted))
-    if field.cpp_type == field.CPPTYPE_BOOL:
-        return bool(is_a.is_boolean(wanted))
-    if field.cpp_type == field.CPPTYPE_INT32:
-        return bool(is_a.is_int32(wanted) or is_a.is_int64(wanted))
-    if field.cpp_type == field.CPPTYPE_UINT32 or field.cpp_type == field.CPPTYPE_INT64:
-        return bool(is_a.is_int64(wanted))
-    if field.cpp_type == field.CPPTYPE_FLOAT:
-        return bool(is_a.is_float32(wanted) or is_a.is_float64(wanted))
-    return bool(field.cpp_type == field.CPPTYPE_DOUBLE and is_a.is_float64(wanted))
+    if field.cpp_type in (field.CPPTYPE_ENUM, field.CPPTYPE_UINT64):  # read by name, and as a decimal
+        return False
+    own = scalar_type(field)
+    return own == wanted or (own, wanted) in _WIDER
 
 
 def _null() -> DecodeError:

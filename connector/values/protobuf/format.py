@@ -69,16 +69,13 @@ class Protobuf:
             return _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
         schema = schema_of(self.registry, schema_id, "PROTOBUF", self.reader_schema)
         indexes = _indexes(self.registry, schema, schema_id)
-        try:
-            if self.reader_schema is not None:
-                written = _message(self.registry, schema, indexes).full_name
-                schema, indexes = self.reader_schema, self.message_indexes()
-                wanted = _message(self.registry, schema, indexes).full_name
-                if written != wanted:
-                    raise DecodeError(f"it is a message {written}, and {wanted} is read")
-            return _reader(self.registry, schema, indexes, column_type)
-        except IndexError as error:
-            raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
+        if self.reader_schema is not None:
+            written = _message(self.registry, schema, indexes).full_name
+            schema, indexes = self.reader_schema, self.message_indexes()
+            wanted = _message(self.registry, schema, indexes).full_name
+            if written != wanted:
+                raise DecodeError(f"it is a message {written}, and {wanted} is read")
+        return _reader(self.registry, schema, indexes, column_type)
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
         from pykafka_wire.values.protobuf.column_writer import column_writer  # which no reader loads
@@ -113,12 +110,7 @@ class Protobuf:
         if self.registry is None or schema_id is None:
             return self.message_name()
         schema = schema_of(self.registry, schema_id, "PROTOBUF")
-        indexes = _indexes(self.registry, schema, schema_id)
-        try:
-            found = _message(self.registry, schema, indexes)
-        except IndexError as error:
-            raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
-        return str(found.full_name)
+        return str(_message(self.registry, schema, _indexes(self.registry, schema, schema_id)).full_name)
 
     def message_names(self) -> list[str]:
         """The full names of the messages that the schema declares, without nested ones. Raises DecodeError."""
@@ -155,8 +147,11 @@ def _in_order(registry: Registry, schema: Schema) -> list[tuple[int, ...] | None
 
 
 def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
-    """Raises IndexError."""
-    return _file(registry, schema).message(indexes)
+    """Raises DecodeError."""
+    try:
+        return _file(registry, schema).message(indexes)
+    except IndexError as error:
+        raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
 
 
 @cached
