@@ -93,13 +93,14 @@ class Defaults:
             return encode_long(len(text)) + text  # type: ignore[no-any-return]
         if name == "enum":
             return encode_long(definition["symbols"].index(value))
-        if name == "array":
-            items = b"".join(self._encode(definition["items"], each) for each in value)
-            return encode_long(len(value)) + items + b"\0" if value else b"\0"
-        if name == "map":
-            items = b"".join(
-                self._encode("string", key) + self._encode(definition["values"], each) for key, each in value.items()
+        if name in ("array", "map"):
+            pairs = (
+                [(b"", each) for each in value]
+                if name == "array"
+                else [(self._encode("string", key), each) for key, each in value.items()]
             )
+            item = definition["items" if name == "array" else "values"]
+            items = b"".join(key + self._encode(item, each) for key, each in pairs)
             return encode_long(len(value)) + items + b"\0" if value else b"\0"
         found = b""
         for field in definition["fields"]:

@@ -93,6 +93,11 @@ class ColumnTooLargeError(ValueFormatError):
         )
 
 
+def all_left(payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
+    """Nulls, and True for each row: all are left to be read one by one."""
+    return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
+
+
 @dataclass(frozen=True, slots=True)
 class OneByOne:
     """A reader of payloads that leaves all of them to be read one by one."""
@@ -101,8 +106,7 @@ class OneByOne:
     read_one: Callable[[bytes], Any]
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        """Nulls, and True for each row."""
-        return pa.nulls(len(payloads), self.column_type), np.ones(len(payloads), dtype=np.bool_)
+        return all_left(payloads, self.column_type)
 
 
 class MemoryBudget:
@@ -165,7 +169,7 @@ def read_in_groups(
         try:
             column, wrong = read(group)
         except (pa.ArrowException, OverflowError):  # more than an array holds
-            column, wrong = pa.nulls(n_values, column_type), np.ones(n_values, dtype=np.bool_)
+            column, wrong = all_left(group, column_type)
         columns.append(column)
         failed.append(wrong)
         first += n_values

@@ -38,17 +38,13 @@ _MAX_ROWS: Final = 1 << 14
 _FLAT_BYTES: Final = 4 << 20
 
 
+@lru_cache(maxsize=256)
 def json_reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
     """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
 
     Raises:
         OptionError: no value has such a type.
     """
-    return _reader(column_type)
-
-
-@lru_cache(maxsize=256)
-def _reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
     if is_variant(column_type):
         return VariantReader(column_type)
     convert = document_conversion(column_type)

@@ -30,8 +30,8 @@ from pykafka_wire.values.bulk.arrays import (
     with_validity,
 )
 from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
-from pykafka_wire.values.protobuf.conversion import enum_names, is_plain_struct
-from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, is_map, is_wrapper
+from pykafka_wire.values.protobuf.conversion import enum_names, is_by_json, is_plain_struct
+from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_group import (
     FIXED32,
     FIXED64,
@@ -691,9 +691,7 @@ class _Plan:
             return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, False)
         if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
             return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, True)
-        if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
-            return self._left_over(wanted, path)
-        if any(each.name.startswith("[") for each in wanted):  # an extension
+        if is_by_json(descriptor, wanted):
             return self._left_over(wanted, path)
         return self._struct(descriptor, wanted, path)
 

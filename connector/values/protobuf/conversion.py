@@ -54,6 +54,12 @@ def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
     return bool(is_wrapper(descriptor) and names) or _PLAIN.get(descriptor.full_name) in names
 
 
+def is_by_json(descriptor: Any, wanted: pa.DataType) -> bool:
+    """Whether messages that are neither plain structs nor wrappers are read by way of the JSON mapping: also those with extensions."""
+    is_regular = descriptor.full_name not in WELL_KNOWN and pa.types.is_struct(wanted)
+    return not is_regular or any(field.name.startswith("[") for field in wanted)
+
+
 class _Compiler:
     def __init__(self, mapping: JsonMapping) -> None:
         self._mapping = mapping
@@ -64,9 +70,7 @@ class _Compiler:
         if is_wrapper(descriptor):
             inner = self._single(descriptor.fields_by_name["value"], wanted)
             return lambda message, budget: message.value if inner is None else inner(message.value, budget)
-        if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
-            return _by_json(self._mapping.message, wanted)
-        if any(field.name.startswith("[") for field in wanted):  # an extension
+        if is_by_json(descriptor, wanted):
             return _by_json(self._mapping.message, wanted)
         return self._struct(descriptor, wanted)
 

@@ -14,12 +14,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Flags
-from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.bulk.reading import Payloads, all_left
 from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
@@ -53,7 +52,7 @@ class MessageReader:
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         """``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
         if self.plan is None:
-            return pa.nulls(len(payloads), self.column_type), np.ones(len(payloads), dtype=np.bool_)
+            return all_left(payloads, self.column_type)
         return read_messages(payloads, self.plan)
 
     def read_one(self, content: bytes) -> Any:

@@ -184,6 +184,7 @@ class Registry:
         """The subject of a topic's keys or values, as the registry's own serializers name it by default."""
         return topic if self.is_glue else f"{topic}-{column}"
 
+    @partial(cached, max_failures=_MAX_UNKNOWN)
     def by_id(self, schema_id: RegistryId) -> Schema:
         """The schema of an id, from this process's cache if it was asked for before.
 
@@ -191,7 +192,7 @@ class Registry:
             DecodeError: the registry knows no such id.
             RegistryError: it does not respond, denies access, or knows no schema by GUID, as Apicurio's.
         """
-        return _by_id(self, schema_id)
+        return self._api().by_id(schema_id)
 
     def latest(self, subject: str) -> tuple[RegistryId, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a subject without
@@ -203,13 +204,15 @@ class Registry:
         """The subjects whose names begin with a text. Raises RegistryError."""
         return self._api().subjects(prefix)
 
+    @cached
     def subjects_of(self, schema_id: int) -> tuple[str, ...]:
         """The subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
-        return _subjects_of(self, schema_id)
+        return tuple(self._api().subjects_of(schema_id))
 
+    @cached
     def version(self, reference: Reference) -> Schema:
         """The schema that a reference names, from the cache if it was asked for before."""
-        return _version(self, reference)
+        return self._api().version(reference)
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """The id that a schema has under a subject.
@@ -254,18 +257,3 @@ class Registry:
                 f"the schema registry {self.url} takes its credentials and its authorities from AWS's own settings (a role, "
                 "AWS_PROFILE, AWS_CA_BUNDLE): remove basic.auth.*, bearer.auth.* and schema.registry.ssl.*."
             )
-
-
-@partial(cached, max_failures=_MAX_UNKNOWN)
-def _by_id(registry: Registry, schema_id: RegistryId) -> Schema:
-    return registry._api().by_id(schema_id)
-
-
-@cached
-def _subjects_of(registry: Registry, schema_id: int) -> tuple[str, ...]:
-    return tuple(registry._api().subjects_of(schema_id))
-
-
-@cached
-def _version(registry: Registry, reference: Reference) -> Schema:
-    return registry._api().version(reference)
