@@ -92,6 +92,12 @@ class DocumentWriter:
         return pa.concat_arrays(written) if written else pa.nulls(0, pa.binary())
 
 
+_SCALARS: Final = (
+    *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal),
+    *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_null, pa.types.is_timestamp),
+)
+
+
 def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
     is_a = pa.types
     if is_a.is_struct(column_type):
@@ -105,17 +111,8 @@ def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
         yield from _problems(column_type.item_type, f"{path}[]")
     elif is_a.is_list(column_type):
         yield from _problems(column_type.value_type, f"{path}[]")
-    elif not (
-        is_a.is_boolean(column_type)
-        or is_a.is_integer(column_type)
-        or is_a.is_float32(column_type)
-        or is_a.is_float64(column_type)
-        or is_a.is_decimal(column_type)
-        or is_a.is_string(column_type)
-        or is_a.is_binary(column_type)
-        or is_a.is_date32(column_type)
-        or is_a.is_null(column_type)
-        or (is_a.is_timestamp(column_type) and column_type.unit == "us")
+    elif not any(is_kind(column_type) for is_kind in _SCALARS) or (
+        is_a.is_timestamp(column_type) and column_type.unit != "us"
     ):
         yield f"{path or 'it'} is {sql_name(column_type)}"
 

@@ -33,7 +33,6 @@ from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
 from pykafka_wire.values.protobuf.conversion import enum_names, is_by_json, is_plain_struct
 from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_group import (
-    FIXED32,
     FIXED64,
     GROUP,
     LENGTH,
@@ -42,8 +41,16 @@ from pykafka_wire.values.protobuf.message_group import (
     MessageGroup,
     Occurrences,
     scan,
+    wire_type_of,
 )
-from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS, UINT64_TYPE, scalar_type
+from pykafka_wire.values.protobuf.types import (
+    DURATION_SECONDS,
+    KINDS,
+    TIMESTAMP_SECONDS,
+    UINT64_TYPE,
+    dtype_of,
+    scalar_type,
+)
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, to_numpy, validity
 from pykafka_wire.wire.records.row_segments import bounds
 from pykafka_wire.wire.records.varints import Words, signed
@@ -95,11 +102,11 @@ class Number(Scalar):
     def __init__(self, kind: str, wanted: pa.DataType) -> None:
         self.type = wanted
         self._kind = kind
-        self.wire_type = _wire_type(kind)
+        self.wire_type = wire_type_of(kind)
         self._is_decimal = pa.types.is_decimal(wanted)
         self._limits: tuple[int, int] | None = None
         if pa.types.is_integer(wanted):
-            own: Any = np.iinfo(_FROM_WORDS.get(kind, kind))
+            own: Any = np.iinfo(dtype_of(kind))
             limits: Any = np.iinfo(wanted.to_pandas_dtype())
             if own.min < limits.min or own.max > limits.max:
                 self._limits = max(int(own.min), int(limits.min)), int(limits.max)
@@ -128,26 +135,16 @@ class Number(Scalar):
         return pa.Array.from_buffers(self.type, len(found), [bitmap(valid), content]), wrong
 
 
-_FROM_WORDS: Final = {
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "sint32": np.int32,
-    "int64": np.int64,
-    "uint64": np.uint64,
-    "sint64": np.int64,
-}
-
-
 def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
     found: npt.NDArray[Any]
     if kind in ("int64", "uint64"):
         is_wide = words.dtype == np.uint64
-        found = words.view(_FROM_WORDS[kind]) if is_wide else words.astype(np.int64)
+        found = words.view(kind) if is_wide else words.astype(np.int64)
     elif kind == "sint64":
         found = signed(words)
     else:
         narrow = words.astype(np.uint32)  # the low 32 bits, as all parsers take them
-        found = narrow.view(_FROM_WORDS[kind])
+        found = narrow.view(dtype_of(kind))
         if kind == "sint32":
             found = (narrow >> np.uint32(1)).view(np.int32) ^ -(narrow & np.uint32(1)).view(np.int32)
     return found
@@ -825,12 +822,7 @@ def _tag(field: Any) -> int:
     """Of a field that is not repeated."""
     if field.type == field.TYPE_GROUP:
         return int(field.number << 3 | GROUP)
-    return int(field.number << 3 | (_wire_type(KINDS.get(field.type, "")) if _is_packable(field) else LENGTH))
-
-
-def _wire_type(kind: str) -> int:
-    """Of a number; of an enum and a boolean, too."""
-    return VARINT if not kind.startswith("<") else FIXED64 if kind.endswith("8") else FIXED32
+    return int(field.number << 3 | (wire_type_of(KINDS.get(field.type, "")) if _is_packable(field) else LENGTH))
 
 
 def _is_micros(is_kind: Any, wanted: pa.DataType) -> bool:

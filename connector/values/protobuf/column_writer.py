@@ -45,8 +45,8 @@ from pykafka_wire.values.bulk.writing import (
     within,
 )
 from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
-from pykafka_wire.values.protobuf.message_group import END_GROUP, FIXED32, FIXED64, GROUP, LENGTH, VARINT
-from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS
+from pykafka_wire.values.protobuf.message_group import END_GROUP, FIXED64, GROUP, LENGTH, VARINT, wire_type_of
+from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS, dtype_of
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import (
     BytesSegment,
@@ -328,14 +328,6 @@ def tag(number: int, wire_type: int) -> bytes:
 #: What is written for a number of an enum that has no name.
 _NUMBER: Final = re.compile(rb"0|-?[1-9][0-9]{0,9}")
 _JSON: Final = {f"google.protobuf.{name}": name for name in ("Struct", "Value", "ListValue")}
-_LIMITS: Final = {
-    "int32": (-(1 << 31), (1 << 31) - 1),
-    "uint32": (0, (1 << 32) - 1),
-    "int64": (-(1 << 63), (1 << 63) - 1),
-    "uint64": (0, (1 << 64) - 1),
-}
-#: NumPy's names of the fixed-width integers.
-_FIXED: Final = {"<i4": "int32", "<u4": "uint32", "<i8": "int64", "<u8": "uint64"}
 #: Integers of so many bits are exact as float and as double.
 _EXACT_BITS: Final = {"<f4": 16, "<f8": 32}
 
@@ -472,8 +464,7 @@ class WritePlan:
             n_bytes = int(kind[2])
             is_exact = is_a.is_floating(column) and column.bit_width <= n_bytes * 8
             if is_exact or (is_a.is_signed_integer(column) and column.bit_width <= _EXACT_BITS[kind]):
-                wire_type = FIXED64 if kind == "<f8" else FIXED32
-                return Value(write=partial(_floating, n_bytes=n_bytes), wire_type=wire_type)
+                return Value(write=partial(_floating, n_bytes=n_bytes), wire_type=wire_type_of(kind))
         elif kind is not None:
             return _integer_value(kind, column, path)
         elif field.type == field.TYPE_BOOL:
@@ -499,8 +490,8 @@ def _integer_value(kind: str, column: pa.DataType, path: str) -> Value | None:
     is_decimal = pa.types.is_decimal(column) and column.bit_width == 128
     if not is_decimal and not pa.types.is_signed_integer(column):
         return None
-    lowest, highest = _LIMITS[_FIXED.get(kind, kind.replace("sint", "int"))]
-    wire_type = VARINT if kind not in _FIXED else FIXED64 if kind.endswith("8") else FIXED32
+    limits: Any = np.iinfo(dtype_of(kind))
+    lowest, highest, wire_type = int(limits.min), int(limits.max), wire_type_of(kind)
     is_zigzag = kind.startswith("sint")
     write = partial(_integers, path=path, wire_type=wire_type, lowest=lowest, highest=highest, is_zigzag=is_zigzag)
     return Value(write=write, wire_type=wire_type)
@@ -524,15 +515,6 @@ def _enum_value(enum: Any, column: pa.DataType, path: str) -> Value | None:
 def _kind(field: Any) -> str:
     if field.enum_type is not None:
         return f"the enum {field.enum_type.full_name}"
-    names = {
-        field.TYPE_BOOL: "bool",
-        field.TYPE_STRING: "string",
-        field.TYPE_BYTES: "bytes",
-        field.TYPE_FLOAT: "float",
-        field.TYPE_DOUBLE: "double",
-        field.TYPE_FIXED32: "fixed32",
-        field.TYPE_FIXED64: "fixed64",
-        field.TYPE_SFIXED32: "sfixed32",
-        field.TYPE_SFIXED64: "sfixed64",
-    }
-    return names.get(field.type) or KINDS[field.type]
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_").lower()

@@ -55,7 +55,7 @@ def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
 
 
 def is_by_json(descriptor: Any, wanted: pa.DataType) -> bool:
-    """Whether messages that are neither plain structs nor wrappers are read by way of the JSON mapping: also those with extensions."""
+    """Whether messages, neither plain structs nor wrappers, are read by way of the JSON mapping: also those with extensions."""
     is_regular = descriptor.full_name not in WELL_KNOWN and pa.types.is_struct(wanted)
     return not is_regular or any(field.name.startswith("[") for field in wanted)
 

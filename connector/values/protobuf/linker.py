@@ -64,7 +64,7 @@ class LinkedFile:
 
     def message(self, indexes: tuple[int, ...]) -> Any:
         """The Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
-        level, found = self._declared(self.descriptor.message_types_by_name.values()), None
+        level, found = self._outermost(), None
         for number in indexes:
             found = level[number]
             level = self._declared(found.nested_types)
@@ -89,12 +89,12 @@ class LinkedFile:
 
     def message_names(self) -> list[str]:
         """The full names of the messages that are not nested."""
-        return [each.full_name for each in self._declared(self.descriptor.message_types_by_name.values())]
+        return [each.full_name for each in self._outermost()]
 
     def message_indexes(self, name: str) -> tuple[int, ...]:
         """The indexes of a message by its name, with or without the package. Raises OptionError."""
         package = f"{self.descriptor.package}." if self.descriptor.package else ""
-        level, indexes = self._declared(self.descriptor.message_types_by_name.values()), []
+        level, indexes = self._outermost(), []
         for part in name.removeprefix(package).split("."):
             names = [each.name for each in level]
             if part not in names:
@@ -102,6 +102,9 @@ class LinkedFile:
             indexes.append(names.index(part))
             level = self._declared(level[indexes[-1]].nested_types)
         return tuple(indexes)
+
+    def _outermost(self) -> list[Any]:
+        return self._declared(self.descriptor.message_types_by_name.values())
 
     def _declared(self, messages: Iterable[Any]) -> list[Any]:
         n_package = len(self.descriptor.package) + 1 if self.descriptor.package else 0
@@ -179,7 +182,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
         InvalidProtoError: a name is unknown where it is used.
     """
     symbols = _Symbols(file, known)
-    for scope, message in _messages(file):
+    for scope, message in messages_of(file):
         for field in (*message.field, *message.extension):
             symbols.resolve_field(field, scope)
         for enum in message.enum_type:
@@ -217,7 +220,7 @@ class _Symbols:
         for part in file.package.split(".") if file.package else ():
             package = _joined(package, part)
             self._kinds.setdefault(package, "package")
-        for scope, message in _messages(file):
+        for scope, message in messages_of(file):
             self._kinds[scope] = "message"
             self._kinds |= {_joined(scope, enum.name): "enum" for enum in message.enum_type}
         self._kinds |= {_joined(file.package, enum.name): "enum" for enum in file.enum_type}
@@ -263,7 +266,7 @@ class _Symbols:
             scope = scope.rpartition(".")[0]
 
 
-def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
+def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
     """Every message of a file with its full name, the outer before the inner."""
     waiting = [(_joined(file.package, each.name), each) for each in file.message_type]
     while waiting:

@@ -7,7 +7,7 @@ the first, and an entry with unknown fields does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -34,11 +34,26 @@ class WithoutMaps:
 @lru_cache(maxsize=1_000)
 def without_maps(file: Any) -> WithoutMaps | None:
     """None where neither the file nor any that it imports has a map."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
-    pool, entries, known = DescriptorPool(), set[str](), set[str]()
-    # Depth first, without recursion: a file is added after all that it imports.
+    from pykafka_wire.values.protobuf.linker import messages_of
+
+    pool, entries = DescriptorPool(), set[str]()
+    for each in files_of(file):
+        for name, message in messages_of(each):
+            if message.options.map_entry:
+                message.options.ClearField("map_entry")
+                entries.add(name)
+        pool.Add(each)
+    return WithoutMaps(pool, frozenset(entries)) if entries else None
+
+
+def files_of(file: Any) -> Iterator[Any]:
+    """Copies of a file and of all that it imports, as FileDescriptorProto, each after all that it imports."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    known = set[str]()
+    # Depth first, without recursion.
     waiting = [(file, False)]
     while waiting:
         each, is_ready = waiting.pop()
@@ -50,20 +65,7 @@ def without_maps(file: Any) -> WithoutMaps | None:
         known.add(each.name)
         found = FileDescriptorProto()
         each.CopyToProto(found)
-        _turn_to_lists(found, entries)
-        pool.Add(found)
-    return WithoutMaps(pool, frozenset(entries)) if entries else None
-
-
-def _turn_to_lists(file: Any, entries: set[str]) -> None:
-    waiting = [(f"{file.package}." if file.package else "", each) for each in file.message_type]
-    while waiting:
-        scope, message = waiting.pop()
-        name = scope + message.name
-        if message.options.map_entry:
-            message.options.ClearField("map_entry")
-            entries.add(name)
-        waiting += [(f"{name}.", each) for each in message.nested_type]
+        yield found
 
 
 def pairs(entries: Iterable[Any]) -> dict[Any, Any]:

@@ -113,6 +113,12 @@ class MessageGroup:
 
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 
+
+def wire_type_of(kind: str) -> int:
+    """Of a number (:data:`~pykafka_wire.values.protobuf.types.KINDS`), an enum or a boolean."""
+    return VARINT if not kind.startswith("<") else FIXED64 if kind.endswith("8") else FIXED32
+
+
 #: The tag of a message that has ended; no field has it.
 _DONE: Final = 0xFFFF_FFFF
 _MAX_TAG: Final = (((1 << 29) - 1) << 3) | FIXED32

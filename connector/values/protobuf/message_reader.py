@@ -23,7 +23,7 @@ from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, re
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
-from pykafka_wire.values.protobuf.map_entries import without_maps
+from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
 
 #: Of required fields that are missing.
 _MAX_NAMED: Final = 10
@@ -123,19 +123,7 @@ def _check_chain(descriptor: Any) -> None:
 @lru_cache(maxsize=1_000)
 def _has_proto2(file: Any) -> bool:
     """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    known, waiting = set[str](), [file]
-    while waiting:
-        each = waiting.pop()
-        if each.name not in known:
-            known.add(each.name)
-            found = FileDescriptorProto()
-            each.CopyToProto(found)
-            if found.syntax != "proto3":
-                return True
-            waiting += each.dependencies
-    return False
+    return any(each.syntax != "proto3" for each in files_of(file))
 
 
 def _missing_fields(message: Any, path: str = "") -> Iterator[str]:

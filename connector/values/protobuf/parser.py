@@ -212,11 +212,9 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 SCALARS: Final = {
-    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
-    for name in (
-        *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32"),
-        *("sfixed32", "sfixed64", "sint32", "sint64"),
-    )
+    name.removeprefix("TYPE_").lower(): kind
+    for name, kind in FieldDescriptorProto.Type.items()
+    if name not in ("TYPE_ENUM", "TYPE_GROUP", "TYPE_MESSAGE")
 }
 _INTEGER_BITS: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),

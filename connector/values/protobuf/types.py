@@ -44,6 +44,13 @@ KINDS: Final = {
     17: "sint32",
     18: "sint64",
 }
+
+
+def dtype_of(kind: str) -> str:
+    """NumPy's name of the numbers of a kind."""
+    return kind.replace("sint", "int")
+
+
 _WELL_KNOWN: Final = {
     "google.protobuf.Timestamp": pa.timestamp("us", tz="UTC"),
     "google.protobuf.Duration": pa.duration("us"),

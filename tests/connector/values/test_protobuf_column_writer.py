@@ -160,6 +160,7 @@ def test_slices_and_nulls_at_any_place_are_written_as_they_are() -> None:
         ("int64 x = 1;", pa.decimal128(10, 2), Decimal("1.50"), "x: a number that is not between"),
         ("E x = 1;", pa.string(), "THREE", "x: text that is no name of the enum"),
         ("E x = 1;", pa.string(), "99999999999", "x: text that is no name of the enum"),
+        ("E x = 1;", pa.string(), "--1", "x: text that is no name of the enum"),
         (
             "repeated int32 x = 1;",
             pa.list_(pa.int32()),
