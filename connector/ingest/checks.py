@@ -16,9 +16,10 @@ from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError, OffsetsError
 from pykafka_wire.ingest.changes import REASON, merge_changes, newest
 from pykafka_wire.ingest.comparison import Comparison, before
-from pykafka_wire.ingest.proof import Proof, has_records, kept_range, mistake_of, prove
+from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, LandedTable, start_of
+from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 
 

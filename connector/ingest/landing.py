@@ -39,6 +39,7 @@ from pykafka_wire.ingest.tables import (
     check_owner,
     start_of,
 )
+from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
 from pykafka_wire.values.registry.client import RegistryId
 
@@ -384,8 +385,6 @@ class TableWriter:
         if is_new and self._settings.starting_offsets == "latest":
             oldest = dict(found.oldest)
         elif is_new and oldest:
-            from pykafka_wire.ingest.proof import kept_range  # imports this module
-
             whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
             oldest = dict(kept_range(self._settings.kafka_options, whole).start)
         return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}

@@ -23,12 +23,9 @@ from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.errors import OffsetsError, RegistryError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.landing import shown
+from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.ingest.topic_rows import TopicRange
-from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
-from pykafka_wire.wire.cluster.admin import describe_configs_of
-from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, UnknownTopicError
-from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
 _KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
@@ -87,53 +84,6 @@ class Proof:
         return f"{self.table}: " + "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Log:
-    """What brokers say of a topic: the first and the last offset of each partition of a range that is there, of all partitions
-    where the range names none. Nothing is there of a topic that was deleted, or created again.
-    """
-
-    first: Mapping[int, int]
-    end: Mapping[int, int]
-    is_compacted: bool
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], part: TopicRange) -> _Log:
-        settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
-        with Cluster(settings) as cluster:
-            try:
-                topic = cluster.metadata.topics([part.topic])[part.topic]
-            except UnknownTopicError:
-                return cls(first={}, end={}, is_compacted=False)
-            is_other = part.topic_id and topic.topic_id.int and part.topic_id != topic_id_text(topic.topic_id)
-            there = () if is_other else topic.partitions
-            wanted = [TopicPartition(part.topic, p) for p in part.end or there if p in there]
-            return cls(
-                first={tp.partition: offset for tp, offset in earliest_offsets(cluster, wanted).items()},
-                end={
-                    tp.partition: found.offset
-                    for tp, found in latest_offsets(cluster, wanted, "read_uncommitted").items()
-                },
-                is_compacted=_is_compacted(cluster, part.topic),
-            )
-
-    def kept(self, part: TopicRange) -> TopicRange:
-        """What of a range the topic still has."""
-        start = {p: min(end, max(self.first.get(p, end), part.start.get(p, 0))) for p, end in part.end.items()}
-        return replace(part, start=start)
-
-
-def kept_range(options: Mapping[str, str], part: TopicRange) -> TopicRange:
-    """What of a range its topic still has; nothing, if it was deleted or created again."""
-    return _Log.of(options, part).kept(part)
-
-
-def has_records(options: Mapping[str, str], topic: str) -> bool:
-    """Whether there is anything in a topic's log."""
-    log = _Log.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
-    return log.first != log.end
-
-
 def mistake_of(error: Exception) -> str:
     """What an error says of one topic.
 
@@ -168,7 +118,7 @@ def prove(
         OffsetsError: the topic was deleted, or created again.
     """
     now = datetime.now(timezone.utc)
-    log = _Log.of(options, part)
+    log = TopicLog.of(options, part)
     if not log.first:
         raise OffsetsError(f"topic {part.topic} was deleted: there is nothing to compare the rows with.")
     rest = log.kept(part)
@@ -197,14 +147,6 @@ def prove(
         lag=sum(behind.values()),
         complete_until=_complete_until(held, sorted(behind), now),
     )
-
-
-def _is_compacted(cluster: Cluster, topic: str) -> bool:
-    try:
-        configs = {each.name: each.value for each in describe_configs_of(cluster, topic)}
-    except BrokerError:  # not allowed: then nothing explains what compaction removed
-        return False
-    return "compact" in (configs.get("cleanup.policy") or "")
 
 
 def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:

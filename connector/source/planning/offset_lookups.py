@@ -7,6 +7,7 @@ Runs on the driver only. Look-ups of many topic-partitions are sent together, on
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,7 +21,7 @@ from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,11 @@ def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetad
                 )
         return assigned
     return sorted(TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.partitions)
+
+
+def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, uuid.UUID]:
+    """Ids of topics by name; old brokers have none."""
+    return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
 
 
 def latest_offsets(

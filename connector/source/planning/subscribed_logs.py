@@ -25,6 +25,7 @@ from pykafka_wire.source.planning.offset_lookups import (
     find_topics,
     latest_offsets,
     resolve_offsets,
+    topic_ids_of,
     topic_partitions,
 )
 from pykafka_wire.source.planning.trigger_limits import Offsets
@@ -264,11 +265,6 @@ class SubscribedTopics:
         if self._subscription.pattern:
             return self._subscription.matches(name)
         return name in self._subscription.topics or any(tp.topic == name for tp in self._subscription.assigned)
-
-
-def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, uuid.UUID]:
-    """Ids of topics by name; old brokers have none."""
-    return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
 
 
 def _partitions_by_topic(checkpoint: QueryOffsets) -> dict[str, frozenset[int]]:

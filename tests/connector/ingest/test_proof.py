@@ -18,7 +18,8 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.proof import Proof, _Log, prove_query
+from pykafka_wire.ingest.proof import Proof, prove_query
+from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import parse_offset_spec
 from pykafka_wire.source.planning.checkpoint_reads import find_position
@@ -125,14 +126,14 @@ def test_a_proof_while_the_query_or_the_ingest_goes_on_raises_no_alarm(
         copy.run(name)
         shop.run(**asked)
 
-    of = _Log.of
+    of = TopicLog.of
 
-    def go_on_and_look(*given: Any) -> _Log:
+    def go_on_and_look(*given: Any) -> TopicLog:
         send_and_run()
         return of(*given)
 
     send_and_run()
-    monkeypatch.setattr(_Log, "of", go_on_and_look)
+    monkeypatch.setattr(TopicLog, "of", go_on_and_look)
     for proof in (copy.prove(), *verify(copy.spark, shop.ingest(**asked).settings, [name])):
         assert proof.is_right, proof
 
