@@ -14,8 +14,8 @@ from pykafka_wire.columns.spark_schema import check_selection, check_source_sche
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.source.input_partition import read_partition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
+from pykafka_wire.source.spark_task import read_partition
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.worker_pickling import SentToWorkers
 

@@ -1,21 +1,14 @@
-"""Spark's input partition: the offset ranges that one task reads; and its records, as Spark takes them from the task."""
+"""Spark's input partition: the offset ranges that one task reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
-from pykafka_wire.columns.spark_schema import arrow_schema
-from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.task_metrics import DriverReceiver
 from pykafka_wire.wire.topic_partitions import OffsetRange
-
-#: What Spark's worker may keep of a task's first batch while the task runs.
-_MAX_KEPT_BYTES: Final = 1024 * 1024
 
 
 class KafkaInputPartition(InputPartition):
@@ -34,31 +27,3 @@ class KafkaInputPartition(InputPartition):
             f", … {len(self.ranges)} ranges" if len(self.ranges) > 4 else ""
         )
         return f"KafkaInputPartition({shown})"
-
-
-def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """Arrow record batches of one input partition, of the DataFrame's schema; runs on an executor. Raises as ``read_ranges``."""
-    from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
-
-    if isinstance(partition, KafkaInputPartition):  # Spark reads InputPartition(None) where there is nothing to read
-        arrow = arrow_schema(schema)
-        batches = read_ranges(
-            options, partition.ranges, arrow, partition.query, partition.reader_schemas, receiver=partition.receiver
-        )
-        yield from batches_for_spark(batches, arrow)
-
-
-def batches_for_spark(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
-
-    Spark's worker (4.0 to 4.2) has a reference to the first batch of a task until the task ends, to the others only until the
-    next one.
-    """
-    first = next(batches, None)
-    if first is None:
-        return
-    if first.get_total_buffer_size() > _MAX_KEPT_BYTES:
-        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    yield first
-    del first
-    yield from batches

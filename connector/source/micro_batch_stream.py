@@ -21,13 +21,13 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets, ranges_read
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
 from pykafka_wire.source.planning.micro_batch import ComparedLogs, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import skip_aged_out
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, sizes_for_limit
 from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
 from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets, MinimumsOfTopics
-from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster

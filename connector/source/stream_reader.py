@@ -29,7 +29,7 @@ from pykafka_wire.columns.spark_schema import check_selection, check_source_sche
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.source.input_partition import read_partition
+from pykafka_wire.source.spark_task import read_partition
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.starting_offsets import OffsetSpec
+from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, Pruning
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
@@ -17,7 +18,6 @@ from pykafka_wire.source.planning.offset_lookups import (
     skip_aged_out,
     topic_partitions,
 )
-from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition

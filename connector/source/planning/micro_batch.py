@@ -3,7 +3,7 @@
 Owns the rules of planning a micro-batch: what has become of the logs since the checkpoint, where each topic-partition goes on, what
 was lost, how much is taken under the limits, and the offset that Spark logs for it. Asks nothing of brokers:
 :mod:`~pykafka_wire.source.planning.subscribed_logs` takes the snapshot, and a loss is reported by
-:mod:`~pykafka_wire.source.progress.data_loss`.
+:mod:`~pykafka_wire.source.data_loss`.
 
 If a log was truncated and has grown again, its offsets look valid. So the checkpoint has the leader epoch of each offset; where the
 log's newest one differs, OffsetForLeaderEpoch tells where the logs diverge (KIP-320), once for each change of the leader.
@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
+from pykafka_wire.source.data_loss import LostRange
 from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits, waiting_topics
-from pykafka_wire.source.progress.data_loss import LostRange
 from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.micro_batch import LogSnapshot
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, ranges_between
-from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import COMMIT_DEADLINE_MS, GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.task_metrics import TaskFiguresReceiver, camel_case

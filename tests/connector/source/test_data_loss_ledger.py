@@ -13,7 +13,7 @@ import pytest
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.progress.data_loss import LEDGER_SCHEMA, DataLossReporter
+from pykafka_wire.source.data_loss import LEDGER_SCHEMA, DataLossReporter
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 AGED = [(TopicPartition("orders", 0), 5, 9), (TopicPartition("orders", 2), 0, 1)]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.source import task_reader
-from pykafka_wire.source.input_partition import batches_for_spark
+from pykafka_wire.source.spark_task import batches_for_spark
 from pykafka_wire.source.task_reader import _may_come_back, read_ranges
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import LogEndError, OffsetOutOfRangeError, WireError
