@@ -144,12 +144,14 @@ def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a p
     """As :func:`conversion_to`, of a struct's field or the items of an array or map, which may be NOT NULL."""
     inner = conversion_to(field.type, binary_text)
 
-    def convert(value: Any) -> Any:
-        if value is None:  # Spark's tasks end where a column that is NOT NULL holds one
-            raise DecodeError("null where a value is expected (NOT NULL)")
-        return inner(value)
+    return inner if field.nullable else lambda value: inner(not_null(value))
 
-    return inner if field.nullable else convert
+
+def not_null(value: Any) -> Any:
+    """A value of a field that is NOT NULL: Spark's tasks end where such a column holds a null. Raises DecodeError."""
+    if value is None:
+        raise DecodeError("null where a value is expected (NOT NULL)")
+    return value
 
 
 def _unexpected(value: Any, wanted: str) -> DecodeError:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
+from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to, not_null
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import FREE_BYTES, FREE_PER_BYTE
 from pykafka_wire.values.avro.defaults import Defaults
@@ -204,7 +204,7 @@ class RowReader:
 
     def _field(self, node: resolution.Node, field: Any) -> Read:  # a pa.Field
         read = self.of(node, field.type)
-        return read if field.nullable else _not_null(read)
+        return read if field.nullable else lambda reader: not_null(read(reader))
 
     def _member(self, node: resolution.Branch, wanted: pa.DataType) -> Read:
         assert node.member is not None
@@ -241,7 +241,7 @@ class RowReader:
             written = {name for name, _ in steps}
             for name, field in columns.items():
                 if name not in written and not field.nullable:
-                    steps.append((name, _fail(_NOT_NULL)))
+                    steps.append((name, lambda _: not_null(None)))
         return self._records[key]
 
     def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
@@ -275,22 +275,11 @@ class RowReader:
 
 #: Of texts and items. Most schemas' defaults are null, a number or an empty text.
 _MAX_DEFAULT_BYTES: Final = 4_096
-_NOT_NULL: Final = "null where a value is expected (NOT NULL)"
 
 
 def _fail(reason: str) -> Read:
     def read(_: ByteReader) -> Any:
         raise DecodeError(reason)
-
-    return read
-
-
-def _not_null(read_value: Read) -> Read:
-    def read(reader: ByteReader) -> Any:
-        found = read_value(reader)
-        if found is None:  # Spark's tasks end where a column that is NOT NULL holds one
-            raise DecodeError(_NOT_NULL)
-        return found
 
     return read
 

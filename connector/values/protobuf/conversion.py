@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
+from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to, not_null
 from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
 from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
@@ -85,7 +85,7 @@ class _Compiler:
                 steps.append((each.name, False, each.nullable, None))
             else:
                 steps.append((each.name, True, not field.has_presence, self._field(field, each)))
-        not_null = {each.name for each in wanted if not each.nullable}
+        required = {each.name for each in wanted if not each.nullable}
         size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)
 
         def convert_struct(message: Any, budget: Budget) -> Any:
@@ -97,10 +97,8 @@ class _Compiler:
                     if is_there and (is_always_set or has_field(message, name)):
                         value = getattr(message, name)
                         found.append(value if convert is None else convert(value, budget))
-                    elif name in not_null:
-                        raise _null()
                     else:
-                        found.append(None)
+                        found.append(not_null(None) if name in required else None)
             except DecodeError as error:
                 raise DecodeError(f"{name}: {error}") from None
             return tuple(found)
@@ -159,21 +157,8 @@ def _is_same(field: Any, wanted: pa.DataType) -> bool:
     return own == wanted or (own, wanted) in _WIDER
 
 
-def _null() -> DecodeError:
-    return DecodeError("null where a value is expected (NOT NULL)")
-
-
 def _not_null(convert: Conversion, wanted: Any) -> Conversion:  # wanted: a pa.Field
-    if wanted.nullable:
-        return convert
-
-    def checked(value: Any, budget: Budget) -> Any:
-        found = convert(value, budget)
-        if found is None:
-            raise _null()
-        return found
-
-    return checked
+    return convert if wanted.nullable else lambda value, budget: not_null(convert(value, budget))
 
 
 def _enum_text(enum: Any, other: Callable[[Any], Any]) -> Conversion:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from pykafka_wire.errors import OptionError
@@ -182,15 +182,13 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
         InvalidProtoError: a name is unknown where it is used.
     """
     symbols = _Symbols(file, known)
-    for scope, message in messages_of(file):
-        for field in (*message.field, *message.extension):
+    messages = ((scope, each, (*each.field, *each.extension)) for scope, each in messages_of(file))
+    for scope, holder, fields in ((file.package, file, file.extension), *messages):
+        for field in fields:
             symbols.resolve_field(field, scope)
-        for enum in message.enum_type:
-            _check_enum(enum)
-    for field in file.extension:
-        symbols.resolve_field(field, file.package)
-    for enum in file.enum_type:
-        _check_enum(enum)
+        for enum in holder.enum_type:
+            for value in enum.value:
+                _check_length(value.name)  # which each value of a column repeats
     for service in file.service:
         scope = _joined(file.package, service.name)
         for method in service.method:
@@ -274,11 +272,6 @@ def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
         _check_length(scope)
         yield scope, message
         waiting += [(_joined(scope, each.name), each) for each in message.nested_type]
-
-
-def _check_enum(enum: EnumDescriptorProto) -> None:
-    for value in enum.value:
-        _check_length(value.name)  # which each value of a column repeats
 
 
 def _check_length(name: str) -> None:
