@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, slices, with_validity
+from pykafka_wire.values.bulk.writing import numbers_of
 from pykafka_wire.values.json.variant import is_variant
 from pykafka_wire.wire.records.arrays import validity
 
@@ -128,10 +129,7 @@ def _list(wanted: pa.DataType) -> ColumnType:
 
 def _finite(column: Any, matters: Flags) -> Any:
     """The row by row reader knows which of NaN's and the infinities' names are valid."""
-    numbers = np.frombuffer(column.buffers()[1] or b"", dtype=f"<f{column.type.bit_width // 8}")[column.offset :][
-        : len(column)
-    ]
-    if not np.isfinite(numbers).all():
+    if not np.isfinite(numbers_of(column)).all():
         raise InDoubtError("a number that is not finite")
     return column
 

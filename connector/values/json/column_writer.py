@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.arrays import not_utf8, nulls_of
-from pykafka_wire.values.bulk.writing import sql_name
+from pykafka_wire.values.bulk.writing import numbers_of, sql_name
 from pykafka_wire.values.json.text import json_text
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import bounds, byte_lengths
@@ -236,9 +236,7 @@ def _timestamp(column: Any) -> _Text:
     """With milliseconds, as ``to_json`` writes them, or with microseconds where they are not zero."""
     after = b'Z"' if column.type.tz else b'"'
     micros = column.cast(pa.int64())
-    numbers = np.frombuffer(micros.buffers()[1] or b"", dtype=np.int64)[micros.offset :][: len(micros)]
-    if micros.null_count:
-        numbers = numbers[validity(micros)]
+    numbers = numbers_of(micros)[validity(micros)]
     local = micros.cast(pa.timestamp("us"))
     if len(numbers) and (numbers.min() < _FIRST_MICROS or numbers.max() >= _END_MICROS):
         return _Text(b'"', _years_outside(local, _FIRST_MICROS, _END_MICROS), after)

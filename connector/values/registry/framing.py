@@ -150,11 +150,8 @@ def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
     ids = places[starts[framed]]
     starts[framed] += _FRAME_BYTES
     for number, index in _alike(ids, framed):
-        if not has_message_indexes:
-            frames.groups.append((SchemaId(number), index))
-            continue
-        for indexes, some in _split_message_indexes(frames, index, decode_message_indexes):
-            frames.groups.append((SchemaId(number, indexes), some))
+        alike = _split_message_indexes(frames, index, decode_message_indexes) if has_message_indexes else [((), index)]
+        frames.groups += [(SchemaId(number, indexes), some) for indexes, some in alike]
 
 
 def _split_versions(frames: Frames, framed: Ints, has_message_number: bool) -> None:
