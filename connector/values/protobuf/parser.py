@@ -289,12 +289,8 @@ class OptionReader:
             if name not in known.enum_type.values_by_name:
                 raise self._tokens.invalid(f"the option {known.name} has no value {name[:40]}")
             value = known.enum_type.values_by_name[name].number
-        elif known.type == known.TYPE_STRING:
-            value = self._tokens.string().decode()
-        elif known.type == known.TYPE_BOOL:
-            value = self._boolean()
         else:
-            value = self._tokens.integer(-(1 << 63), (1 << 64) - 1)
+            value = self._scalar(known.type)
         current = getattr(options, known.name)
         if hasattr(current, "append"):
             current.append(value)
@@ -326,11 +322,20 @@ class OptionReader:
             end = token.end
         return self._tokens.text(start, end)
 
-    def _boolean(self) -> bool:
-        text = self._tokens.name()
-        if text not in ("true", "false"):
-            raise self._tokens.invalid(f"true or false is expected, found {text[:40]!r}")
-        return text == "true"
+    def _scalar(self, kind: int) -> Any:
+        """An integer, a text or a boolean; a number with a point, and bytes, as the text that a default is kept as."""
+        if kind == FieldDescriptorProto.TYPE_STRING:
+            return self._tokens.string().decode()
+        if kind == FieldDescriptorProto.TYPE_BYTES:
+            return text_encoding.CEscape(self._tokens.string(), False)
+        if kind == FieldDescriptorProto.TYPE_BOOL:
+            text = self._tokens.name()
+            if text not in ("true", "false"):
+                raise self._tokens.invalid(f"true or false is expected, found {text[:40]!r}")
+            return text == "true"
+        if kind in _INTEGER_RANGES:
+            return self._tokens.integer(*_INTEGER_RANGES[kind])
+        return _float_text(self._float(), is_float=kind == FieldDescriptorProto.TYPE_FLOAT)
 
     def _default(self, field: FieldDescriptorProto, is_proto3: bool) -> None:
         if is_proto3 or field.label == FieldDescriptorProto.LABEL_REPEATED:
@@ -339,18 +344,11 @@ class OptionReader:
             raise self._tokens.invalid("a field has one default")
         if not field.HasField("type"):  # of an enum, or it is refused when the type's name is resolved
             text = self._tokens.name()
-        elif field.type in _INTEGER_RANGES:
-            text = str(self._tokens.integer(*_INTEGER_RANGES[field.type]))
-        elif field.type in (FieldDescriptorProto.TYPE_DOUBLE, FieldDescriptorProto.TYPE_FLOAT):
-            text = _float_text(self._float(), is_float=field.type == FieldDescriptorProto.TYPE_FLOAT)
-        elif field.type == FieldDescriptorProto.TYPE_BOOL:
-            text = "true" if self._boolean() else "false"
-        elif field.type == FieldDescriptorProto.TYPE_STRING:
-            text = self._tokens.string().decode()
-        elif field.type == FieldDescriptorProto.TYPE_BYTES:
-            text = text_encoding.CEscape(self._tokens.string(), False)
-        else:
+        elif field.type == FieldDescriptorProto.TYPE_GROUP:
             raise self._tokens.invalid("a message has no default")
+        else:
+            found = self._scalar(field.type)
+            text = str(found).lower() if isinstance(found, bool) else str(found)
         field.default_value = text
 
     def _float(self) -> float:
