@@ -225,7 +225,7 @@ class Cluster:
             DeadlineExceededError: chained to the last failure.
         """
         return self._ask_each(
-            what or (request.api if isinstance(request, ByVersion) else type(request)).name,
+            what or request.name,
             {node_id: request},
             lambda _, until: {node_id: self._resolve(node_id, until).node_id},
             lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,

@@ -154,5 +154,10 @@ class ByVersion(Generic[ResponseT]):
     api: type[Request[ResponseT]]
     build: Callable[[int], Request[ResponseT]]
 
+    @property
+    def name(self) -> str:
+        """The API's."""
+        return self.api.name
+
 
 Asked: TypeAlias = Request[ResponseT] | ByVersion[ResponseT]

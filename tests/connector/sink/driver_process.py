@@ -156,7 +156,7 @@ def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) ->
 
     def strike_if_due(request: Any, moment: str) -> None:
         nonlocal struck
-        due = batch_id() == strike.batch_id and type(request).name == strike.api and moment == strike.moment
+        due = batch_id() == strike.batch_id and request.name == strike.api and moment == strike.moment
         if due and not struck:
             struck = True  # a request that is repeated, as while the transaction before is being ended, strikes no more
             act()

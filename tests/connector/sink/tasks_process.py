@@ -173,12 +173,12 @@ def count(
     def is_due(request: Any) -> bool:
         if strike is None or batch_id() != strike.batch_id:
             return False
-        if strike.api and type(request).name != strike.api:
+        if strike.api and request.name != strike.api:
             return False
         return next(counted) == strike.number
 
     def send_and_strike(self: Any, node_id: int, request: Any, **options: Any) -> Any:
-        seen.append(type(request).name)
+        seen.append(request.name)
         now = is_due(request)
         assert strike is not None or not now
         if now and strike is not None and strike.moment == BEFORE_SEND:

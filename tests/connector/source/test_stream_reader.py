@@ -113,7 +113,7 @@ def test_a_micro_batch_soon_after_another_one_takes_two_requests(
     send = Cluster.send
 
     def note(self: Cluster, node_id: int, request: Any, **options: Any) -> Any:
-        sent.append(type(request).name)
+        sent.append(request.name)
         return send(self, node_id, request, **options)
 
     monkeypatch.setattr(Cluster, "send", note)
