@@ -26,7 +26,7 @@ from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
-from pykafka_wire.values.registry.client import RegistryId
+from pykafka_wire.values.registry.registered_schema import RegistryId
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text

@@ -41,7 +41,7 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
-from pykafka_wire.values.registry.client import RegistryId
+from pykafka_wire.values.registry.registered_schema import RegistryId
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.values.registry.client import RegistryId, registry_id
+from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
 
 #: Properties of every table, beside Delta's own.
 TOPIC_PROPERTY: Final = "pykafka-wire.topic"

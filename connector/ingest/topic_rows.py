@@ -21,7 +21,8 @@ from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
-from pykafka_wire.values.registry.client import Registry, RegistryId, Schema
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -21,7 +21,8 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.values.converter import Format, ReadsTypes
 from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.values.registry.client import Registry, RegistryId, Schema, registry_id
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.registered_schema import RegistryId, Schema, registry_id
 from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.cluster.cluster import Cluster

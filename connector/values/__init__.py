@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         encode_json_schema,
         encode_protobuf,
     )
-    from pykafka_wire.values.registry.client import Registry, Schema
+    from pykafka_wire.values.registry.client import Registry
+    from pykafka_wire.values.registry.registered_schema import Schema
     from pykafka_wire.values.registry.settings import registry_of
 
 #: Loaded when they are asked for: a worker that reads Avro needs no Protobuf, and none needs to write.

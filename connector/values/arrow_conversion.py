@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.json.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
-from pykafka_wire.values.json.variant import is_variant, variant_of
+from pykafka_wire.values.json.variant import variant_of
+from pykafka_wire.values.json.variant_type import is_variant
 
 Conversion = Callable[[Any], Any]
 #: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. ``json`` is base64

@@ -10,7 +10,8 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema
 
 if TYPE_CHECKING:

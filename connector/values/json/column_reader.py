@@ -23,7 +23,8 @@ from pykafka_wire.values.json.document_blocks import Block, BlockError, object_b
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.text import parse_json
-from pykafka_wire.values.json.variant import VariantReader, is_variant
+from pykafka_wire.values.json.variant import VariantReader
+from pykafka_wire.values.json.variant_type import is_variant
 
 _log: Final = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, slices, with_validity
 from pykafka_wire.values.bulk.writing import numbers_of
-from pykafka_wire.values.json.variant import is_variant
+from pykafka_wire.values.json.variant_type import is_variant
 from pykafka_wire.wire.records.arrays import validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.

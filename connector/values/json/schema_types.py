@@ -16,7 +16,8 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.registry.cache import cached
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.registered_schema import Schema
 
 _TEXT: Final = pa.string()
 #: Of a schema that allows nothing but null.

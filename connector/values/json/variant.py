@@ -20,13 +20,6 @@ from pykafka_wire.values.bulk.arrays import Flags, reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.text import parse_json
 
-#: As Spark has it in Arrow (``to_arrow_type(VariantType())``): the metadata tells it from a struct.
-VARIANT: Final = pa.struct(
-    [
-        pa.field("value", pa.binary(), nullable=False),
-        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
-    ]
-)
 #: Spark's own limit, of both parts (16 MiB in 4.0).
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_DIGITS: Final = 38
@@ -39,21 +32,6 @@ _INTS: Final = ((1 << 7, b"\x0c", 1), (1 << 15, b"\x10", 2), (1 << 31, b"\x14", 
 _DECIMALS: Final = ((9, b"\x20", 4), (18, b"\x24", 8), (38, b"\x28", 16))
 _DOUBLE: Final = b"\x1c"
 _LONG_TEXT: Final = b"\x40"
-
-
-def is_variant(column_type: pa.DataType) -> bool:
-    """Whether an Arrow type is Spark's VARIANT."""
-    if not pa.types.is_struct(column_type) or column_type.num_fields != 2:
-        return False
-    fields = {field.name: field for field in column_type}
-    return "value" in fields and (getattr(fields.get("metadata"), "metadata", None) or {}).get(b"variant") == b"true"
-
-
-def holds_variant(column_type: pa.DataType) -> bool:
-    """Whether it is one, or a part of it is."""
-    if is_variant(column_type):
-        return True
-    return any(holds_variant(column_type.field(nth).type) for nth in range(column_type.num_fields))
 
 
 def variant_of(value: Any) -> dict[str, bytes]:

@@ -8,8 +8,6 @@ Owns its address, what every kind of registry offers, and the cache of schemas, 
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -17,16 +15,8 @@ from urllib.parse import urlsplit
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.registry.cache import cached
+from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Schema
 from pykafka_wire.wire.settings import ClientSettings
-
-#: A number, or a GUID, of Confluent's registry; the UUID of a schema's version in AWS Glue's.
-RegistryId = int | uuid.UUID
-
-
-def registry_id(found: int | str | None) -> RegistryId | None:
-    """An id out of JSON, where a UUID is a text. Raises TypeError or ValueError for what is none."""
-    return uuid.UUID(found) if isinstance(found, str) else None if found is None else int(found)
-
 
 #: Ids and GUIDs that the registry lacks, of which every value of a topic may have another. Each takes some 300 bytes.
 _MAX_UNKNOWN: Final = 20_000
@@ -34,53 +24,6 @@ _GLUE: Final = "glue://"
 #: The region, and the registry's name; without one AWS's default (``AWSSchemaRegistryConstants`` of its Java library).
 _GLUE_URL: Final = re.compile(r"glue://([a-z0-9-]+)(?:/([\w$#.-]{1,255}))?/?", re.ASCII)
 _DEFAULT_REGISTRY: Final = "default-registry"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """Another schema that one needs: the name it uses for it, and where the registry has it."""
-
-    name: str
-    subject: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A rule of a data contract, which Confluent's serializers apply to each value, such as the encryption of fields (CSFLE).
-
-    Attributes:
-        type: ``ENCRYPT``, ``CEL``, ``JSONATA`` or another name of what applies it.
-        mode: ``WRITE``, ``READ``, ``WRITEREAD``; of migrations between versions ``UPGRADE``, ``DOWNGRADE`` or ``UPDOWN``.
-    """
-
-    name: str
-    type: str
-    mode: str
-
-    def __str__(self) -> str:
-        return f"the rule {self.name} ({self.type}, {self.mode})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
-    """A schema as the registry keeps it.
-
-    Attributes:
-        kind: AVRO, JSON or PROTOBUF.
-        rules: those that are not disabled.
-        contract: where it has rules, the JSON of its rule set and its metadata.
-    """
-
-    kind: str
-    text: str
-    references: tuple[Reference, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    contract: str | None = None
-
-    def rule(self, *modes: str, but: Collection[str] = ()) -> Rule | None:
-        """A rule that applies in one of these modes, and is of none of the types in ``but``."""
-        return next((each for each in self.rules if each.mode in modes and each.type not in but), None)
 
 
 class Api(Protocol):

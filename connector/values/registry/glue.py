@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.registry.client import Reference, Registry, RegistryId, Schema
+from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Schema
 from pykafka_wire.wire.security.clouds.aws import quiet_botocore
 from pykafka_wire.wire.security.token import printable_line
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.registry.client import Registry
 
 #: Of each request, in all; botocore waits up to 20 s between them.
 _MAX_ATTEMPTS: Final = 5

@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.bulk.reading import PayloadReader
-from pykafka_wire.values.registry.client import Registry, RegistryId, Schema
+from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame
+from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.wire.masking import quoted
 
 Strategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"]

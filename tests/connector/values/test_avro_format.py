@@ -16,8 +16,8 @@ from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, read_column
-from pykafka_wire.values.registry.client import Reference
 from pykafka_wire.values.registry.framing import encode_frame
+from pykafka_wire.values.registry.registered_schema import Reference
 from pykafka_wire.values.registry.schemas import WriterSchema
 from tests.conformance.avro_cases import long
 from tests.connector.values.scripted_registry import scripted_registry

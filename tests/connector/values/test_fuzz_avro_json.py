@@ -24,8 +24,8 @@ from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.column_writer import DocumentWriter as JsonWriter
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.registry.client import Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
+from pykafka_wire.values.registry.registered_schema import Schema
 from tests.connector.values import fuzz_bounds, hostile_avro, hostile_json
 from tests.connector.values.fuzz_bounds import check_rows, same
 

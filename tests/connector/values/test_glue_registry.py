@@ -35,8 +35,9 @@ from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry import framing, glue
-from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame, split_frames
+from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.values.glue_stub import SECRET, URL, GlueStub, RefusedError, glue_stub, use_glue

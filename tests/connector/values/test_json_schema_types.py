@@ -10,7 +10,7 @@ import pytest
 from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.ddl import arrow_type as of_ddl
 from pykafka_wire.values.json.schema_types import arrow_type
-from pykafka_wire.values.registry.client import Schema
+from pykafka_wire.values.registry.registered_schema import Schema
 
 ANY: dict[str, Any] = {}
 INTEGER, TEXT, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}

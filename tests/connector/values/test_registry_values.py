@@ -29,8 +29,8 @@ from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.registry import confluent as registry_module
-from pykafka_wire.values.registry.client import Reference
 from pykafka_wire.values.registry.framing import encode_frame
+from pykafka_wire.values.registry.registered_schema import Reference
 from pykafka_wire.values.registry.schemas import WriterSchema
 
 ORDER = json.dumps(

@@ -21,8 +21,9 @@ from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.ddl import arrow_type
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.json.text import parse_json
-from pykafka_wire.values.json.variant import VARIANT, VariantReader, _metadata, is_variant, variant_of
+from pykafka_wire.values.json.variant import VariantReader, _metadata, variant_of
 from pykafka_wire.values.json.variant_columns import flat_variants
+from pykafka_wire.values.json.variant_type import VARIANT, is_variant
 
 _VALUES = st.recursive(
     st.none()
