@@ -230,10 +230,10 @@ class Cluster:
             lambda _, until: {node_id: self._resolve(node_id, until).node_id},
             lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,
             Action.REFRESH_METADATA,
-            error_codes,
-            deadline,
-            GENERAL,
-            version_cap,
+            error_codes=error_codes,
+            deadline=deadline,
+            purpose=GENERAL,
+            version_cap=version_cap,
         )[node_id]
 
     def by_coordinator(
@@ -266,11 +266,11 @@ class Cluster:
             lambda keys, until: self.coordinators(kind, keys, deadline=until),
             lambda key: self.metadata.forget_coordinator(kind, key),
             Action.FIND_COORDINATOR,
-            error_codes,
-            deadline,
-            purpose,
-            version_cap,
-            request_timeout_ms,
+            error_codes=error_codes,
+            deadline=deadline,
+            purpose=purpose,
+            version_cap=version_cap,
+            request_timeout_ms=request_timeout_ms,
         )
 
     def _ask_each(
@@ -280,6 +280,7 @@ class Cluster:
         find: Callable[[Sequence[KeyT], Deadline], Mapping[KeyT, int]],
         forget: Callable[[KeyT], None],
         moved_by: Action,
+        *,
         error_codes: Callable[[ResponseT], Iterable[int]] | None,
         deadline: Deadline | None,
         purpose: str,
@@ -294,18 +295,14 @@ class Cluster:
         """
         retry = self.retry(deadline)
         responses: dict[KeyT, ResponseT] = {}
+        # Of many requests some take further connections.
+        purposes = [purpose, *(f"{purpose} {nth}" for nth in range(1, _BULK_CONNECTIONS))]
 
         def ask() -> dict[KeyT, ResponseT]:
             missing = [key for key in requests if key not in responses]
             for portion in _portions(find(missing, retry.deadline)):
                 asked = (
-                    (
-                        key,
-                        node,
-                        requests[key],
-                        f"{purpose} {n % _BULK_CONNECTIONS}" if n % _BULK_CONNECTIONS else purpose,
-                    )
-                    for n, (key, node) in enumerate(portion)
+                    (key, node, requests[key], purposes[n % _BULK_CONNECTIONS]) for n, (key, node) in enumerate(portion)
                 )
                 for key, place, response in self._exchange(asked, retry, forget, version_cap, request_timeout_ms):
                     codes = list(error_codes(response) if error_codes else response.error_codes())
