@@ -50,7 +50,7 @@ _MODULES: Final = {
     "EARLIEST": "cluster.admin",
     "LATEST": "cluster.admin",
     "ClientSettings": "settings",
-    "ClientTotals": "connection.connection",
+    "ClientTotals": "connection.counters",
     "Consumer": "consumer",
     "GroupMetadata": "groups.committed_offsets",
     "ConsumerRecords": "consumer",

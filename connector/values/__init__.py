@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "OnError": "converter",
     "Registry": "registry.client",
-    "Schema": "registry.client",
+    "Schema": "registry.registered_schema",
     "registry_of": "registry.settings",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -91,6 +92,14 @@ def test_a_clouds_library_that_is_missing_is_an_error_with_what_to_install(
 def test_the_data_source_is_loaded_when_it_is_asked_for() -> None:
     assert run("from pykafka_wire import PykafkaWireDataSource as s; print(s.name())") == "pykafka-wire"
     assert run("import pykafka_wire; print(pykafka_wire.__version__)").count(".") == 2
+
+
+@pytest.mark.parametrize("package", ["", ".wire", ".values", ".ingest", ".metrics"])
+def test_each_public_name_is_found_where_it_is_said_to_be(package: str) -> None:
+    module = importlib.import_module(f"pykafka_wire{package}")
+    assert module.__all__
+    for name in module.__all__:
+        assert getattr(module, name) is not None, name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
