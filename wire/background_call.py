@@ -1,13 +1,15 @@
 """A call that goes on in a thread of its own, for a caller that must return in time whether the call has ended or not.
 
-A consumer's poll commits and looks offsets up in this way: without a coordinator either takes ``default.api.timeout.ms``, and
-a poll must not. Owns the thread and its outcome; what is called belongs to the caller. It knows no broker.
+A consumer's poll commits and looks offsets up in this way, and a reader of many brokers opens connections: without a broker each
+takes ``default.api.timeout.ms``, and they must not. Owns the thread and its outcome; what is called belongs to the caller. It knows
+no broker.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
 from pykafka_wire.wire.deadline import Deadline
@@ -16,15 +18,11 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundCall(Generic[ResultT]):
-    """One call, which begins at once. It gets a deadline that :meth:`cancel` brings forward.
+    """One call, which begins at once. It gets a deadline that :meth:`cancel` brings forward."""
 
-    A consumer's poll commits and looks offsets up in this way: without a coordinator either takes ``default.api.timeout.ms``, and
-    a poll must not.
-    """
-
-    def __init__(self, call: Callable[[Deadline], ResultT], *, timeout_ms: float, name: str) -> None:
+    def __init__(self, call: Callable[[Deadline], ResultT], *, deadline: Deadline, name: str) -> None:
         self._cancelled = threading.Event()
-        self._deadline = Deadline.after_ms(timeout_ms, cancelled=self._cancelled)
+        self._deadline = replace(deadline, cancelled=self._cancelled)
         self._result: ResultT | None = None
         self._error: BaseException | None = None
         self._ended = threading.Event()

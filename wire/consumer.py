@@ -10,7 +10,7 @@
 
 Settings have Kafka's names. Owns the order in which partitions are assigned and revoked, and what comes before and after.
 :mod:`~pykafka_wire.wire.fetch.assignment` has the positions and reads,
-:mod:`~pykafka_wire.wire.groups.committed_offsets` commits, and :mod:`~pykafka_wire.wire.groups.membership` is the place in the
+:mod:`~pykafka_wire.wire.groups.commits` commits, and :mod:`~pykafka_wire.wire.groups.membership` is the place in the
 group.
 """
 

@@ -1,9 +1,9 @@
 """Client settings under Kafka's own names: strings in, one frozen dataclass out, with errors that name the remedy.
 
 Owns the supported names, their types and defaults. The defaults are those of Kafka 4.3's Java clients, unless a comment gives
-a reason. A parser raises ValueError with the remedy as its text. :mod:`~pykafka_wire.wire.unsupported_settings` lists the others. Each field of :class:`ClientSettings` declares one
-setting: its name (underscores for dots), type, default and meaning. This module opens no file and no socket: a secret given
-by reference stays a reference (:mod:`~pykafka_wire.wire.security.secret_references`).
+a reason. :mod:`~pykafka_wire.wire.unsupported_settings` lists the others. Each field of :class:`ClientSettings` declares one setting:
+its name (underscores for dots), type, default and meaning. A parser raises ValueError with the remedy as its text. This module opens
+no file and no socket: a secret given by reference stays a reference (:mod:`~pykafka_wire.wire.security.secret_references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 """
 

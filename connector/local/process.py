@@ -140,11 +140,12 @@ class SupervisedProcess:
         Raises:
             LocalClusterError: it did not end in time; it was killed then.
         """
-        if self.running:
-            self.resume()  # a stopped process does not act on SIGTERM
-            process = self._signal(signal.SIGTERM)
+        if self._process is not None and self.running:
+            # A stopped process does not act on SIGTERM, and one that has just ended on neither.
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOP_TIMEOUT_S)
+                self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise LocalClusterError(

@@ -16,6 +16,7 @@ from pykafka_wire.wire.errors import (
     NoBrokerAvailableError,
     ProtocolError,
     UnknownTopicError,
+    WireError,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -288,6 +289,23 @@ def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeB
     coordinate(pair, [-1], {})
     with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
         commit(cluster, ms=200)
+
+
+@pytest.mark.parametrize("code", [15, 30])
+def test_of_many_keys_the_one_without_a_coordinator_is_named_with_its_broker(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, code: int
+) -> None:
+    for broker in pair:
+        broker.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key="g", node_id=1, host="127.0.0.1", port=pair[0].port),
+                Coordinator(key="i", error_code=code),
+            ]
+        )
+    with pytest.raises(WireError, match="for 'i'") as raised:
+        cluster.coordinators(CoordinatorKind.GROUP, ["g", "i"], deadline=Deadline.after_ms(200))
+    assert raised.value.api == "FindCoordinator" and raised.value.broker in (1, 2) and raised.value.version is not None
+    assert cluster.metadata.coordinator(CoordinatorKind.GROUP, "g") == 1
 
 
 @pytest.mark.parametrize("named", [[], ["h"], ["g", "g"]], ids=["none", "another", "one twice"])

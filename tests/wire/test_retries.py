@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods, Retry
+from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods, Retry, Unfinished
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
@@ -99,6 +99,25 @@ def test_each_code_has_a_grace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert not graces.allow(3)
     assert graces.allow(100)
     assert graces.allow(6)
+
+
+def test_what_an_earlier_try_has_kept_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=50))
+    retry = Retry(QUICK, Deadline.after_ms(20_000))
+    tries: list[int] = []
+
+    def ask() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            retry.keep(broker_error(3, topic="new"))
+        if len(tries) == 2:
+            time.sleep(0.1)  # no response, for longer than the code's grace
+            retry.keep(DeadlineExceededError("no response in time"))
+        if len(tries) < 3:
+            raise Unfinished
+        return "done"
+
+    assert retry.run(ask, "Metadata") == "done"
 
 
 def test_a_passed_deadline_still_gets_one_try() -> None:

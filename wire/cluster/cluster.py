@@ -23,7 +23,7 @@ from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_cache import Broker
-from pykafka_wire.wire.cluster.retries import Backoff, Retry
+from pykafka_wire.wire.cluster.retries import Backoff, Retry, Unfinished
 from pykafka_wire.wire.connection.connection import Connection, ResponseFuture
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
@@ -210,7 +210,6 @@ class Cluster:
         deadline: Deadline | None = None,
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
-        what: str = "",
     ) -> ResponseT:
         """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request may be sent several times.
 
@@ -219,13 +218,12 @@ class Cluster:
 
         Args:
             error_codes: the codes in a response, by default all.
-            what: what it is for, in errors; by default the name of its API.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
         return self._ask_each(
-            what or request.name,
+            request.name,
             {node_id: request},
             lambda _, until: {node_id: self._resolve(node_id, until).node_id},
             lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,
@@ -295,14 +293,14 @@ class Cluster:
         """
         retry = self.retry(deadline)
         responses: dict[KeyT, ResponseT] = {}
-        # Of many requests some take further connections.
-        purposes = [purpose, *(f"{purpose} {nth}" for nth in range(1, _BULK_CONNECTIONS))]
+        # Many requests have connections of their own, beside which others go on.
+        purposes = [purpose] if len(requests) == 1 else [f"{purpose} {nth}" for nth in range(_BULK_CONNECTIONS)]
 
         def ask() -> dict[KeyT, ResponseT]:
             missing = [key for key in requests if key not in responses]
             for portion in _portions(find(missing, retry.deadline)):
                 asked = (
-                    (key, node, requests[key], purposes[n % _BULK_CONNECTIONS]) for n, (key, node) in enumerate(portion)
+                    (key, node, requests[key], purposes[n % len(purposes)]) for n, (key, node) in enumerate(portion)
                 )
                 for key, place, response in self._exchange(asked, retry, forget, version_cap, request_timeout_ms):
                     codes = list(error_codes(response) if error_codes else response.error_codes())
@@ -315,8 +313,8 @@ class Cluster:
                         retry.keep(
                             broker_error(retried, detail=f"(for {key!r})" if isinstance(key, str) else "", **place)
                         )
-            if len(responses) < len(requests) and retry.last is not None:
-                raise retry.last
+            if len(responses) < len(requests):
+                raise Unfinished
             return responses
 
         return retry.run(ask, what)
@@ -355,7 +353,7 @@ class Cluster:
             by_node: dict[int, list[TopicPartition]] = {}
             for tp, (node, _) in lookup.leaders.items():
                 by_node.setdefault(node, []).append(tp)
-            asked = ((group, node, build(group), GENERAL) for node, group in by_node.items())
+            asked = [(group, node, build(group), GENERAL) for node, group in by_node.items()]
             for _, place, response in self._exchange(asked, retry, forget, version_cap):
                 for tp, code, value in results(response):
                     if tp not in remaining:
@@ -368,8 +366,10 @@ class Cluster:
                     if action is Action.REFRESH_METADATA:
                         self.metadata.invalidate(tp)
                     retry.keep(broker_error(code, **place | {"topic": tp.topic, "partition": tp.partition}))
+            if remaining and retry.last is None:
+                raise TransportError("a response leaves topic-partitions out")
             if remaining:
-                raise retry.last or TransportError("a response leaves topic-partitions out")
+                raise Unfinished
             return found
 
         try:
@@ -409,11 +409,7 @@ class Cluster:
                 forget(key)
                 retry.keep(error)
             else:
-                yield (
-                    key,
-                    {"broker": node, "api": type(pending.sent.request).name, "version": pending.version},
-                    response,
-                )
+                yield key, _place(node, pending), response
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
         """Broker id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
@@ -430,41 +426,47 @@ class Cluster:
         """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
         known = ((key, self.metadata.coordinator(kind, key)) for key in keys)
         found = {key: node_id for key, node_id in known if node_id is not None}
-        deadline = deadline or Deadline.of_call(self.settings)
-        while wanted := [key for key in keys if key not in found][:_MAX_FOUND]:
-            found |= self._find_coordinators(kind, wanted, deadline)
-        return found
+        unknown = [key for key in keys if key not in found]
+        if not unknown:
+            return found
+        retry = self.retry(deadline)
 
-    def _find_coordinators(self, kind: CoordinatorKind, keys: Sequence[str], deadline: Deadline) -> dict[str, int]:
-        """The coordinators of these keys, by one request: of the first one alone, where brokers are too old for more."""
-        asked = keys
+        def find() -> dict[str, int]:
+            asked = self._resolve(ANY, retry.deadline).node_id
+            batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=retry.deadline)
+            while wanted := [key for key in keys if key not in found][: _MAX_FOUND if batched else 1]:
+                found.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
+            return found
 
-        def build(version: int) -> FindCoordinatorRequest:
-            nonlocal asked
-            if version >= _FIRST_BATCHED_FIND:
-                return FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
-            asked = keys[:1]
-            return FindCoordinatorRequest(key_type=int(kind), key=keys[0])
+        return retry.run(find, f"finding the coordinator of {unknown[0]!r}")
 
-        what = f"finding the coordinator of {keys[0]!r}"
-        response = self.request(ANY, ByVersion(FindCoordinatorRequest, build), deadline=deadline, what=what)
-        entries: Sequence[FoundCoordinator | FindCoordinatorResponse]
-        entries = response.coordinators if asked is keys else [response]
+    def _find_coordinators(
+        self, asked: int, kind: CoordinatorKind, keys: Sequence[str], batched: bool, deadline: Deadline
+    ) -> dict[str, int]:
+        """The coordinators of all these keys, by one request to one broker."""
+        if batched:
+            request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
+        else:
+            request = FindCoordinatorRequest(key=keys[0], key_type=int(kind))
+        pending = self.send(asked, request, deadline=deadline)
+        response = pending.result(deadline.at_most_ms(self.settings.request_timeout_ms), deadline)
+        place = _place(asked, pending)
+        entries: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators if batched else [response]
         found: dict[str, int] = {}
         for entry in entries:
             key = entry.key if isinstance(entry, FoundCoordinator) else keys[0]
             if key not in keys:
                 continue
             if entry.error_code:
-                raise broker_error(entry.error_code, api="FindCoordinator", detail=f"(for {key!r})")
+                raise broker_error(entry.error_code, detail=f"(for {key!r})", **place)
             self.metadata.keep_coordinator(kind, key, entry.node_id, entry.host, entry.port)
             found[key] = entry.node_id
             logger.debug(
                 "broker %d (%s:%d) coordinates %s %r", found[key], entry.host, entry.port, kind.name.lower(), key
             )
-        for key in asked:
-            if key not in found:
-                raise ProtocolError(f"the response names no coordinator of {key!r}", api="FindCoordinator")
+        left_out = [key for key in keys if key not in found]
+        if left_out:
+            raise ProtocolError(f"the response names no coordinator of {left_out[0]!r}", **place)
         return found
 
     def finalized_feature(self, name: str) -> int:
@@ -500,6 +502,10 @@ class Cluster:
                 "The broker advertises this address: check its advertised.listeners, and the network between this machine and it."
             )
             raise
+
+
+def _place(node_id: int, pending: ResponseFuture[Any]) -> Place:
+    return {"broker": node_id, "api": pending.sent.request.name, "version": pending.version}
 
 
 def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
@@ -551,7 +557,7 @@ class BrokerReadiness:
         if opening is None:
             opening = self._opening[node_id] = BackgroundCall(
                 lambda deadline: self._cluster.connect(node_id, purpose=self._purpose, deadline=deadline),
-                timeout_ms=self._cluster.settings.default_api_timeout_ms,
+                deadline=Deadline.of_call(self._cluster.settings),
                 name=f"connect to broker {node_id}",
             )
             opening.wait(Deadline.after_ms(_SOON_MS))

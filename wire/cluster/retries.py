@@ -72,6 +72,10 @@ class GracePeriods:
         self._until.clear()
 
 
+class Unfinished(Exception):  # noqa: N818  (no error: what is wrong is kept)
+    """A try has not done all of an operation: the rest is tried again. What failed was kept by :meth:`Retry.keep`."""
+
+
 class Retry:
     """One operation, repeated until its deadline; tried once at least. ``counters`` count all tries but the first.
 
@@ -97,6 +101,8 @@ class Retry:
         while True:
             try:
                 return operation()
+            except Unfinished:
+                pass
             except (TransportError, BrokerError) as error:
                 self.keep(error)
             n_failures += 1

@@ -38,7 +38,7 @@ class ClientTotals:
 
 
 class ClientCounters:
-    """Counts what a client does. Threads share it; each call takes a microsecond."""
+    """Counts what a client does. Threads share it; each call takes some microseconds, a few for each request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -290,7 +290,7 @@ class Assignment:
             rewound = {tp: (position, self._kept[tp]) for tp, position in self._in_doubt.items()}
             call = BackgroundCall(
                 lambda until: self._look_up(asked, rewound, until),
-                timeout_ms=self._settings.default_api_timeout_ms,
+                deadline=Deadline.of_call(self._settings),
                 name="pykafka-wire start offsets",
             )
             self._lookup = asked, call

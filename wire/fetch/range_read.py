@@ -179,7 +179,7 @@ class SentFetch:
 
 class RangeRead:
     """The state of one call of :func:`fetch_ranges`, or of a read without an end (``end_wait_ms`` is None), which
-    :mod:`~pykafka_wire.wire.fetch.assignment` has.
+    :mod:`~pykafka_wire.wire.fetch.continuous_fetch` has.
 
     Attributes:
         clock: the time that the read has worked; it does not run while the caller works between chunks.

@@ -137,7 +137,7 @@ class GroupCommits:
         try:
             self._committing = BackgroundCall(
                 self._call(changed),
-                timeout_ms=settings.default_api_timeout_ms,
+                deadline=Deadline.of_call(settings),
                 name=f"pykafka-wire commit of {settings.group_id}",
             )
         except WireError as error:

@@ -268,7 +268,7 @@ class ConsumerMembership:
         except WireError as error:
             with self._changed:
                 machine.repeat_all()
-            if isinstance(error, UnsupportedVersionError):
+            if isinstance(error, UnsupportedVersionError) and error.api == ConsumerGroupHeartbeatRequest.name:
                 what, instead = "The consumer group protocol (KIP-848)", "set group.protocol=classic"
                 if machine.subscription.server_pattern is not None:
                     what, instead = "A SubscriptionPattern", "subscribe to a pattern of re.compile()"

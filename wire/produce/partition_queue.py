@@ -2,7 +2,7 @@
 
 Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
 I/O and knows nothing of leaders, requests or error codes, so that its rules can be tested alone. What a response means is decided
-in :mod:`~pykafka_wire.wire.produce.producer`. The rules:
+in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
    identical bytes, which the broker recognises (KIP-98). Rules 5 and 7 are the exceptions.

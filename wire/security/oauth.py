@@ -302,10 +302,11 @@ def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_ms: in
     """The JSON object in the endpoint's response. The timeout is for all of it: urllib's is for the next bytes only."""
     where = urllib.parse.urlsplit(request.full_url)
     endpoint = f"the token endpoint {where.scheme}://{where.netloc}{where.path}"
+    deadline = Deadline.after_ms(timeout_ms)
     call = BackgroundCall(
-        lambda deadline: _response(request, trust, endpoint, deadline), timeout_ms=timeout_ms, name="pykafka-wire token"
+        lambda until: _response(request, trust, endpoint, until), deadline=deadline, name="pykafka-wire token"
     )
-    if not call.wait(Deadline.after_ms(timeout_ms)):
+    if not call.wait(deadline):
         raise TransportError(f"{endpoint} did not respond completely within {timeout_ms} ms")
     return call.result()
 

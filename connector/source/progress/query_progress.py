@@ -104,7 +104,9 @@ class QueryProgress:
         existing = _existing(progress, snapshot)
         if self._commits and not progress.initial and self._committer.is_due(existing):
             self._commit = BackgroundCall(
-                lambda _: self._committer.commit(existing), timeout_ms=COMMIT_DEADLINE_MS, name="pykafka-wire commit"
+                lambda _: self._committer.commit(existing),
+                deadline=Deadline.after_ms(COMMIT_DEADLINE_MS),
+                name="pykafka-wire commit",
             )
 
     def end_commit(self) -> None:
