@@ -28,6 +28,7 @@ from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, merge_changes, newest
+from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
@@ -371,7 +372,7 @@ class TableWriter:
                     f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
                     "or truncated: give it another table by name in [[table]]."
                 )
-            self._application = ":reopened"
+            self._application = f":from {ends}"
             return self._landed(replace(part, start=ends, end=ends), micro_batch)
         return landed
 
@@ -499,6 +500,9 @@ class TableWriter:
             return
         self._await_rejects()
         of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
+        of_this = (
+            of_this & before(part.end) & ~before(part.start)
+        )  # a table that is made anew has others of this number
         if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
             return  # they are one commit
         schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
@@ -540,4 +544,6 @@ class TableWriter:
         )
         self._await_rejects()
         rejects = LandedTable(self._session, self._settings, self._settings.rejects)
-        rejects.append(rejected, self._landed(part, micro_batch, application=f":{self._status.name}"))
+        # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
+        application = f":{self._status.name}:{self._target.id}"
+        rejects.append(rejected, self._landed(part, micro_batch, application=application))

@@ -143,6 +143,11 @@ class LandedTable:
         return self._session.table(self.identifier).schema
 
     @property
+    def id(self) -> str:
+        """Delta's, of a table of this name that is made once."""
+        return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
+
+    @property
     def places(self) -> DataFrame:
         """``partition`` and ``offset`` of the table's rows."""
         names = [self._prefix + name for name in ("partition", "offset")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import replace
 from typing import Any
@@ -94,6 +95,20 @@ def test_a_table_that_was_stopped_for_long_catches_up_in_commits_of_max_rows(sho
     assert sum(written) == 51 and max(written) <= 20
     assert [id for (id,) in shop.rows("orders", "id")] == [0, 1, *range(10, 60), 100]
     assert all_is_right(shop)
+
+
+def test_a_table_that_is_made_anew_has_its_rejects_though_its_predecessor_had_some(shop: Shop) -> None:
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT"), "max_rows": 4}
+    topic = shop.create("orders")
+    for n in range(5):
+        shop.send("orders", [b'{"n": %d}' % n, b"\xff"] if n < 2 else [b'{"n": 200}', b'{"n": 300}'])
+        assert shop.run(**asked).statuses[topic].error is None
+    assert shop.table("_rejects").count() == 2
+    shutil.rmtree(shop.folder / "lake" / f"{shop.prefix}_orders")
+    narrow = {**asked, "defaults": Table(topic=".*", format="json", schema="n TINYINT")}
+    again = shop.run(**narrow).statuses[topic]
+    assert (again.error, again.rows, again.rejects) == (None, 2, 8)
+    assert shop.table("_rejects").select("partition", "offset").distinct().count() == 8
 
 
 def test_a_table_whose_log_was_cleaned_and_whose_last_offsets_hold_no_record_continues(shop: Shop) -> None:
