@@ -289,7 +289,7 @@ class Cluster:
 
         Args:
             forget: called where the broker of a key cannot be reached, or is not the one any more.
-            moved_by: what an error code asks for that says so.
+            moved_by: the action of error codes that report another broker.
         """
         retry = self.retry(deadline)
         responses: dict[KeyT, ResponseT] = {}

@@ -144,11 +144,12 @@ def _enum_names(column: Any, errors: EncodeErrors, *, path: str, names: Any, num
         numbers: int64[…], theirs.
     """
     places, wrong = places_in(column, names)
-    found, texts = numbers[places], binary(column)
-    for place in np.flatnonzero(wrong & validity(column)).tolist():
-        number = None if is_closed else _enum_number(texts[place].as_py())
-        wrong[place] = number is None
-        found[place] = number or 0
+    found = numbers[places]
+    if not is_closed and wrong.any():
+        rows = np.flatnonzero(wrong & validity(column))
+        read = [_enum_number(text) for text in binary(column.take(to_arrow(rows))).to_pylist()]
+        wrong[rows] = [number is None for number in read]
+        found[rows] = [number or 0 for number in read]
     errors.add(wrong, path, "text that is no name of the enum", column)
     return [*unsigned_varints(found.view(np.uint64))], found != 0
 
