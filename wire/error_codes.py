@@ -1,8 +1,8 @@
 """The meaning of each of Kafka's error codes, and how a client reacts to it.
 
 Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as of Kafka 4.4.0). It performs no
-action itself: :mod:`pykafka_wire.wire.cluster.cluster` alone retries, refreshes metadata and finds coordinators, by
-:class:`Action`.
+action itself: what retries, refreshes metadata or finds coordinators looks up an :class:`Action` here, and
+:mod:`pykafka_wire.wire.cluster.retries` has the loop.
 """
 
 from __future__ import annotations

@@ -110,9 +110,11 @@ def _addresses(value: str) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
-def _row(parse: Callable[[str], Any], scope: str, meaning: str, *, secret: bool = False) -> dict[str, Any]:
+def _row(
+    parse: Callable[[str], Any], scope: str, meaning: str, *, secret: bool = False, experimental: bool = False
+) -> dict[str, Any]:
     """What a field of ClientSettings declares beside type and default, as :class:`Setting` has it."""
-    return {"scope": scope, "meaning": meaning, "secret": secret, "_parse": parse}
+    return {"scope": scope, "meaning": meaning, "secret": secret, "is_experimental": experimental, "_parse": parse}
 
 
 _MS: Final = _whole(0)
@@ -150,7 +152,7 @@ class ClientSettings:
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
     metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(_one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker responds"))
     metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to respond before that, in ms"))
-    metadata_cluster_check_enable: bool = field(default=True, metadata=_row(_boolean, "all", "have a broker check, when it is connected to, that it is the one that is meant, of the same cluster; if it is not, start over from `bootstrap.servers` (KIP-1242; Kafka 4.4 and newer). No check where `metadata.recovery.strategy` is `none`"))
+    metadata_cluster_check_enable: bool = field(default=True, metadata=_row(_boolean, "all", "have a broker check, when it is connected to, that it is the one that is meant, of the same cluster; if it is not, start over from `bootstrap.servers` (KIP-1242; Kafka 4.4 and newer). No check where `metadata.recovery.strategy` is `none`", experimental=True))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; doubles with each retry"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
     reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long to wait after a failed attempt to connect to a broker before the next one, in ms; doubles with each failure"))
@@ -182,7 +184,7 @@ class ClientSettings:
     transaction_timeout_ms: int = field(default=60_000, metadata=_row(_whole(1), "writes", "the coordinator aborts a transaction that is open for longer, in ms"))
     group_id: str | None = field(default=None, metadata=_row(str, "reads", "the consumer group"))
     group_protocol: str = field(default="classic", metadata=_row(_one_of("classic", "consumer"), "groups", "`classic`, or `consumer`: the coordinator assigns partitions, and members hand them over one by one (KIP-848; Kafka 4.0 and newer)"))
-    group_remote_assignor: str | None = field(default=None, metadata=_row(str, "groups", "the coordinator's assignor in the protocol `consumer`, such as `uniform` or `range`; none: its default"))
+    group_remote_assignor: str | None = field(default=None, metadata=_row(str, "groups", "the coordinator's assignor in the protocol `consumer`, such as `uniform` or `range`; none: its default", experimental=True))
     group_instance_id: str | None = field(default=None, metadata=_row(str, "groups", "static membership: the member's identity over restarts"))
     session_timeout_ms: int = field(default=45_000, metadata=_row(_whole(1), "groups", "the coordinator removes a member that is silent for longer, in ms"))
     heartbeat_interval_ms: int = field(default=3_000, metadata=_row(_whole(1), "groups", "time between heartbeats, in ms"))
@@ -192,14 +194,14 @@ class ClientSettings:
     enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
     # Not a setting of Kafka's: short for security.protocol, sasl.mechanism and the source of the credentials.
-    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see [Clouds](clouds.md))"))
+    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see [Clouds](clouds.md))", experimental=True))
     sasl_mechanism: str | None = field(default=None, metadata=_row(_one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` or `AWS_MSK_IAM`"))
     sasl_jaas_config: str | None = field(default=None, metadata=_row(str, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
     sasl_username: str | None = field(default=None, metadata=_row(str, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))
     sasl_password: str | None = field(default=None, metadata=_row(str, "SASL", "its password", secret=True))
     sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(str, "SASL", "the first part of the brokers' principal; `kafka` by default"))
-    sasl_client_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `IAMClientCallbackHandler` (Amazon MSK), with any package; other classes are rejected"))
-    sasl_login_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `OAuthBearerLoginCallbackHandler`, `IAMOAuthBearerLoginCallbackHandler` (Amazon MSK), `GcpLoginCallbackHandler` (Google) or `KafkaOAuth2AuthenticateCallbackHandler` (Azure), with any package; other classes are rejected"))
+    sasl_client_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `IAMClientCallbackHandler` (Amazon MSK), with any package; other classes are rejected", experimental=True))
+    sasl_login_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `OAuthBearerLoginCallbackHandler`, `IAMOAuthBearerLoginCallbackHandler` (Amazon MSK), `GcpLoginCallbackHandler` (Google) or `KafkaOAuth2AuthenticateCallbackHandler` (Azure), with any package; other classes are rejected", experimental=True))
     sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(str, "SASL", "`module:function` that returns a token, or a token and its expiry time"))
     sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(str, "SASL", "the argument of the token provider, a text", secret=True))
     sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(str, "SASL", "the endpoint that issues tokens for client credentials (`https:`), or a file that holds a token (`file:`)", secret=True))
@@ -226,7 +228,7 @@ class ClientSettings:
     ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_comma_separated, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
     # Not a setting of Kafka's: TLS proves a broker's host name; this setting limits which host names are accepted.
     allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(_comma_separated, "all", "globs such as `*.kafka.example.com`; the client connects to no broker that is advertised under another host; none: any host"))
-    trace: str = field(default="", metadata=_row(str, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
+    trace: str = field(default="", metadata=_row(str, "all", "`stderr`, `stdout` or a file: one line for each request and response", experimental=True))
     # fmt: on
     unknown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -353,7 +355,8 @@ class ClientSettings:
 class Setting:
     """One setting: Kafka's name, the field that holds it, its default as a user would write it, and its meaning.
 
-    ``scope`` is what the setting applies to: all, reads, writes, groups, SASL or TLS.
+    ``scope`` is what the setting applies to: all, reads, writes, groups, SASL or TLS. One that ``is_experimental`` may change or go
+    in a minor version.
     """
 
     name: str
@@ -362,6 +365,7 @@ class Setting:
     scope: str
     meaning: str
     secret: bool
+    is_experimental: bool
     _parse: Callable[[str], Any]
 
     def parse(self, text: str) -> Any:
@@ -397,7 +401,8 @@ def settings_table(prefix: str = "kafka.") -> str:
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
     for each in SETTINGS:
         secret = " (secret)" if each.secret else ""
-        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {each.meaning}{secret} |")
+        mark = "*experimental*: " if each.is_experimental else ""
+        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {mark}{each.meaning}{secret} |")
     lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
     lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
     lines += [

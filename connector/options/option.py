@@ -33,6 +33,7 @@ class Option(Generic[T]):
         meaning: as docs/options.md shows it.
         unset: the default as docs/options.md shows it, where no text stands for it.
         in_batch: the default of a batch read, where that is another one.
+        is_experimental: whether it may change or go in a minor version (docs/public-api.md).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Option(Generic[T]):
     meaning: str
     unset: str = "none"
     in_batch: T | None = None
+    is_experimental: bool = False
 
     def default_in(self, mode: Mode) -> T:
         """The value without the option."""
@@ -73,10 +75,10 @@ class Section:
 
     def option(
         self, name: str, where: str, parse: Callable[[str, str], T], default: T, meaning: str,
-        *, unset: str = "none", in_batch: T | None = None,
+        *, unset: str = "none", in_batch: T | None = None, experimental: bool = False,
     ) -> Option[T]:  # fmt: skip
         """A new option of this section."""
-        made = Option(name, where, parse, default, meaning, unset, in_batch)
+        made = Option(name, where, parse, default, meaning, unset, in_batch, experimental)
         self.options.append(made)
         return made
 

@@ -59,7 +59,7 @@ MICRO_BATCH = _BOUNDS.option("microBatch", "B", partial(parse_reference, needs_b
 _COLUMNS = Section("Columns and rows")
 INCLUDE_HEADERS = _COLUMNS.option("includeHeaders", "SB", boolean, False, "adds the column `headers`")
 COLUMNS = _COLUMNS.option("columns", "SB", parse_columns, WHOLE, "the columns to read, and fields of them, such as `value.id, value.country, offset`: nothing else is decoded; `headers` needs no `includeHeaders` then. `.schema(…)` does the same with types", unset="all")
-FILTER_PUSHDOWN = _COLUMNS.option("filterPushdown", "B", boolean, False, "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](read.md#filters)")
+FILTER_PUSHDOWN = _COLUMNS.option("filterPushdown", "B", boolean, False, "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](read.md#filters)", experimental=True)
 
 _VALUES = Section("Keys and values")
 VALUE_FORMAT = _VALUES.option("valueFormat", "SBW", column_format, "binary", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as")
@@ -80,7 +80,7 @@ ON_OTHER_KEY_TYPE = _VALUES.option("onOtherKeyType", "SB", choice("error", "null
 READER_SCHEMA = _VALUES.option("readerSchema", "S", choice("checkpoint", "latest"), "checkpoint", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on")
 
 _REGISTRY = Section("Schema registry")
-SCHEMA_REGISTRY_URL = _REGISTRY.option("schema.registry.url", "SBW", text, None, "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; or `glue://region/name`, a registry of AWS Glue; see [A registry's settings](registry.md)")
+SCHEMA_REGISTRY_URL = _REGISTRY.option("schema.registry.url", "SBW", text, None, "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; or `glue://region/name`, a registry of AWS Glue (experimental); see [A registry's settings](registry.md)")
 VALUE_SUBJECT_NAME_STRATEGY = _REGISTRY.option("value.subject.name.strategy", "SBW", text, "TopicNameStrategy", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`")
 KEY_SUBJECT_NAME_STRATEGY = _REGISTRY.option("key.subject.name.strategy", "SBW", text, "TopicNameStrategy", "the same for keys")
 SCHEMA_REGISTRY_AUTO_REGISTER = _REGISTRY.option("schema.registry.auto.register", "W", boolean, False, "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same")
@@ -88,33 +88,33 @@ BASIC_AUTH_USER_INFO = _REGISTRY.option("basic.auth.user.info", "SBW", text, Non
 BASIC_AUTH_CREDENTIALS_SOURCE = _REGISTRY.option("basic.auth.credentials.source", "SBW", text, "USER_INFO", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)")
 BEARER_AUTH_TOKEN = _REGISTRY.option("bearer.auth.token", "SBW", text, None, "a token for the registry, or a reference to it")
 BEARER_AUTH_CREDENTIALS_SOURCE = _REGISTRY.option("bearer.auth.credentials.source", "SBW", text, "STATIC_TOKEN", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`")
-RULE_EXECUTORS = _REGISTRY.option("rule.executors", "SBW", text, None, "executors of confluent-kafka for Python, as `module:Class`, separated by commas: they apply [rules in a registry](typed-topics.md#rules-in-a-registry) to Avro values, and to JSON that is read")
+RULE_EXECUTORS = _REGISTRY.option("rule.executors", "SBW", text, None, "executors of confluent-kafka for Python, as `module:Class`, separated by commas: they apply [rules in a registry](typed-topics.md#rules-in-a-registry) to Avro values, and to JSON that is read", experimental=True)
 PROXY_HOST = _REGISTRY.option("proxy.host", "SBW", text, None, "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply", unset="of the environment")
 SCHEMA_REGISTRY_SSL = _REGISTRY.option("schema.registry.ssl.*", "SBW", text, None, "TLS to the registry, under the names of `kafka.ssl.*`", unset="Kafka's own")
 
 _LOSSES = Section("Lost records")
 FAIL_ON_DATA_LOSS = _LOSSES.option("failOnDataLoss", "SB", boolean, True, "fail if records were lost before they were read; `false` skips them and logs the range")
-DATA_LOSS_LEDGER = _LOSSES.option("dataLossLedger", "SB", text, None, "with `failOnDataLoss=false`: a folder, or a URI that pyarrow supports; each lost range is written there as a Parquet file")
+DATA_LOSS_LEDGER = _LOSSES.option("dataLossLedger", "SB", text, None, "with `failOnDataLoss=false`: a folder, or a URI that pyarrow supports; each lost range is written there as a Parquet file", experimental=True)
 
 _TASKS = Section("Micro-batches and tasks")
 MAX_OFFSETS_PER_TRIGGER = _TASKS.option("maxOffsetsPerTrigger", "S", positive, None, "maximum of offsets per micro-batch, divided in proportion to each partition's lag (Spark 4.2+)")
 MAX_BYTES_PER_TRIGGER = _TASKS.option("maxBytesPerTrigger", "S", positive, None, "approximate maximum of bytes per micro-batch, as stored in the log, estimated from the first and last records; if `maxOffsetsPerTrigger` is set, too, the smaller limit applies (Spark 4.2+)")
 MIN_OFFSETS_PER_TRIGGER = _TASKS.option("minOffsetsPerTrigger", "S", positive, None, "wait until so many new offsets exist, at most for `maxTriggerDelay` (Spark 4.2+)")
 MAX_TRIGGER_DELAY = _TASKS.option("maxTriggerDelay", "S", duration_ms, 900_000, "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d")
-MIN_OFFSETS_PER_TOPIC: Option[tuple[TopicMinimum, ...]] = _TASKS.option("minOffsetsPerTopic", "S", topic_minimums, (), 'leave a topic out of micro-batches until it has so many new offsets, or for so long: JSON `{"orders-.*": {"offsets": 1000, "delay": "5m"}}`, each name a regular expression that matches the whole topic; the first that matches counts (Spark 4.2+)')
+MIN_OFFSETS_PER_TOPIC: Option[tuple[TopicMinimum, ...]] = _TASKS.option("minOffsetsPerTopic", "S", topic_minimums, (), 'leave a topic out of micro-batches until it has so many new offsets, or for so long: JSON `{"orders-.*": {"offsets": 1000, "delay": "5m"}}`, each name a regular expression that matches the whole topic; the first that matches counts (Spark 4.2+)', experimental=True)
 MIN_PARTITIONS = _TASKS.option("minPartitions", "SB", positive, None, "minimum of Spark input partitions; large ranges are split")
 MAX_RECORDS_PER_PARTITION = _TASKS.option("maxRecordsPerPartition", "SB", positive, None, "maximum of offsets in one Spark input partition")
 PARTITION_METADATA_CACHE_TTL_MS = _TASKS.option("partition.metadata.cache.ttl.ms", "SB", cache_ttl_ms, None, "how long a stream uses the topics and partitions that it has found before it asks for new ones, in ms; -1: for 1 s, or 20 times as long as the request takes. A lost topic or partition is found at once. Without effect in a batch, which asks once", unset="-1")
 KAFKA_CONSUMER_POLL_TIMEOUT_MS = _TASKS.option("kafkaConsumer.pollTimeoutMs", "SB", positive, 120_000, "how long a task waits for a broker to make progress")
 FETCH_OFFSET_NUM_RETRIES = _TASKS.option("fetchOffset.numRetries", "SB", text, "3", "accepted, without effect: offsets are retried within `kafka.default.api.timeout.ms`")
 FETCH_OFFSET_RETRY_INTERVAL_MS = _TASKS.option("fetchOffset.retryIntervalMs", "SB", text, "1000", "accepted, without effect: see `kafka.retry.backoff.ms`")
-TASK_METRICS = _TASKS.option("taskMetrics", "SBW", task_metrics, None, "`driver` (streaming reads, Spark 4.2+): each task sends its figures to the query's process on the driver, for the progress and the exporters; `statsd://host:port`: to a StatsD agent that understands tags; see [Metrics](metrics.md#from-tasks)")
+TASK_METRICS = _TASKS.option("taskMetrics", "SBW", task_metrics, None, "`driver` (streaming reads, Spark 4.2+): each task sends its figures to the query's process on the driver, for the progress and the exporters; `statsd://host:port`: to a StatsD agent that understands tags; see [Metrics](metrics.md#from-tasks)", experimental=True)
 
 _GROUP = Section("Consumer group")
 KAFKA_GROUP_ID = _GROUP.option("kafka.group.id", "SB", text, None, "the consumer group to which the query commits its progress", unset="generated")
 GROUP_ID_PREFIX = _GROUP.option("groupIdPrefix", "SB", text, "pykafka-wire", "prefix of the generated group")
 COMMIT_OFFSETS = _GROUP.option("commitOffsets", "S", boolean, True, "commit the query's progress to its consumer group, for lag tools")
-GROUP_MEMBERSHIP = _GROUP.option("groupMembership", "S", choice("none", "static"), "none", "`static`: the query is a member of its group, visible to tools, and stays a member through long micro-batches; `none`: it only commits")
+GROUP_MEMBERSHIP = _GROUP.option("groupMembership", "S", choice("none", "static"), "none", "`static`: the query is a member of its group, visible to tools, and stays a member through long micro-batches; `none`: it only commits", experimental=True)
 
 _WRITES = Section("Writes")
 TOPIC = _WRITES.option("topic", "W", text, None, "the topic to write to; overrides a `topic` column")
@@ -127,14 +127,14 @@ KAFKA_TRANSACTIONAL_ID = _EXACTLY_ONCE.option("kafka.transactional.id", "W", tex
 TRANSACTIONS = _EXACTLY_ONCE.option("transactions", "W", choice("driver", "tasks"), "driver", "for `exactly-once`: with `driver` all of a micro-batch passes through the driver, in one transaction; with `tasks` each task writes in a transaction of its own and the driver commits them all, for large micro-batches; see [Through the tasks](write-exactly-once.md#through-the-tasks)")
 MARKER_TOPIC = _EXACTLY_ONCE.option("markerTopic", "W", text, None, "for `exactly-once`: the topic under whose name the marker is stored, best an empty one; nothing is written to it", unset="`topic`")
 FAIL_ON_MISSING_MARKER = _EXACTLY_ONCE.option("failOnMissingMarker", "W", boolean, True, "for `exactly-once`: fail if the marker of the query's last micro-batch is missing, or another query's is in its place; `false` continues, and may write that micro-batch twice")
-ON_MARKER_MISMATCH = _EXACTLY_ONCE.option("onMarkerMismatch", "W", choice("fail", "skip"), "fail", "for `exactly-once`: what to do if a micro-batch is in Kafka with other rows than a repeated run computes: `fail`, or `skip` it and keep what is in Kafka")
+ON_MARKER_MISMATCH = _EXACTLY_ONCE.option("onMarkerMismatch", "W", choice("fail", "skip"), "fail", "for `exactly-once`: what to do if a micro-batch is in Kafka with other rows than a repeated run computes: `fail`, or `skip` it and keep what is in Kafka", experimental=True)
 MAX_TRANSACTION_BYTES = _EXACTLY_ONCE.option("maxTransactionBytes", "W", positive, None, "for `exactly-once`: with `transactions=driver`, maximum of bytes in a micro-batch, encoded and compressed", unset="1/8 of the driver's heap; 128 MiB if the heap is unknown (no /proc)")
 
 _CLIENT = Section("Kafka's settings and clouds")
 KAFKA_ISOLATION_LEVEL = _CLIENT.option("kafka.isolation.level", "SB", text, "read_uncommitted", "`read_committed` leaves out records of aborted and open transactions")
 KAFKA_SETTINGS = _CLIENT.option("kafka.*", "SBW", text, None, "client settings under Kafka's names", unset="Kafka's own")
-DATABRICKS_SERVICE_CREDENTIAL = _CLIENT.option("databricks.serviceCredential", "SBW", text, None, "a service credential of Unity Catalog, as for Databricks' own connector; the same as `kafka.auth=databricks:NAME` (see [Clouds](clouds.md))")
-DATABRICKS_SERVICE_CREDENTIAL_SCOPE = _CLIENT.option("databricks.serviceCredential.scope", "SBW", text, None, "the scope of its tokens; the same as `kafka.sasl.oauthbearer.scope`", unset="the service's")
+DATABRICKS_SERVICE_CREDENTIAL = _CLIENT.option("databricks.serviceCredential", "SBW", text, None, "a service credential of Unity Catalog, as for Databricks' own connector; the same as `kafka.auth=databricks:NAME` (see [Clouds](clouds.md))", experimental=True)
+DATABRICKS_SERVICE_CREDENTIAL_SCOPE = _CLIENT.option("databricks.serviceCredential.scope", "SBW", text, None, "the scope of its tokens; the same as `kafka.sasl.oauthbearer.scope`", unset="the service's", experimental=True)
 
 SECTIONS: Final = (
     _TOPICS, _BOUNDS, _COLUMNS, _VALUES, _REGISTRY, _LOSSES, _TASKS, _GROUP, _WRITES, _EXACTLY_ONCE, _CLIENT,
@@ -149,7 +149,8 @@ def options_tables() -> str:
     for section in SECTIONS:
         lines += [f"## {section.title}", "", "| Option | Default | Where | Meaning |", "|---|---|---|---|"]
         for option in section.options:
-            meaning = option.meaning.replace("|", "\\|")
+            mark = "*experimental*: " if option.is_experimental else ""
+            meaning = mark + option.meaning.replace("|", "\\|")
             name = f'<span id="{option.name.lower()}"></span>`{option.name}`'
             lines.append(f"| {name} | {option.default_text} | {option.where} | {meaning} |")
         lines.append("")
