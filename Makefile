@@ -205,7 +205,7 @@ examples: setup  ## the documentation's code, the notebook, the ingest command, 
 	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/cli/test_ingest_command.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; REGISTRY=1 with a schema registry, SECURED=1 with TLS, SCRAM and ACLs
-	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(REGISTRY),--registry) $(if $(SECURED),--secured)
+	$(BIN)/pykafka-wire cluster --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(REGISTRY),--registry) $(if $(SECURED),--secured)
 
 .PHONY: delegation-tokens
 delegation-tokens: setup  ## SCRAM with a delegation token that Kafka's own tool has made

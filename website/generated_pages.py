@@ -15,7 +15,6 @@ import pykafka_wire.values
 import pykafka_wire.wire
 from pykafka_wire import errors as connector_errors
 from pykafka_wire.cli.app import commands
-from pykafka_wire.local.__main__ import argument_parser
 from pykafka_wire.wire import errors as wire_errors
 from pykafka_wire.wire.error_codes import ERRORS
 from website import measurements
@@ -170,10 +169,7 @@ def command_line_page() -> str:
 
 
 def _help(command: click.Command, context: click.Context, title: str, level: int) -> list[str]:
-    # The cluster's options are those of python -m pykafka_wire.local, which click does not know.
-    local = command.name == "cluster"
-    text = argument_parser("pykafka-wire cluster").format_help() if local else command.get_help(context)
-    return [f"{'#' * level} {title}", "", "```text", text.rstrip(), "```", ""]
+    return [f"{'#' * level} {title}", "", "```text", command.get_help(context).rstrip(), "```", ""]
 
 
 def python_api_page() -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
 from pykafka_wire import __version__
 from pykafka_wire.cli.checkpoints import checkpoint
+from pykafka_wire.cli.cluster import cluster
 from pykafka_wire.cli.connection import command, connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
@@ -18,7 +20,7 @@ from pykafka_wire.cli.groups import commit, groups, reset
 from pykafka_wire.cli.ingest import ingest
 from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
-from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
+from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code, show_error
 from pykafka_wire.cli.prove import prove
 from pykafka_wire.cli.records import produce, tail
 from pykafka_wire.cli.redrive import redrive
@@ -63,20 +65,6 @@ def walkthrough() -> None:
     run_walkthrough(settings())
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True},
-    add_help_option=False,
-    short_help="Run a real Kafka on this machine until Ctrl-C.",
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def cluster(arguments: tuple[str, ...]) -> None:
-    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --registry, --secured,
-    --client-properties FILE, --version, --property NAME=VALUE."""
-    from pykafka_wire.local.__main__ import main
-
-    sys.exit(main(list(arguments), program="pykafka-wire cluster"))
-
-
 for each in (
     doctor, topics, offsets, checkpoint, groups, lag, top, tail, produce, schema, commit, reset, redrive, marker, transactions,
     ingest, prove, cluster, walkthrough,
@@ -86,13 +74,13 @@ for each in (
 
 def application(arguments: list[str] | None = None) -> None:
     """Run a command line and end the process."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
         # Not click's standalone mode, which has the same exit code for all errors.
         code: Any = commands.main(args=arguments, prog_name="pykafka-wire", standalone_mode=False)
         sys.exit(code or 0)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _fail(error, error.format_message(), error.exit_code, given)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # `… | head`
@@ -100,16 +88,16 @@ def application(arguments: list[str] | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (WireError, ConnectorError) as error:
-        click.echo(f"Error: {error}", err=True)
-        if isinstance(error, TransportError):
-            click.echo(
-                "Run pykafka-wire doctor with the same options: it checks every step of the connection.", err=True
-            )
-        sys.exit(exit_code(error))
+        hint = "Run pykafka-wire doctor with the same options: it checks every step of the connection."
+        _fail(error, str(error), exit_code(error), given, hint if isinstance(error, TransportError) else "")
     except Exception as error:
         if not type(error).__module__.startswith("pyspark.errors"):
             raise
         from pykafka_wire.ingest.landing import shown
 
-        click.echo(f"Error: {shown(error)}", err=True)
-        sys.exit(FAILED)
+        _fail(error, shown(error), FAILED, given)
+
+
+def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: str = "") -> NoReturn:
+    show_error(text, code, error=error, is_json="--json" in given, hint=hint)
+    sys.exit(code)

@@ -18,7 +18,7 @@ import click
 
 from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
 from pykafka_wire.cli.ingest_table import IngestTable
-from pykafka_wire.cli.output import FAILED, INTERRUPTED, USAGE, counted
+from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
@@ -60,7 +60,7 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
     help=f"Between two micro-batches: a number with ms, s, m, h or d [default: {_EVERY}].",
 )
 @click.option(
-    "--metrics-port", type=int, metavar="PORT", help="Serve metrics to Prometheus at this port, while the ingest runs."
+    "--metrics-port", metavar="[HOST:]PORT", help="Serve metrics to Prometheus at this port [default host: 127.0.0.1]."
 )
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
 @click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
@@ -71,7 +71,7 @@ def ingest(
     file: Path | None,
     once: bool,
     every: str | None,
-    metrics_port: int | None,
+    metrics_port: str | None,
     is_plan: bool,
     is_verify: bool,
     is_replay: bool,
@@ -90,8 +90,7 @@ def ingest(
         interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
     except (IngestError, OptionError) as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE)
+        raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.ingest import Ingest
 
     run = Ingest(settings)
@@ -101,15 +100,24 @@ def ingest(
         sys.exit(_verify(_spark(settings), run))
     if is_replay:
         sys.exit(_replay(_spark(settings), run))
-    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=metrics_port))
+    port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
+    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port))
+
+
+def _host_and_port(option: str, text: str) -> tuple[str, int]:
+    """Where a server listens: on this machine alone, unless a host says otherwise. Raises click.UsageError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise click.UsageError(f"{option} {text}: give a port, or HOST:PORT; 0.0.0.0 is every address of this machine.")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
     top = {name: given[name] for name in _SETTINGS if given[name]}
     for name in ("into", "checkpoint"):
         # Relative to this folder, which Spark's processes may not have as theirs.
-        if name in top and ":" not in top[name] and ("/" in top[name] or name == "checkpoint"):
-            top[name] = str(Path(top[name]).absolute())
+        if name in top and ("/" in top[name] or name == "checkpoint"):
+            top[name] = absolute(top[name])
     brokers, of_registry = split_settings(given_options())
     if url := of_registry.pop("schema.registry.url", None):
         top.setdefault("registry", url)
@@ -195,7 +203,7 @@ def _shown(found: Iterable[Proof | Replay]) -> list[bool]:
     return well
 
 
-def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> int:
+def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None) -> int:
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
@@ -216,7 +224,7 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
             spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
             is_interrupted = running.enter_context(_interrupts())
             if metrics_port is not None:
-                _serve_metrics(spark, run, metrics_port)
+                _serve_metrics(spark, run, *metrics_port)
             query = run.start(spark, once=once, every=every, planned=planned)
             while query.isActive and not is_interrupted(1.0):
                 if table is not None:
@@ -243,11 +251,11 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: int | None) -> in
     return INTERRUPTED if once and is_cut else 0
 
 
-def _serve_metrics(spark: SparkSession, run: Ingest, port: int) -> None:
+def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> None:
     from pykafka_wire import metrics
 
     try:
-        metrics.serve_prometheus(spark, port).listener.figures.include(run.figures)
+        metrics.serve_prometheus(spark, port, host).listener.figures.include(run.figures)
     except OSError as error:
         raise click.UsageError(f"--metrics-port {port}: {error.strerror}. Give another port.") from error
 

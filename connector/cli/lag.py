@@ -20,6 +20,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
 from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
+from pykafka_wire.ingest.settings import GROUP_PREFIX
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
@@ -71,14 +72,15 @@ def lag(
 ) -> None:
     """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
 
-    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group. With --watch it also
-    shows when the group will have caught up, at the rates of the last minute. A partition without a leader has an unknown lag.
+    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group, or the name of an ingest.
+    With --watch it also shows when the group will have caught up, at the rates of the last minute. A partition without a leader
+    has an unknown lag.
     """
     if watch and fail_above is not None and count is None:
         raise click.UsageError("--watch with --fail-above checks the last update: give --count, too.")
     failure = ""
     with connected() as cluster:
-        group = _generated_group(cluster, group)
+        group = _find_group(cluster, group, may_come=watch or fail_above is not None)
         if watch:
             polled = poll(lambda: _lag_report(cluster, group, topics), count=count, every_s=every)
             report, failure = _print_lines(polled) if output().json else _watch(polled, group)
@@ -124,18 +126,22 @@ def _lag_report(cluster: Cluster, group: str, topics: Collection[str]) -> LagRep
     return lag_of_groups(cluster, {group: fetch_offsets(cluster, group, None)}, topics)[group]
 
 
-def _generated_group(cluster: Cluster, name: str) -> str:
-    """The group of this name; else the one that a query generated with this prefix; else the name itself.
+def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
+    """The group of this name; else the one that a query generated with this prefix, or an ingest of this name has; else the name.
+
+    Args:
+        may_come: a group that does not exist is a message and no error.
 
     Raises:
         click.UsageError: several were generated with it.
+        click.ClickException: there is none.
     """
     if fetch_offsets(cluster, name, None):
         return name
     names = [group.name for group in list_groups(cluster)]
     if name in names:
         return name
-    generated = generated_with(name, names)
+    generated = generated_with(name, names) or generated_with(GROUP_PREFIX + name, names)
     if len(generated) > 1:
         raise click.UsageError(
             f"{len(generated)} groups were generated with the prefix {name}, one for each checkpoint: {', '.join(generated)}. "
@@ -145,8 +151,10 @@ def _generated_group(cluster: Cluster, name: str) -> str:
         click.echo(f"The group of this prefix is {generated[0]}.", err=True)
         return generated[0]
     near = similar_names(name, names)
-    if near:
-        click.echo(f"There is no group {name}. Did you mean {' or '.join(near)}?", err=True)
+    text = f"There is no group {name}." + (f" Did you mean {' or '.join(near)}?" if near else "")
+    if not may_come:
+        raise click.ClickException(f"{text} pykafka-wire groups shows all groups, pykafka-wire top those with offsets.")
+    click.echo(text, err=True)
     return name
 
 

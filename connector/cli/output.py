@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -157,3 +158,33 @@ def exit_code(error: WireError | ConnectorError) -> int:
     ):
         return REFUSED
     return FAILED
+
+
+class UsageMistake(click.ClickException):
+    """A mistake of the command line or of a file of settings, which the usage of the command does not explain."""
+
+    exit_code = USAGE
+
+
+def show_error(text: str, code: int, *, error: Exception, is_json: bool, hint: str = "") -> None:
+    """Print why a command failed, on standard error: a sentence, or a JSON object for machines."""
+    if is_json:
+        document = {
+            "error": text,
+            "type": type(error).__name__,
+            "code": getattr(error, "code", None) or getattr(error, "label", None),
+            "exit_code": code,
+        }
+        click.echo(json.dumps(document, ensure_ascii=False, default=str), err=True)
+        return
+    if isinstance(error, click.ClickException):
+        error.show()
+    else:
+        click.echo(f"Error: {text}", err=True)
+    if hint:
+        click.echo(hint, err=True)
+
+
+def absolute(place: str) -> str:
+    """A folder of this machine by its whole path, which Spark's processes need; a URI as it is."""
+    return place if ":" in place else str(Path(place).absolute())

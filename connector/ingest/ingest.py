@@ -78,7 +78,7 @@ class Ingest:
     @property
     def query_name(self) -> str:
         """Of Spark's query, and a label of the metrics. A session runs queries of different names only."""
-        return f"pykafka-wire ingest {self.settings.checkpoint}"
+        return f"pykafka-wire ingest {self.settings.name or self.settings.checkpoint}"
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
@@ -210,6 +210,7 @@ class Ingest:
             limits = {}
         return {
             **settings.kafka_options,
+            **settings.group_options,
             "subscribePattern": f"^(?:{settings.topics})$",
             "startingOffsets": settings.starting_offsets,
             "columns": "offset",

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import duration_ms
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.settings import ClientSettings
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
@@ -25,6 +28,10 @@ FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
 KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
 CONFLICTS: Final = ("stop", "divert")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+#: Of an ingest: what Kafka allows in the name of a group.
+_INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+#: The consumer group of an ingest's query is this, with the ingest's name and the query's id behind it.
+GROUP_PREFIX: Final = "ingest."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,7 @@ class Settings:
 
     Attributes:
         checkpoint: the folder of Spark's checkpoint; every ingest has its own.
+        name: of the ingest, in ``top``, ``lag`` and metrics; by default that of the checkpoint's folder, see :attr:`title`.
         kafka: client settings under Kafka's names, ``bootstrap.servers`` among them.
         topics: a regular expression that matches the whole name of each topic to land.
         into: the folder of the tables (a path or URI), or ``schema`` or ``catalog.schema``.
@@ -91,6 +99,7 @@ class Settings:
     kafka: Mapping[str, str]
     topics: str
     into: str
+    name: str | None = None
     registry: str | None = None
     registry_options: Mapping[str, str] = field(default_factory=dict)
     prefix: str = "_kafka_"
@@ -139,6 +148,18 @@ class Settings:
         return {"minOffsetsPerTopic": json.dumps(dict(reversed(waits.items())))}
 
     @property
+    def title(self) -> str:
+        """The ingest's name: the one that was given, else the last part of the checkpoint's place that is no ``_checkpoint``."""
+        parts = [part for part in re.split(r"[/:]+", self.checkpoint) if part and not part.startswith("_")]
+        return self.name or re.sub(r"[^A-Za-z0-9._-]", "_", parts[-1] if parts else "ingest")
+
+    @property
+    def group_options(self) -> dict[str, str]:
+        """The consumer group of the stream, as an option of the source, unless the settings name one."""
+        is_named = any(name.removeprefix("kafka.").lower() == "group.id" for name in self.kafka)
+        return {} if is_named else {"groupIdPrefix": GROUP_PREFIX + self.title}
+
+    @property
     def is_folder(self) -> bool:
         """Whether the tables are folders, and not tables of a catalog."""
         return "/" in self.into or ":" in self.into
@@ -164,6 +185,12 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     """What is wrong with settings: where, as names of the file, and the text."""
     if not any(name.removeprefix("kafka.") == "bootstrap.servers" for name in settings.kafka):
         yield ("kafka",), 'kafka has no bootstrap.servers: add "bootstrap.servers" = "host:9092" to [kafka]'
+    else:
+        yield from _client_mistakes(settings.kafka)
+    if settings.name is not None and not _INGEST_NAME.fullmatch(settings.name):
+        yield ("name",), f"name is {settings.name!r}: use letters, digits, dots, _ and -"
+    if settings.registry is not None and not re.match(r"(https?|glue)://.", settings.registry):
+        yield ("registry",), f"registry is {settings.registry!r}: give its URL, such as https://registry:8081"
     for name in ("checkpoint", "into", "topics"):
         if not str(getattr(settings, name)).strip():
             yield (name,), f"{name} is empty: {_NEEDED[name]}"
@@ -202,6 +229,23 @@ _NEEDED: Final = {
 }
 
 
+def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """What is wrong with each client setting alone, or, if nothing is, with all of them together."""
+    given = {name.removeprefix("kafka."): (name, value) for name, value in kafka.items()}
+    alone = [(name, {"bootstrap.servers": "broker:9092", setting: value}) for setting, (name, value) in given.items()]
+    n_mistakes = 0
+    for name, options in [*alone, ("", {setting: value for setting, (_, value) in given.items()})]:
+        if name == "" and n_mistakes:
+            return
+        try:
+            ClientSettings.from_options(options)
+        except SettingsError as error:
+            if name and error.setting not in (None, name.removeprefix("kafka.").lower()):
+                continue  # it needs another one, which may be given
+            n_mistakes += 1
+            yield ("kafka", name or error.setting or ""), error.text.rstrip(".")
+
+
 def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tuple[str, ...], str]]:
     try:
         re.compile(pattern)
@@ -229,6 +273,16 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         yield (*place, "schema"), "schema is given without a format: set format to json, avro or protobuf"
     if table.format in ("avro", "protobuf") and not settings.registry and table.schema is None:
         yield (*place, "schema"), f"format is {table.format} without a registry: set registry, or schema"
+    for name, column_format, text in (
+        ("schema", table.format, table.schema), ("key_schema", table.key_format, table.key_schema)
+    ):  # fmt: skip
+        if column_format == "json" and text is not None:
+            yield from _ddl_mistakes((*place, name), text)
+    for name in table.options:
+        try:
+            check_names([name], "batch")
+        except OptionError as error:
+            yield (*place, "options"), error.message.removesuffix(".")
     if table.mode == "cdc" and table.format in ("string", "binary"):
         yield (
             (*place, "format"),
@@ -243,6 +297,15 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         duration_ms(table.max_delay, "max_delay")
     except OptionError as error:
         yield (*place, "max_delay"), error.message.removesuffix(".")
+
+
+def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str, ...], str]]:
+    from pykafka_wire.values.ddl import DdlError, arrow_type  # loads pyarrow
+
+    try:
+        arrow_type(text)
+    except DdlError as error:
+        yield place, f"{place[-1]} is {text!r}: {error}"
 
 
 def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
@@ -304,24 +367,34 @@ def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...]
     if not isinstance(arrays, list) or not all(isinstance(each, dict) for each in arrays):
         mistakes.append((("table",), "tables are written as [[table]], one for each topic"))
         arrays = []
+    if not isinstance(defaults, dict):
+        mistakes.append((("defaults",), "wrong type: defaults must be a table, written as [defaults]"))
+        defaults = {}
     base = {"topic": ".*"} | _checked_fields(("defaults",), defaults, Table, mistakes, besides=("topic", "name"))
     tables = []
     for number, each in enumerate(arrays):
-        own = _checked_fields(("table", str(number)), each, Table, mistakes)
-        if "topic" not in own:
+        if "topic" not in each:
             mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
-        else:
-            tables.append(base | own)
-    missing = [name for name in _NEEDED if name not in found]
-    mistakes += [((), f"{name} is missing: {_NEEDED[name]}") for name in missing]
-    if missing or any(text.startswith(_WRONG_TYPE) for _, text in mistakes):
-        return mistakes, None
-    settings = Settings(**values, defaults=Table(**base), tables=tuple(Table(**each) for each in tables))
-    mistakes += _mistakes(settings)
+        tables.append(base | _checked_fields(("table", str(number)), each, Table, mistakes))
+    mistakes += [((name,), f"{name} is missing: {text}") for name, text in _NEEDED.items() if name not in found]
+    # What is missing, or cannot be read, keeps no other mistake from being seen.
+    stand_ins = {name: text for name, text in _STAND_INS.items() if name in found or name in _NEEDED}
+    settings = Settings(**(stand_ins | values), defaults=Table(**base), tables=tuple(Table(**each) for each in tables))
+    known = {place for place, _ in mistakes}
+    for place, text in _mistakes(settings):
+        is_inherited = (
+            place[0] == "table" and place[-1] not in arrays[int(place[1])] and ("defaults", place[-1]) in known
+        )
+        if place not in known and not is_inherited:
+            mistakes.append((place, text))
+            known |= {place} if place[0] == "defaults" else set()
     return mistakes, None if mistakes else settings
 
 
-_WRONG_TYPE: Final = "wrong type: "
+#: Values without a mistake.
+_STAND_INS: Final[dict[str, Any]] = {
+    "checkpoint": "/", "into": "/", "topics": ".*", "kafka": {"bootstrap.servers": "broker:9092"}, "registry": "http://registry",
+}  # fmt: skip
 _TEXT: Final = (str, "text")
 #: By a field's type: what it is in TOML, and how an error calls it.
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
@@ -350,7 +423,7 @@ def _checked_fields(
             continue
         wanted, shown = _TYPES[known[name]]
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            mistakes.append(((*place, name), f"{_WRONG_TYPE}{name} must be {shown}"))
+            mistakes.append(((*place, name), f"wrong type: {name} must be {shown}"))
         elif wanted is list:
             values[name] = tuple(map(str, value))
         elif wanted is dict:

@@ -1,6 +1,6 @@
 """A real Kafka cluster on this machine, for development, demonstrations and tests.
 
-``with LocalCluster(nodes=2) as cluster`` in Python, ``python -m pykafka_wire.local --nodes 2`` in a shell. Java and
+``with LocalCluster(nodes=2) as cluster`` in Python, ``pykafka-wire cluster --nodes 2`` in a shell. Java and
 Kafka's jars are found, or downloaded once into caches outside the project. Linux and macOS only.
 
 Must not know: the connector and the client that are tried on it.

@@ -36,7 +36,7 @@ __all__ = [
 def serve_prometheus(
     spark: Any,  # a SparkSession, classic or Connect
     port: int = 9464,
-    addr: str = "0.0.0.0",
+    addr: str = "127.0.0.1",
     *,
     registry: CollectorRegistry | None = None,
     per_partition: bool = True,
@@ -45,8 +45,8 @@ def serve_prometheus(
 
     Args:
         port: 0 for a free one, which the result has.
-        addr: the address to listen on. Metrics have the names of topics, groups and queries: choose an address that only
-            Prometheus reaches.
+        addr: the address to listen on; by default this machine alone reaches it. Metrics have the names of topics, groups and
+            queries: for a Prometheus elsewhere choose an address that only it reaches. ``0.0.0.0`` is every one.
         registry: serve what this registry has as well; by default these metrics alone.
         per_partition: also the lag and the offsets of each topic-partition, three series for each.
 

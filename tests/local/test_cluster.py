@@ -289,7 +289,7 @@ def test_brokers_older_than_kraft_run_with_a_zookeeper(version: str) -> None:
 
 def command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "pykafka_wire.local", *arguments],
+        [sys.executable, "-m", "pykafka_wire.cli", "cluster", *arguments],
         env=os.environ | QUICK_JVMS,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pykafka_wire.cli.cluster import cluster
 from pykafka_wire.cli.connection import parse_properties
-from pykafka_wire.local.__main__ import main
 from pykafka_wire.wire import ClientSettings, Consumer, RecordProducer, TopicPartition
 from pykafka_wire.wire.cluster.admin import delete_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -57,9 +58,6 @@ def test_a_secured_cluster_writes_the_settings_that_it_demands(tmp_path: Path) -
         (["--secured", "--version", "3.9.2"], "--secured needs Kafka 4.0 or newer, not 3.9.2"),
     ],
 )
-def test_what_does_not_go_with_a_secured_cluster(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert said in capsys.readouterr().err
+def test_what_does_not_go_with_a_secured_cluster(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(cluster, arguments)
+    assert done.exit_code == 2 and said in done.output

@@ -408,7 +408,7 @@ def test_the_walkthrough_shows_each_step_with_its_trace(command: Command, at: li
 
 def test_the_local_cluster_takes_its_own_options(command: Command) -> None:
     assert "--nodes" in command("cluster", "--help").stdout
-    assert "invalid choice" in command("cluster", "--nodes", "9", code=2).stderr
+    assert "not in the range 1<=x<=3" in command("cluster", "--nodes", "9", code=2).stderr
     for arguments in (("cluster", "--topic"), ("topics", "create")):
         assert "orders:0: use NAME or NAME:PARTITIONS" in command(*arguments, "orders:0", code=2).stderr
 

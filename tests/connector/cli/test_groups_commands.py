@@ -86,8 +86,11 @@ def test_groups_and_lag_are_those_of_kafkas_own_tool(
     other.latest(other.latest(other.initial()))
     several = command("lag", *at, prefix, code=2).stderr
     assert f"2 groups were generated with the prefix {prefix}, one for each checkpoint: " in several
-    near = command("lag", *at, group[:-1]).stderr
+    near = command("lag", *at, group[:-1], code=1).stderr
     assert f"There is no group {group[:-1]}. Did you mean {group}" in near
+    for form in ([], ["--json"]):
+        missing = command("lag", *at, "nothing-such", *form, code=1).stderr
+        assert "There is no group nothing-such." in (json.loads(missing)["error"] if form else missing)
     assert "There is no group with 'nothing-such' in its name" in command("groups", *at, "nothing-such").stdout
 
 

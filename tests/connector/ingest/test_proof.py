@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -151,7 +152,9 @@ def test_what_was_lost_before_it_was_read_is_explained_by_the_ledger(
     assert with_ledger.comparison is not None and with_ledger.comparison.n_in_ledger == 6
 
 
-def test_a_topic_that_was_deleted_hides_no_other_topic(copy: Copy, topic: Callable[..., str], outside: Any) -> None:
+def test_a_topic_that_was_deleted_hides_no_other_topic(
+    copy: Copy, topic: Callable[..., str], outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone, again, kept = sorted(topic(1) for _ in range(3))
     for name in (gone, again, kept):
         outside.fill(name, [3])
@@ -160,13 +163,20 @@ def test_a_topic_that_was_deleted_hides_no_other_topic(copy: Copy, topic: Callab
         outside.delete(name)
     topic(1, name=again)
     outside.fill(again, [3])
-    asked = ["prove", copy.checkpoint, copy.table, "-b", copy.servers]
-    done = CliRunner().invoke(commands, asked)
+    folder = Path(copy.table).parent
+    monkeypatch.chdir(folder)
+    relative = [os.path.relpath(copy.checkpoint), f"./{Path(copy.table).name}"]
+    done = CliRunner().invoke(commands, ["prove", *relative, "-b", copy.servers])
     lines = done.stdout.splitlines()
     assert done.exit_code == 1 and len(lines) == 3, done
     for name, line in zip((gone, again), lines, strict=False):
         assert f"not compared: [PYKAFKA_WIRE_OFFSETS] topic {name} was deleted" in line
     assert f"3 records of {kept}; each there once" in lines[2]
+    # Before Spark starts, of which this is one session.
+    monkeypatch.setattr("pykafka_wire.cli.prove.session", lambda _: pytest.fail("Spark was started"))
+    for place, table, said in ((relative[0], "lake/none", "no folder _delta_log"), ("none", relative[1], "none")):
+        failed = CliRunner().invoke(commands, ["prove", place, table, "-b", copy.servers])
+        assert failed.exit_code != 0 and said in (failed.output + str(failed.exception)), failed
 
 
 def test_rows_that_compaction_has_removed_from_the_topic_are_no_alarm(shop: Shop, topic: Callable[..., str]) -> None:

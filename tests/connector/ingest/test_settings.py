@@ -76,6 +76,61 @@ def test_all_mistakes_are_listed_with_their_lines(tmp_path: Path) -> None:
         assert part in line, line
 
 
+def test_mistakes_of_every_kind_are_listed_at_once(tmp_path: Path) -> None:
+    """What is missing, unknown or of a wrong type hides no other mistake."""
+    text = r"""
+topics = 'shop(..*'
+checkpoints = "/lake/_checkpoints/shop"
+max_rows = "many"
+starting_offsets = "now"
+registry = "registry:8081"
+name = "the shop"
+
+[kafka]
+"bootstrap.servers" = "broker"
+"security.protocol" = "SSLL"
+"request.timeout.ms" = "few"
+
+[defaults]
+mode = "update"
+min_rows = -1
+max_delay = "soon"
+
+[[table]]
+name = "a-b"
+format = "json"
+schema = "user BIGINTT, page STRING"
+
+[[table]]
+topic = "shop.clicks"
+formt = "json"
+options = { failOnDataLos = "false" }
+"""
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, text))
+    head, *lines = error.value.message.splitlines()
+    expected = [
+        (1, "checkpoint is missing"), (1, "into is missing"), (2, "regular expression"), (3, "did you mean checkpoint?"),
+        (4, "max_rows must be a whole number"), (5, "starting_offsets is 'now'"), (6, "registry is 'registry:8081'"),
+        (7, "name is 'the shop'"), (10, "broker"), (11, "SSLL"), (12, "few"), (15, "mode is 'update'"), (16, "min_rows is -1"),
+        (17, "max_delay is 'soon'"), (19, "has no topic"), (20, "name is 'a-b'"), (22, "BIGINTT"),
+        (26, "did you mean format?"), (27, "failOnDataLoss"),
+    ]  # fmt: skip
+    for number, part in expected:
+        assert any(line.strip().startswith(f"line {number}:") and part in line for line in lines), (number, part, lines)
+    assert f"{len(expected)} mistakes" in head and len(lines) == len(expected), lines
+
+
+def test_an_ingest_has_a_name(tmp_path: Path) -> None:
+    of_folder = read_settings(written(tmp_path, GOOD))
+    named = read_settings(written(tmp_path, 'name = "web"\n' + GOOD))
+    inner = read_settings(written(tmp_path, GOOD.replace("_checkpoints/shop", "web/_checkpoint")))
+    assert (of_folder.title, named.title, inner.title) == ("shop", "web", "web")
+    assert named.group_options == {"groupIdPrefix": "ingest.web"}
+    own = read_settings(written(tmp_path, GOOD.replace('"sasl.jaas.config"', '"group.id" = "own"\n"sasl.jaas.config"')))
+    assert own.group_options == {}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [

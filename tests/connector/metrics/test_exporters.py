@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -51,9 +52,11 @@ def scrape(port: int) -> str:
 
 
 def test_one_line_serves_prometheus(session: Any) -> None:
-    server = metrics.serve_prometheus(session, port=0, addr="127.0.0.1")
+    server = metrics.serve_prometheus(session, port=0)
     try:
         assert scrape(server.port) == ""
+        with pytest.raises(ConnectionRefusedError):  # unless it is asked for, no other machine reaches it
+            socket.create_connection(("127.0.0.2", server.port), 5)
         server.listener.figures.include(of_tables)
         micro_batch(session, report(tasks=TASKS))
         micro_batch(session, report(tasks=TASKS))
