@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -43,8 +43,59 @@ _log = logging.getLogger(__name__)
 _LOG_STARTS_AGE_S: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStart:
+    """Where a query without a checkpoint starts.
+
+    Attributes:
+        error: why its offsets could not be resolved. Spark asks for the start of a micro-batch 0 that is replayed, too, which is in
+            that one's end: so only the first micro-batch of a new query fails by it.
+    """
+
+    offsets: QueryOffsets
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What ``latestOffset`` has planned last.
+
+    Attributes:
+        end: of the micro-batch; its start, where nothing was new.
+    """
+
+    logs: ComparedLogs
+    plan: MicroBatchPlan
+    end: QueryOffsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLogStarts:
+    """The topic-partitions whose first offsets were looked up last, and when, by the clock of :func:`time.monotonic`."""
+
+    at: float = float("-inf")
+    topic_partitions: Set[TopicPartition] = frozenset()
+
+    def are_known(self, wanted: Set[TopicPartition], now: float) -> bool:
+        return now - self.at < _LOG_STARTS_AGE_S and wanted <= self.topic_partitions
+
+
 class MicroBatchStream:
-    """A query's state between its micro-batches, as the JVM connector's class of this name."""
+    """A query's state between its micro-batches, as the JVM connector's class of this name.
+
+    Which calls of Spark move it, and where to:
+
+    ================  ===========================  =============================================================
+    state             call                         next
+    ================  ===========================  =============================================================
+    new               ``initialOffset``            new, with its :class:`FirstStart`
+    new, reached      ``latestOffset``             :class:`Planned`, beside what was reached
+    any but the next  ``partitions(start, end)``   reached: ``end``; the first call of a restart replays a batch
+    new, reached      ``partitions(end, end)``     reached: ``end``, as Spark before 4.2 shows a checkpoint's end
+    planned, and      ``partitions(end, end)``     an error: records would be skipped or read twice
+    nothing reached
+    ================  ===========================  =============================================================
+    """
 
     def __init__(self, options: SourceOptions, pinned_schemas: PinnedSchemas | None = None) -> None:
         """``pinned_schemas``: of typed columns, None where all are binary."""
@@ -60,40 +111,29 @@ class MicroBatchStream:
         self._losses = DataLossReporter(options)
         self._subscribed = SubscribedLogs(self._cluster, options)
         self._progress = QueryProgress(self._cluster, options, self._losses, self._sizes)
-        self._initial: QueryOffsets | None = None
-        #: Why the starting offsets could not be resolved: an error for a new query only.
-        self._unresolved: Exception | None = None
+        self._first_start: FirstStart | None = None
         #: Where an AvailableNow run ends, None for other triggers.
         self._last_offsets: dict[TopicPartition, int] | None = None
-        self._parsed: tuple[dict[str, Any], QueryOffsets] | None = None
-        self._logs: ComparedLogs | None = None
-        self._plan: MicroBatchPlan | None = None
-        #: The end of the micro-batch that was planned last, the start itself where nothing was new.
-        self._planned: QueryOffsets | None = None
+        self._planned: Planned | None = None
         #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
         self._reached: dict[str, Any] | None = None
-        self._resumed: frozenset[str] = frozenset()
-        #: When the first offsets of logs were looked up last, and of which.
-        self._log_starts_at = float("-inf")
-        self._log_starts_of: Set[TopicPartition] = frozenset()
+        self._log_starts = CheckedLogStarts()
+        #: A start as Spark gave it, and as it was parsed: an idle query asks with the same one many times a second.
+        self._parsed: tuple[dict[str, Any], QueryOffsets] | None = None
 
     def initial_offset(self) -> QueryOffsets:
-        if self._initial is None:
-            query = str(uuid.uuid4())
-            self._initial = QueryOffsets(
-                offsets={},
-                query=query,
-                group=self._options.group_id or f"{self._options.group_id_prefix}-{query}",
-                initial=True,
-            )
-            try:
-                found = self._subscribed.starting_offsets()
-            except (OptionError, OffsetsError, UnknownTopicError) as error:
-                # Spark asks for the start of a batch 0 that is replayed, too, which is in its end: only a new query fails.
-                self._unresolved = error
-            else:
-                self._initial = replace(found, query=query, group=self._initial.group, initial=True)
-        return self._initial
+        if self._first_start is None:
+            self._first_start = self._find_first_start()
+        return self._first_start.offsets
+
+    def _find_first_start(self) -> FirstStart:
+        query = str(uuid.uuid4())
+        group = self._options.group_id or f"{self._options.group_id_prefix}-{query}"
+        try:
+            offsets = self._subscribed.starting_offsets()
+        except (OptionError, OffsetsError, UnknownTopicError) as error:
+            return FirstStart(offsets=QueryOffsets(offsets={}, query=query, group=group, initial=True), error=error)
+        return FirstStart(offsets=replace(offsets, query=query, group=group, initial=True))
 
     def latest_offset(self, start_json: dict[str, Any], *, max_offsets: int | None, reads_all: bool) -> dict[str, Any]:
         """The end of the next micro-batch, or the start.
@@ -103,25 +143,27 @@ class MicroBatchStream:
             reads_all: Spark asks for everything whatever the options are, as Trigger.Once does.
         """
         start = self._parse(start_json)
-        if start.initial and self._unresolved is not None:
-            raise self._unresolved
+        if start.initial and self._first_start is not None and self._first_start.error is not None:
+            raise self._first_start.error
         # Before the commit: the coordinator retries one of a topic that was deleted.
-        self._logs = self._subscribed.look_up(start, self._last_offsets or {})
-        self._progress.join_group(start, self._logs.snapshot)
-        self._progress.begin_commit(start, self._logs.snapshot)
-        limits = self._limits(max_offsets, reads_all, {tp.topic for tp in self._logs.snapshot.latest})
-        end = self._plan_next(start, self._logs, limits)
+        logs = self._subscribed.look_up(start, self._last_offsets or {})
+        self._progress.join_group(start, logs.snapshot)
+        self._progress.begin_commit(start, logs.snapshot)
+        plan = self._plan_next(
+            start, logs, self._limits(max_offsets, reads_all, {tp.topic for tp in logs.snapshot.latest})
+        )
+        end = plan.end
         if end is not None:
-            found = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
-            end = replace(end, record_sizes=found)
+            sizes = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
+            end = replace(end, record_sizes=sizes)
         if end is None and start.initial:
             # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
             end = replace(start, starts=start.offsets, initial=False)
         if end is not None and self._pinned_schemas is not None:
             end = replace(end, reader_schemas=self._pinned_schemas.for_next(start.reader_schemas))
+        self._planned = Planned(logs=logs, plan=plan, end=end or start)
         if end is None:  # there is time
             self.commit(start, is_last=self._last_offsets is not None)
-        self._planned = end or start
         return start_json if end is None else end.to_json()
 
     def latest_offset_without_start(self) -> dict[str, Any]:
@@ -158,37 +200,37 @@ class MicroBatchStream:
     def _without_aged_out(self, ranges: list[OffsetRange], query: str) -> list[OffsetRange]:
         """``ranges`` without what retention has deleted, as far as the logs' first offsets were not looked up just before."""
         now, wanted = time.monotonic(), {r.topic_partition for r in ranges if r.n_offsets}
-        if now - self._log_starts_at < _LOG_STARTS_AGE_S and wanted <= self._log_starts_of:
+        if self._log_starts.are_known(wanted, now):
             return ranges
         try:
             kept = skip_aged_out(self._cluster, ranges, self._losses, query=query)
         except (UnknownTopicError, TransportError) as error:
             _log.debug("Expired records could not be looked up while planning, so tasks detect them: %s", error)
             return ranges
-        self._log_starts_at, self._log_starts_of = now, wanted
+        self._log_starts = CheckedLogStarts(at=now, topic_partitions=wanted)
         return kept
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
-        self._progress.commit(progress, None if self._logs is None else self._logs.snapshot, is_last=is_last)
+        self._progress.commit(progress, None if self._planned is None else self._planned.logs.snapshot, is_last=is_last)
 
     def report(self) -> dict[str, Any] | None:
-        if self._logs is None or self._plan is None:
+        if self._planned is None:
             return None
         # Spark asks right after `latest`, for the progress of the batch that this planned.
-        return self._progress.report(self._logs.snapshot, self._plan.start_offsets, self._planned)
+        planned = self._planned
+        return self._progress.report(planned.logs.snapshot, planned.plan.start_offsets, planned.end)
 
     def close(self) -> None:
         self._progress.close()
         self._cluster.close()
 
     def _parse(self, offset_json: dict[str, Any]) -> QueryOffsets:
-        # An idle query asks with the same start many times a second.
         if self._parsed is None or self._parsed[0] != offset_json:
             self._parsed = (offset_json, QueryOffsets.from_json(offset_json))
         return self._parsed[1]
 
-    def _plan_next(self, start: QueryOffsets, logs: ComparedLogs, limits: Limits) -> QueryOffsets | None:
-        """The end of the next micro-batch, None where nothing is new.
+    def _plan_next(self, start: QueryOffsets, logs: ComparedLogs, limits: Limits) -> MicroBatchPlan:
+        """Plan the next micro-batch; its end is None where nothing is new.
 
         Raises:
             DataLossError: records are lost, and ``failOnDataLoss`` is true.
@@ -203,21 +245,20 @@ class MicroBatchStream:
             sizes = sizes_for_limit(self._sizes, plan.start_offsets, plan.end_offsets, limits.max_bytes)
             limits = replace(limits, bytes_per_offset=sizes)
             plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
-        self._plan = plan
         if plan.end_offsets != plan.start_offsets:
             self._minimum.restart()
         self._minimums_of_topics.remember(plan.waiting_topics)
         topic_ids = {**snapshot.topic_ids, **start.topic_ids}
         for loss, lost, detail in plan.losses:
             self._losses.report(loss, lost, detail=detail, query=start.query, topic_ids=topic_ids)
-        for topic in sorted(plan.resumed - self._resumed):
+        resumed = frozenset() if self._planned is None else self._planned.plan.resumed
+        for topic in sorted(plan.resumed - resumed):
             _log.warning(
                 "Topic %s is back under the same topic id: reading continues at the offset where it stopped.", topic
             )
-        self._resumed = plan.resumed
         if plan.is_waiting:
             self._progress.check_for_hanging_transactions(snapshot)
-        return plan.end
+        return plan
 
     def _limits(self, max_offsets: int | None, reads_all: bool, topics: Set[str]) -> Limits:
         """The trigger limits. That Spark reads all goes before the options' limits."""
