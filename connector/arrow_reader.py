@@ -122,18 +122,25 @@ def _schema(
     typed: dict[str, Any] = {}
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:
-        from pykafka_wire.source import reader_schema as found_by  # which a read of binary columns does not load
+        # A read of binary columns does not load it.
+        from pykafka_wire.source.reader_schema import (
+            check_has_type,
+            find_reader_schemas,
+            for_tasks,
+            read_columns,
+            registry_in,
+        )
 
         columns = options.typed_columns
-        wanted = found_by.read_columns(columns, names)
+        wanted = read_columns(columns, names)
         for column in wanted:
-            found_by.check_has_type(column, has_registry=bool(columns.registry_options))
-        readers = found_by.find_reader_schemas(columns, wanted, cluster, options.subscription)
-        registry = found_by.registry_in(columns)
+            check_has_type(column, has_registry=bool(columns.registry_options))
+        readers = find_reader_schemas(columns, wanted, cluster, options.subscription)
+        registry = registry_in(columns)
         typed = {
             name: reader.column_type(registry, selection.get(name, WHOLE), name) for name, reader in readers.items()
         }
-        reader_schemas = found_by.for_tasks(readers, columns)
+        reader_schemas = for_tasks(readers, columns)
     types |= {
         name: select_type(types[name], selection.get(name, WHOLE), name) for name in names if name not in typed
     } | typed

@@ -14,6 +14,7 @@ from pykafka_wire.columns.spark_schema import check_selection, check_source_sche
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
+from pykafka_wire.source.optional_push_filters import OptionalPushFilters
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.source.spark_task import read_partition
 from pykafka_wire.wire.process_clients import shared_cluster
@@ -41,26 +42,6 @@ def batch_reader(
     return KafkaBatchReader(options, schema, reader_schemas)
 
 
-class _PushFilters:
-    """``KafkaBatchReader.pushFilters``, for a reader that does not define it.
-
-    Spark refuses to run a reader that defines ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is false, its
-    default. It checks whether ``__func__`` is the base class's, so this class shows that one, and both settings work.
-    """
-
-    __func__ = staticmethod(
-        getattr(DataSourceReader, "pushFilters", len)
-    )  # Spark 4.0 has no pushFilters and does not look for it
-
-    def __init__(self, reader: KafkaBatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> list[Any]:  # Any: Spark's filters, which 4.0 does not have
-        self._reader.pruning = prune(filters)
-        _log.info("Reading under filters %s: %s", filters, self._reader.pruning)
-        return filters
-
-
 @with_concise_errors
 class KafkaBatchReader(SentToWorkers, DataSourceReader):
     """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it.
@@ -78,7 +59,13 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         self._reader_schemas = reader_schemas
         self.pruning = NO_PRUNING
         if options.filter_pushdown:
-            self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
+            self.pushFilters = OptionalPushFilters(self._push)  # type: ignore[method-assign]
+
+    def _push(self, filters: list[Any]) -> list[Any]:  # Any: Spark's filters, which 4.0 does not have
+        """Note what filters leave of the topics; Spark applies all of them again."""
+        self.pruning = prune(filters)
+        _log.info("Reading under filters %s: %s", filters, self.pruning)
+        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """One input partition for each share of the ranges; runs on the driver.
@@ -106,17 +93,17 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         options = self._options
         if not options.typed_columns.typed:
             return {}
-        from pykafka_wire.source import reader_schema as found_by
         from pykafka_wire.source.dataframe_types import check_types
+        from pykafka_wire.source.reader_schema import find_reader_schemas, for_tasks, read_columns
 
-        wanted = found_by.read_columns(options.typed_columns, self._schema.names)
+        wanted = read_columns(options.typed_columns, self._schema.names)
         readers = self._reader_schemas
         if readers is None:
-            readers = found_by.find_reader_schemas(
+            readers = find_reader_schemas(
                 options.typed_columns, wanted, shared_cluster(options.client), options.subscription, has_types=True
             )
             check_types(readers, options.typed_columns, self._schema, wanted=wanted)
-        return found_by.for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
+        return for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
