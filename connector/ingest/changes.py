@@ -9,6 +9,8 @@ keeps partition, offset and timestamp beside the row: so a change that is applie
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -102,22 +104,28 @@ def newest(changed: DataFrame) -> DataFrame:
     return of_all.select("row.*")
 
 
+@contextmanager
+def computed(rows: DataFrame) -> Iterator[DataFrame]:
+    """Read rows from Kafka once, and keep them while the context is open: MERGE reads its source twice."""
+    rows = rows.persist()
+    try:
+        rows.count()
+        yield rows
+    finally:
+        rows.unpersist()
+
+
 def merge_changes(target: LandedTable, rows: DataFrame, prefix: str, landed: Landed | None) -> None:
     """Merge the newest change of each row into its table.
 
     Args:
-        rows: of the table's columns, and :data:`DELETE`.
+        rows: of the table's columns, and :data:`DELETE`; :func:`computed`.
         prefix: of Kafka's columns.
         landed: as :meth:`LandedTable.merge`'s.
     """
-    rows = rows.persist()
-    try:
-        rows.count()  # once from Kafka: MERGE reads its source twice
-        key = rows.schema[prefix + "key"].dataType
-        fields = [f".{quoted(name)}" for name in key.names] if isinstance(key, StructType) else [""]
-        target.merge(rows, [quoted(prefix + "key") + field for field in fields], _newer(prefix), landed)
-    finally:
-        rows.unpersist()
+    key = rows.schema[prefix + "key"].dataType
+    fields = [f".{quoted(name)}" for name in key.names] if isinstance(key, StructType) else [""]
+    target.merge(rows, [quoted(prefix + "key") + field for field in fields], _newer(prefix), landed)
 
 
 def _newer(prefix: str) -> str:

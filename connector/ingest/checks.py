@@ -14,7 +14,7 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError, OffsetsError
-from pykafka_wire.ingest.changes import REASON, merge_changes, newest
+from pykafka_wire.ingest.changes import REASON, computed, merge_changes, newest
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
@@ -193,8 +193,8 @@ class _Replayed:
             self._target.append(self._reader.table_rows(rows), None)
             return
         keys = late.select("key").distinct()
-        rows = self._reader.table_rows(newest(good.join(keys, "key", "left_semi")), DELETE)
-        merge_changes(self._target, rows, self._settings.prefix, None)
+        with computed(self._reader.table_rows(newest(good.join(keys, "key", "left_semi")), DELETE)) as rows:
+            merge_changes(self._target, rows, self._settings.prefix, None)
 
     def _forget(self, mended: DataFrame) -> None:
         mended.createOrReplaceTempView("pykafka_wire_mended")

@@ -41,8 +41,11 @@ class Rates:
 
 
 def log_ends(progress: Any) -> LogEnds:  # Any: a StreamingQueryProgress, or its JSON; None before the first one
-    """The ends of all logs, as a query's progress has them."""
-    found = json.loads(progress["sources"][0]["latestOffset"] or "{}") if progress else {}
+    """The ends of all logs, as a query's progress has them; none after one that Spark repeats without planning it."""
+    sources = progress["sources"] if progress else []
+    found = json.loads(sources[0]["latestOffset"] or "null") if sources else None
+    if found is None:  # Spark writes the text null, too
+        return {}
     return {topic: {int(p): int(o) for p, o in each.items()} for topic, each in found.get("offsets", {}).items()}
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import REASON, UNTYPED, merge_changes, newest
+from pykafka_wire.ingest.changes import REASON, UNTYPED, computed, merge_changes, newest
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
@@ -480,35 +480,49 @@ class TableWriter:
             rows = self._reader.table_rows(rows, REASON)
         rows = rows.observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
         good = rows.where(F.col(REASON).isNull()).drop(REASON)
-        if not is_append:
-            good = self._reader.table_rows(newest(good), DELETE)
-        if self._is_missing:
-            first = good if is_append else good.where(~F.col(DELETE)).drop(DELETE)
-            self._target.append_first(first, self._table, landed)
-            self._is_missing = False
-        elif is_append:
-            self._target.append(good, landed)
+        if is_append:
+            self._append(good, landed)
+            counted = _counted(seen, self._status.name)
         else:
-            merge_changes(self._target, good, self._settings.prefix, landed)
-        counted = _counted(seen, self._status.name)
+            with computed(self._reader.table_rows(newest(good), DELETE)) as changed:
+                counted = _counted(seen, self._status.name)
+                landed = replace(landed, n_rejects=int(counted["n_rejects"]))
+                if self._is_missing:
+                    self._append(changed.where(~F.col(DELETE)).drop(DELETE), landed)
+                else:
+                    merge_changes(self._target, changed, self._settings.prefix, landed)
         return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
 
+    def _append(self, rows: DataFrame, landed: Landed) -> None:
+        if self._is_missing:
+            self._target.append_first(rows, self._table, landed)
+            self._is_missing = False
+        else:
+            self._target.append(rows, landed)
+
     def _complete_rejects(self, landed: Landed) -> None:
-        """Write the rejects of the table's newest commit, if the driver was killed between the two."""
+        """Write the rejects of the table's newest commit, if the driver was killed between the two.
+
+        Nothing is read again where the commit says that it has none, or the table of rejects has them.
+        """
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
-        if not part.n_offsets or (self._table.mode == "append" and landed.n_added == part.n_offsets):
+        if (
+            not part.n_offsets
+            or landed.n_rejects == 0
+            or (landed.n_rejects is None and landed.n_added == part.n_offsets)
+        ):
             return
         self._await_rejects()
         of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
-        of_this = (
-            of_this & before(part.end) & ~before(part.start)
-        )  # a table that is made anew has others of this number
+        # A table that is made anew has others of this number.
+        of_this = of_this & before(part.end) & ~before(part.start)
         if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
             return  # they are one commit
-        schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
         try:
-            n_added = landed.n_added if self._table.mode == "append" else None
-            self._write_rejects(part, schema, landed.micro_batch, n_added=n_added)
+            if landed.n_rejects is None and self._n_records(part) == landed.n_added:
+                return  # offsets without a record
+            schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
+            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
         except Exception as error:
             if not any(code in str(error) for code in (_UNKNOWN_TOPIC, _DATA_LOSS)):
                 raise
@@ -519,23 +533,38 @@ class TableWriter:
                 landed.topic,
             )
 
-    def _write_rejects(
-        self, part: TopicRange, schema: ValueSchema, micro_batch: int, *, n_added: int | None = None
-    ) -> None:
-        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch.
+    def _n_records(self, part: TopicRange) -> int:
+        """How many records a range has; offsets of transactions and of compacted topics have none."""
+        options = {**self._reader.options(part), "columns": "offset"}
+        return self._session.read.format("pykafka-wire").options(**options).load().count()
 
-        Args:
-            n_added: rows of the commit whose rejects are late. The settings may have changed since: rejects are what the table
-                lacks, whether it can be read by now or not, unless rows have been deleted from it.
+    def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
+        """``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
+
+        The settings may have changed since. No row of the table is a reject; what it lacks is one, whether it can be read by now or
+        not, where the commit's number of rows shows which records those are: they have been appended, and none deleted since.
         """
-        bad = self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+        held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
+        bad = self._bad(part, schema).join(held, ["partition", "offset"], "left_anti")
+        if landed.n_rejects is not None or landed.n_added is None:
+            return bad
+        raw = self._reader.raw(self._session, part).select("partition", "offset")
+        lacking = raw.join(held, ["partition", "offset"], "left_anti")
+        if lacking.count() > raw.count() - landed.n_added:
+            return bad
+        reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
+        return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
+
+    def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
+        """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
+        return self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
+        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+        self._commit_rejects(self._bad(part, schema), part, micro_batch)
+
+    def _commit_rejects(self, bad: DataFrame, part: TopicRange, micro_batch: int) -> None:
         raw = self._reader.raw(self._session, part)
-        if n_added is not None:
-            held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
-            lacking = raw.select("partition", "offset").join(held, ["partition", "offset"], "left_anti")
-            if lacking.count() <= raw.count() - n_added:
-                reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
-                bad = lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._status.name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),

@@ -48,6 +48,7 @@ class Landed:
         micro_batch: of that query; -1 for what a table begins with.
         start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
         schema_id: the registry's id of the schema that values were read with, None without one.
+        n_rejects: records that could not be read; None where the commit was written before they were counted.
         n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
         application: distinguishes what else has the query's numbers in Delta's transactions, such as the tables whose rejects go
             into one table; not stored.
@@ -60,6 +61,7 @@ class Landed:
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
     schema_id: RegistryId | None = None
+    n_rejects: int | None = None
     n_added: int | None = field(default=None, compare=False)
     application: str = field(default="", compare=False)
 
@@ -69,7 +71,8 @@ class Landed:
         return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
 
     def to_json(self) -> str:
-        found = {name: getattr(self, name) for name in ("query", "micro_batch", "topic", "topic_id", "schema_id")}
+        names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")
+        found = {name: getattr(self, name) for name in names}
         landed = {**found, "start": _sorted(self.start), "end": _sorted(self.end)}
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 

@@ -289,3 +289,41 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     shop.run(defaults=Table(topic=".*", format="json", schema="n STRING"))
     assert shop.rows("orders", "n") == [(1,), (4,)]
     assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
+
+
+def test_a_micro_batch_that_spark_repeats_after_a_kill_has_no_ends_of_logs(shop: Shop) -> None:
+    """Spark repeats what is planned and not committed, and reports it without asking for the ends."""
+    topic = shop.create("orders")
+    shop.send_json("orders", [{"n": 1}])
+    shop.run(**JSON)
+    for name in ("0", ".0.crc"):
+        (shop.folder / "checkpoint" / "commits" / name).unlink()
+    ingest = shop.run(**JSON)
+    assert (ingest.log_ends(), ingest.statuses[topic].error) == ({}, None)
+    assert shop.rows("orders", "n") == [(1,)]
+
+
+def test_a_restart_reads_no_record_again_and_commits_no_rejects_where_none_are_missing(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records of ``users`` are gone by then: whoever reads them again logs it. Offsets of ``orders`` have no record."""
+    orders, users = shop.create("orders", 1), shop.create("users", 1)
+    keyed = Table(topic=rf"{shop.prefix}\.users", format="json", key_format="string", mode="upsert")
+    asked = {"defaults": Table(topic=".*", format="json"), "tables": [keyed]}
+    producer = confluent_kafka.Producer({"bootstrap.servers": shop.outside.servers, "transactional.id": orders})
+    producer.init_transactions()
+    for n, value in enumerate((b'{"n": 1}', b'{"n": 2}', b"\xff")):
+        producer.begin_transaction()
+        producer.produce(orders, b'{"n": %d}' % n)
+        producer.produce(users, value, key=b"%d" % n)
+        producer.commit_transaction()
+        landed = shop.run(**asked).statuses
+        before = [shop.versions(name) for name in ("_rejects", "orders", "users")]
+        position = landed[users].position
+        assert position is not None
+        shop.outside.age_out(users, 0, position[0])
+        again = shop.run(**asked).statuses
+        assert [each.error for each in (*landed.values(), *again.values())] == [None] * 4
+        assert [shop.versions(name) for name in ("_rejects", "orders", "users")] == before
+    assert not [each for each in caplog.messages if "no longer in topic" in each]
+    assert shop.table("_rejects").count() == 1 and shop.rows("users", "n") == [(1,), (2,)]
