@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -46,7 +47,7 @@ def test_the_errors_page_has_every_code_of_the_connector_the_client_and_kafka() 
 
 def test_the_command_line_page_has_every_command() -> None:
     page = generated_pages.command_line_page()
-    for name in ["pykafka-wire", *commands.commands]:
+    for name in ["pykafka-wire", *commands.list_commands(click.Context(commands))]:
         assert f"## {name}\n" in page
     assert "--fail-above" in page
     assert "--client-properties FILE" in page.partition("## cluster\n")[2]

@@ -157,7 +157,9 @@ def command_line_page() -> str:
     ]
     context = click.Context(commands, info_name="pykafka-wire", terminal_width=100, max_content_width=100)
     lines += _help(commands, context, "pykafka-wire", 2)
-    for name, command in commands.commands.items():
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        assert command is not None
         inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
         lines += _help(command, inner, name, 2)
         for subname, subcommand in command.commands.items() if isinstance(command, click.Group) else ():

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.wire.masking import without_secrets
 
@@ -50,6 +48,7 @@ def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's fi
     Raises:
         OptionError: a URI that pyarrow does not know.
     """
+    import pyarrow as pa
     import pyarrow.fs  # slow to load in every worker, and hardly any needs it
 
     local = local_folder(path)
@@ -107,6 +106,7 @@ class StoredFiles:
         return self._shown
 
     def logged(self, folder: str) -> list[LoggedFile]:
+        import pyarrow as pa
         import pyarrow.fs  # loaded by then
 
         selector = pyarrow.fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
@@ -122,6 +122,8 @@ class StoredFiles:
         ]
 
     def read(self, name: str) -> str | None:
+        import pyarrow as pa
+
         try:
             with self._filesystem.open_input_file(f"{self._folder}/{name}") as file:
                 data: bytes = file.read()

@@ -6,30 +6,39 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 import click
 
 from pykafka_wire import __version__
-from pykafka_wire.cli.checkpoints import checkpoint
-from pykafka_wire.cli.cluster import cluster
-from pykafka_wire.cli.connection import command, connection_options, output, settings
-from pykafka_wire.cli.doctor import doctor
-from pykafka_wire.cli.exactly_once import marker
-from pykafka_wire.cli.groups import commit, groups, reset
-from pykafka_wire.cli.ingest import ingest
-from pykafka_wire.cli.lag import lag
-from pykafka_wire.cli.offsets import offsets
+from pykafka_wire.cli.connection import connection_options
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code, show_error
-from pykafka_wire.cli.prove import prove
-from pykafka_wire.cli.records import produce, tail
-from pykafka_wire.cli.redrive import redrive
-from pykafka_wire.cli.schema import schema
-from pykafka_wire.cli.top import top
-from pykafka_wire.cli.topics import topics
-from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import TransportError, WireError
+
+#: Every command: its module, loaded when the command is asked for, and what the list of commands says of it.
+_COMMANDS: Final = {
+    "checkpoint": ("checkpoints", "Show the micro-batches and offsets in a query's checkpoint."),
+    "cluster": ("cluster", "Run a real Kafka on this machine until Ctrl-C."),
+    "commit": ("groups", "Commit offsets to a group."),
+    "doctor": ("doctor", "Find out why a connection fails."),
+    "groups": ("groups", "List the consumer groups."),
+    "ingest": ("ingest", "Land topics in tables: one query, each topic its own Delta table."),
+    "lag": ("lag", "Show a group's lag."),
+    "marker": ("exactly_once", "Show the last micro-batch of an exactly-once query."),
+    "offsets": ("offsets", "Show the first and the next offsets of a topic."),
+    "produce": ("records", "Write records to a topic."),
+    "prove": ("prove", "Prove that a table holds each record of a query exactly once."),
+    "redrive": ("redrive", "Write dead letters back, once."),
+    "reset": ("groups", "Move a group's offsets, by offset or time."),
+    "schema": ("schema", "Infer the type of a topic's JSON values."),
+    "tail": ("records", "Print a topic's last records."),
+    "top": ("top", "Show all queries and groups live, with lag, rates and time to catch up."),
+    "topics": ("topics", "List, describe, create, alter or delete topics."),
+    "transactions": ("transactions", "Find and abort hanging transactions."),
+    "walkthrough": ("walkthrough", "Show Kafka's protocol step by step."),
+}
 
 _EPILOG = f"""\b
 Exit codes:
@@ -42,7 +51,29 @@ Exit codes:
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG)
+class _Commands(click.Group):
+    """Loads a command's module when the command is asked for: ``--help`` needs none of them, and NumPy takes half a second."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"pykafka_wire.cli.{_COMMANDS[cmd_name][0]}")
+        found: click.Command = getattr(module, cmd_name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EPILOG,
+)
 @click.version_option(__version__, prog_name="pykafka-wire")
 @connection_options
 def commands() -> None:
@@ -50,26 +81,6 @@ def commands() -> None:
 
     Brokers and settings are given as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
     """
-
-
-@command("Show Kafka's protocol step by step.")
-def walkthrough() -> None:
-    """Show Kafka's protocol step by step: the requests of a small producer and consumer, and the brokers' responses.
-
-    Creates its own topic and group on the cluster, and deletes the topic at the end.
-    """
-    from pykafka_wire.wire.walkthrough import run_walkthrough
-
-    if output().json:
-        raise click.UsageError("walkthrough prints text for people: leave out --json.")
-    run_walkthrough(settings())
-
-
-for each in (
-    doctor, topics, offsets, checkpoint, groups, lag, top, tail, produce, schema, commit, reset, redrive, marker, transactions,
-    ingest, prove, cluster, walkthrough,
-):  # fmt: skip
-    commands.add_command(each)
 
 
 def application(arguments: list[str] | None = None) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
@@ -20,7 +19,7 @@ from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 _ARGUMENT = "the checkpoint"
 
 
-@command("Show the micro-batches and offsets in a query's checkpoint.")
+@command()
 @click.argument("place", metavar="PATH[#N]")
 @click.option(
     "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="How many micro-batches to list."
@@ -64,6 +63,8 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
 
 
 def _opened(place: str) -> tuple[CheckpointReference, QueryLog]:
+    from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
+
     try:
         reference = parse_reference(place, _ARGUMENT)
         return reference, QueryLog(StoredFiles(reference.path, _ARGUMENT))

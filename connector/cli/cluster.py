@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pykafka_wire.local.secured import SecuredListener
 
 
-@click.command(short_help="Run a real Kafka on this machine until Ctrl-C.")
+@click.command()
 @click.option("--nodes", type=click.IntRange(1, 3), default=1, show_default=True, help="Brokers.")
 @click.option("--version", metavar="VERSION", help="The version of Apache Kafka [default: the newest that is known].")
 @click.option(

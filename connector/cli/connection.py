@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pykafka_wire.cli.output import Output, parse_pair
-from pykafka_wire.options.names import REGISTRY_PREFIX, REGISTRY_SETTINGS
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import TransportError
-from pykafka_wire.wire.settings import ClientSettings, unknown_settings
+
+if TYPE_CHECKING:  # --help needs none of these
+    from pykafka_wire.wire.cluster.cluster import Cluster
+    from pykafka_wire.wire.settings import ClientSettings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -95,6 +96,8 @@ def settings() -> ClientSettings:
         click.UsageError: ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
+    from pykafka_wire.wire.settings import ClientSettings, unknown_settings
+
     parsed = ClientSettings.from_options(split_settings(_options())[0])
     if parsed.unknown:
         click.echo(f"Unknown settings are ignored: {unknown_settings(parsed)}", err=True)
@@ -126,6 +129,8 @@ def split_settings(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
 
 
 def _is_of_registry(name: str) -> bool:
+    from pykafka_wire.options.names import REGISTRY_PREFIX, REGISTRY_SETTINGS
+
     return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 
@@ -175,6 +180,8 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
     Args:
         changes: fields of the settings that this command needs, whatever is given.
     """
+    from pykafka_wire.wire.cluster.cluster import Cluster
+
     try:
         with Cluster(replace(settings(), **changes)) as cluster:
             yield cluster

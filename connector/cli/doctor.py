@@ -40,7 +40,7 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_REFUSED: Final = 29
 
 
-@command("Find out why a connection fails.")
+@command()
 @click.option(
     "--topic", "topics", multiple=True, help="Also check this topic: its leaders and your permissions; may be repeated."
 )

@@ -27,7 +27,7 @@ from pykafka_wire.wire.transactions.bulk import abort_all
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion, init_transaction
 
 
-@command("Show the last micro-batch of an exactly-once query.")
+@command()
 @click.argument("transactional_id", metavar="ID")
 def marker(transactional_id: str) -> None:
     """Show the last micro-batch of an exactly-once query, by its kafka.transactional.id.

@@ -11,7 +11,6 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, require_leaders, resolve_position
 from pykafka_wire.cli.output import counted
-from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_group, list_groups
@@ -27,7 +26,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 _INACTIVE: Final = ("Empty", "Dead")
 
 
-@command("List the consumer groups.")
+@command()
 @click.argument("text", required=False)
 @click.option("--lag", "with_lag", is_flag=True, help="Also show the lag of each group.")
 def groups(text: str | None, with_lag: bool) -> None:
@@ -59,7 +58,7 @@ def groups(text: str | None, with_lag: bool) -> None:
         click.echo(f"The lag of groups that read these is unknown: {', '.join(unknown)}.", err=True)
 
 
-@command("Commit offsets to a group.")
+@command()
 @click.argument("group")
 @click.argument("places", metavar="TOPIC:PARTITION=OFFSET…", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
@@ -91,7 +90,7 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-@command("Move a group's offsets, by offset or time.", context_settings={"ignore_unknown_options": True})
+@command(context_settings={"ignore_unknown_options": True})
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, required=True, help="The topic; may be repeated.")
 @click.option(
@@ -161,6 +160,8 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
 
 def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
     """Raises click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
+    from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
+
     found = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
     if found:
         raise click.ClickException(

@@ -38,7 +38,7 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
 
 
-@click.command(short_help="Land topics in tables: one query, each topic its own Delta table.")
+@click.command()
 @connection_options
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--topics", metavar="REGEX", help="Topics to land: a regular expression that matches the whole name.")

@@ -58,7 +58,7 @@ class LagReport:
         return self.known_lag if self.rows and not self.unknown else None
 
 
-@command("Show a group's lag.")
+@command()
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")

@@ -34,7 +34,7 @@ _REASONS: Final = {
 }
 
 
-@command("Show the first and the next offsets of a topic.")
+@command()
 @click.argument("topic")
 @click.option(
     "--at",

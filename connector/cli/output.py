@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
+
+if TYPE_CHECKING:  # JSON and --help need neither
+    from rich.console import Console
+    from rich.table import Table
 
 #: Exit codes.
 FAILED: Final = 1
@@ -36,6 +37,8 @@ _UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
 
 def console() -> Console:
     """A console on standard output."""
+    from rich.console import Console
+
     made = Console(highlight=False, soft_wrap=False)
     return made if made.is_terminal else Console(highlight=False, no_color=True, width=_UNLIMITED_WIDTH)
 
@@ -90,6 +93,9 @@ class Output:
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collection[str] = ()) -> Table:
     """A table whose columns are the keys of the rows. Numbers stand at the right; numbers, ids and times are never broken, and
     names become narrower instead."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title or None, box=None, pad_edge=False, title_justify="left", header_style="bold")
     shown = [name for name in dict.fromkeys(chain(*rows)) if name not in without]
     for name in shown:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.cli.connection import connection_options, kafka_options
@@ -17,7 +16,7 @@ from pykafka_wire.cli.session import session
 from pykafka_wire.errors import OptionError
 
 
-@click.command(short_help="Prove that a table holds each record of a query exactly once.")
+@click.command()
 @connection_options
 @click.argument("place", metavar="CHECKPOINT")
 @click.argument("table")
@@ -33,6 +32,8 @@ def prove(place: str, table: str, prefix: str | None, rejects: str | None, ledge
     offset, and topic if the query reads several. The offsets in it are compared with those in the topic, up to the newest committed
     micro-batch. What is lost, doubled or altered is named by partition and offset; the exit code is 1 then.
     """
+    from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
+
     try:
         reference = parse_reference(place, "the checkpoint")
         QueryLog(StoredFiles(reference.path, "the checkpoint"))  # before Spark starts

@@ -19,9 +19,6 @@ from pykafka_wire.cli.output import counted, format_timestamp, parse_pair, print
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.fetch.range_read import fetch_ranges
-from pykafka_wire.wire.record_producer import RecordProducer
-from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ _POLL_INTERVAL_S: Final = 0.3
 _BLOCK_BYTES: Final = 1 << 20
 
 
-@command("Print a topic's last records.", context_settings={"ignore_unknown_options": True})
+@command(context_settings={"ignore_unknown_options": True})
 @click.argument("topic")
 @click.option(
     "-n",
@@ -92,6 +89,9 @@ def _records(
     cluster: Cluster, starts: dict[TopicPartition, int], follow: bool, decode: Callable[[Any], list[dict[str, Any]]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The records, each with what of it was decoded."""
+    from pykafka_wire.wire.fetch.range_read import fetch_ranges
+    from pykafka_wire.wire.records.decode import Columns
+
     positions = dict(starts)
     while True:
         ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
@@ -233,7 +233,7 @@ def _json_of(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-@command("Write records to a topic.")
+@command()
 @click.argument("topic")
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is a key, this text, and a value.")
@@ -252,6 +252,8 @@ def produce(
 
     Ends when every record is acknowledged. The topic must exist.
     """
+    from pykafka_wire.wire.record_producer import RecordProducer
+
     parsed = [(name, value.encode()) for name, value in (parse_pair("-H", each) for each in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,21 +19,20 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
-from pykafka_wire.sink.dead_letter_queue import DeadLetter, parse_dead_letter
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
-from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactional_producer import TransactionalProducer
+
+if TYPE_CHECKING:  # loads NumPy and pyarrow, which --help does not need
+    from pykafka_wire.sink.dead_letter_queue import DeadLetter
 
 #: The errors by which brokers reject single records.
 _ERRORS: Final = ("MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP")
 
 
-@command("Write dead letters back, once.")
+@command()
 @click.argument("dlq", metavar="DLQ")
 @click.option(
     "--to", "target", metavar="TOPIC", help="Write them to this topic [default: to that which rejected each]."
@@ -134,6 +133,10 @@ class _Source:
     ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
         """The records to be redriven, or that cannot be, which have None in place of a dead letter if they are none; and the
         position in each partition behind them."""
+        from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
+        from pykafka_wire.wire.fetch.range_read import fetch_ranges
+        from pykafka_wire.wire.records.decode import Columns
+
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
         ranges = ranges_between(starts, self.ends)
         if not ranges:
@@ -153,6 +156,8 @@ class _Source:
 
 def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str]) -> None:
     """Write all, and count them by topic, and those that cannot be written by the reason."""
+    from pykafka_wire.wire.transactional_producer import TransactionalProducer
+
     with TransactionalProducer(source.cluster.settings) as producer:
         with producer.transaction():
             pass  # the transaction of a run that was killed has ended now, and what it committed is final

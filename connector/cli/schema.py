@@ -9,14 +9,11 @@ from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, 
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import MissingLibraryError, OptionError
-from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.fetch.range_read import fetch_ranges
-from pykafka_wire.wire.records.decode import Columns
 
 
-@command("Infer the type of a topic's JSON values.")
+@command()
 @click.option("-t", "--topic", required=True, help="The topic whose values are read.")
 @click.option("--keys", is_flag=True, help="Of the keys, not of the values.")
 @click.option(
@@ -36,6 +33,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
     try:
         from pykafka_wire.columns.spark_schema import spark_type
         from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
+        from pykafka_wire.values.ddl import DdlError, arrow_type
     except ModuleNotFoundError as error:
         raise MissingLibraryError(
             f"pykafka-wire schema needs the module {error.name}: pip install 'pykafka-wire[spark]'."
@@ -63,6 +61,9 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
 
 def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     """The keys or values of the last records of each partition, without nulls."""
+    from pykafka_wire.wire.fetch.range_read import fetch_ranges
+    from pykafka_wire.wire.records.decode import Columns
+
     partitions = partitions_of(cluster, topic)
     starts = resolve_position(cluster, partitions, ("shift", -last))
     ends = offsets_at(cluster, partitions, LATEST, isolation_level=cluster.settings.isolation_level)

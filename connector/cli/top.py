@@ -23,7 +23,6 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import lag_of_groups
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
@@ -73,7 +72,7 @@ _ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
 }
 
 
-@command("Show all queries and groups live, with lag, rates and time to catch up.")
+@command()
 @click.argument("text", required=False)
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
@@ -137,6 +136,8 @@ class _Watched:
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
     """``query`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
+    from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
+
     if any(map(is_marker, metadata)):
         return _MARKER
     return "query" if any(map(_is_of_a_query, metadata)) else group.kind.lower()

@@ -37,7 +37,7 @@ _INVALID_CONFIG: Final = 40
 _BROKERS_DEFAULT: Final = -1
 
 
-@click.group(invoke_without_command=True, short_help="List, describe, create, alter or delete topics.")
+@click.group(invoke_without_command=True)
 @connection_options
 @click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.pass_context

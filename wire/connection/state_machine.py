@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
-from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -57,6 +56,9 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 #: What a frame may hold afterwards: Fetch responses are bounded by our own request, but a single batch larger than that still
 #: comes whole, and brokers take requests up to socket.request.max.bytes, 100 MiB.
 MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
+#: Of responses from this size on. Those of most requests but Fetch are smaller: a process that sends no other one needs no NumPy,
+#: whose import takes longer than the requests.
+_LARGE_FRAME_BYTES: Final = 16 * 1024
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 _UNSUPPORTED_VERSION: Final = 35
 _REBOOTSTRAP_REQUIRED: Final = 129
@@ -245,7 +247,7 @@ class StateMachine:
             if not 4 <= size <= limit:
                 raise self._no_frame(size, limit)
             # Not zeroed: every byte is written before one is read, and responses are megabytes.
-            self._frame = empty_buffer(size).data
+            self._frame = _frame_memory(size)
             self._filled = 0
             return None
         if self._filled < len(self._frame):
@@ -479,3 +481,12 @@ def decode_response(
         with suppress(ProtocolError):
             return header.correlation_id, body.decode(view[position:-1], version)
         raise
+
+
+def _frame_memory(n_bytes: int) -> memoryview:
+    """Memory for a frame that is written before it is read, which large frames therefore have without zeros."""
+    if n_bytes < _LARGE_FRAME_BYTES:
+        return memoryview(bytearray(n_bytes))
+    from pykafka_wire.wire.buffers import empty_buffer
+
+    return empty_buffer(n_bytes).data

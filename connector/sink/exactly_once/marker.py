@@ -34,16 +34,17 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
-from pykafka_wire.wire.transactions.transaction import Transaction
+
+if TYPE_CHECKING:  # commands that read markers need no codecs
+    from pykafka_wire.options.sink import ExactlyOnceOptions
+    from pykafka_wire.wire.transactions.transaction import Transaction
 
 #: The newest version that is read. A marker without a list is written in version 1.
 VERSION: Final = 2
@@ -254,6 +255,8 @@ def _further_parts(
 def _pending(
     fields: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], transactional_id: str
 ) -> tuple[DecidedTask, ...]:
+    from pykafka_wire.wire.records.batches import ProducerIdentity  # loads NumPy
+
     version = TransactionVersion[fields["protocol"]]
     return tuple(
         DecidedTask(
