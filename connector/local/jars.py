@@ -126,22 +126,29 @@ def spark_avro_jars() -> list[Path]:
     return resolve(f"spark-avro-{SPARK_AVRO[0].version}", SPARK_AVRO, transitive=False)
 
 
-def resolve(name: str, coordinates: Sequence[Coordinate], *, transitive: bool) -> list[Path]:
+def resolve(
+    name: str, coordinates: Sequence[Coordinate], *, transitive: bool, excluded: Sequence[str] = EXCLUDED
+) -> list[Path]:
     """The jars of `coordinates`, sorted, from the cache or downloaded into it once.
 
     Several processes may ask at the same time: one downloads, the others wait for it.
+
+    Args:
+        excluded: regular expressions of artifacts of Apache Kafka's that are left out.
 
     Raises:
         JarResolutionError: Ivy could not get them.
         pykafka_wire.local.java.JavaNotFoundError: there is no Java to run Ivy with.
     """
-    wanted = hashlib.sha256(f"{transitive} {EXCLUDED} {' '.join(map(str, coordinates))}".encode()).hexdigest()[:8]
+    wanted = hashlib.sha256(f"{transitive} {tuple(excluded)} {' '.join(map(str, coordinates))}".encode()).hexdigest()[
+        :8
+    ]
     folder = cache_dir() / "jars" / f"{name}-{wanted}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with downloading():
             if not folder.is_dir():
-                _download(folder, coordinates, transitive)
+                _download(folder, coordinates, transitive, excluded)
     return sorted(folder.glob("*.jar"))
 
 
@@ -163,7 +170,7 @@ def ivy_jar() -> Path:
     raise JarResolutionError("PySpark's jars folder has no Apache Ivy: install PySpark, `pip install 'pyspark>=4.0'`")
 
 
-def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool) -> None:
+def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool, excluded: Sequence[str]) -> None:
     """Download into a scratch folder, then rename it to `folder`: a folder that exists is complete."""
     for left in folder.parent.glob(f".{folder.name}.*"):  # left by a killed download; we hold the lock
         shutil.rmtree(left, ignore_errors=True)
@@ -172,7 +179,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         description = scratch / "ivy.xml"
-        description.write_text(_ivy_xml(folder.name, coordinates, transitive), encoding="utf-8")
+        description.write_text(_ivy_xml(folder.name, coordinates, transitive, excluded), encoding="utf-8")
         jars = scratch / "jars"
         command = [str(java.executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
         if own := os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
@@ -209,14 +216,14 @@ def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
     )
 
 
-def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:
+def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool, excluded: Sequence[str]) -> str:
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
         f' conf="default->default" transitive="{str(transitive).lower()}">{_other_file(c) if c.classifier else ""}</dependency>'
         for c in coordinates
     )
     excludes = "\n".join(
-        f'    <exclude org="org.apache.kafka" module="{artifact}" matcher="regexp"/>' for artifact in EXCLUDED
+        f'    <exclude org="org.apache.kafka" module="{artifact}" matcher="regexp"/>' for artifact in excluded
     )
     return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="pykafka-wire" module={quoteattr(name)}/>

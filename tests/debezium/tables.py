@@ -1,0 +1,405 @@
+"""The tables of a database, what happens to them, and what must be in the Delta table behind them.
+
+Each :class:`Table` is made before the first snapshot; its steps follow in turn, and what was written before is landed between two
+of them, so that each comes in a micro-batch of its own. What must land is ``SELECT *`` unless :attr:`Table.query` says otherwise:
+where Debezium writes no event for a row, its Delta row stays as it was, and the query says how.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+#: What does not fit into a page beside others is stored apart (TOAST), and is not in the log unless it changes.
+LONG: Final = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 400) AS i)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """
+    Attributes:
+        create: statements that make it, and its first rows.
+        steps: statements of each step.
+        query: the rows that must have landed.
+        lands: what must be said of the table in place of its rows, where its topic has no changes of rows.
+    """
+
+    name: str
+    create: tuple[str, ...]
+    steps: tuple[tuple[str, ...], ...] = ()
+    query: str = ""
+    lands: str = ""
+
+    @property
+    def expected(self) -> str:
+        return self.query or f'SELECT * FROM "{self.name}"'
+
+
+def of_types(name: str, *columns: str, rows: tuple[str, ...], later: tuple[str, ...] = ()) -> Table:
+    """A table of columns such as ``a integer``: rows in the snapshot, the same again while it is streamed, changes and a delete.
+
+    Args:
+        rows: the values of a row each, without the key.
+        later: rows that come in a step of their own.
+    """
+    listed = ", ".join(columns)
+    first = [f"({number}, {row})" for number, row in enumerate(rows, 1)]
+    again = [f"({number}, {row})" for number, row in enumerate((*rows, *later), 101)]
+    names = ", ".join(each.split()[0] for each in columns)
+    # A row of other values, or of nulls, becomes one of values.
+    changed = f'UPDATE "{name}" SET ({names}) = (SELECT {names} FROM "{name}" WHERE id = 101) WHERE id IN (1000, 1)'
+    if len(columns) == 1:
+        changed = f'UPDATE "{name}" SET {names} = (SELECT {names} FROM "{name}" WHERE id = 101) WHERE id IN (1000, 1)'
+    return Table(
+        name=name,
+        create=(
+            f'CREATE TABLE "{name}" (id integer PRIMARY KEY, {listed})',
+            f'INSERT INTO "{name}" VALUES {", ".join(first)}',
+            f'INSERT INTO "{name}" (id) VALUES (1000), (1001)',
+        ),
+        steps=(
+            (f'INSERT INTO "{name}" VALUES {", ".join(again)}', changed),
+            (f'DELETE FROM "{name}" WHERE id = 1001', f'INSERT INTO "{name}" (id) VALUES (1002)'),
+        ),
+    )
+
+
+TYPES: Final = (
+    of_types(
+        "integers", "a smallint", "b integer", "c bigint", "d oid",
+        rows=("1, 2, 3, 4", "-32768, -2147483648, -9223372036854775808, 0", "32767, 2147483647, 9223372036854775807, 4294967295"),
+    ),
+    of_types("floats", "a real", "b double precision", rows=("1.5, 2.5", "-0.1, 0.1", "3.4e38, 1.7e308", "1e-40, 5e-324", "7, 8")),
+    of_types(
+        "not_numbers", "a real", "b double precision",
+        rows=("1, 2", "'NaN', 'NaN'", "'Infinity', 'Infinity'", "'-Infinity', '-Infinity'"),
+    ),
+    of_types(
+        "numerics", "a numeric(10,2)", "b numeric(38,10)", "c numeric(5,0)", "d numeric(6,6)",
+        rows=("1.50, 2.5, 3, 0.25", "-99999999.99, -1234567890123456789012345678.0123456789, -99999, -0.999999", "0, 0, 0, 0"),
+    ),
+    of_types("numerics_of_any_scale", "a numeric", rows=("1.5", "-12345678901234567890.123456789", "0", "100", "0.000001")),
+    of_types("wide_numerics", "a numeric(60,20)", rows=("1.5", "-1234567890123456789012345678901234567890.12345678901234567890", "0")),
+    of_types("moneys", "a money", rows=("'1.50'", "'-92233720368547758.08'", "'92233720368547758.07'", "'0'")),
+    of_types(
+        "texts", "a text", "b varchar(20)", "c char(5)", "d name", "e varchar",
+        rows=(
+            "'x', 'y', 'z', 'n', 'v'",
+            "'', '', '', '', ''",
+            "E'line\\nbreak \"quoted\" \\\\ tab\\t', 'ünï', 'é', 'n', '🎉'",
+            "'null', 'NaN', '1.0', 'true', '2020-01-01'",
+        ),
+    ),
+    of_types("citexts", "a citext", rows=("'Mixed Case'", "''")),
+    of_types("binaries", "a bytea", rows=("'\\x00ff10'", "''", "'\\x68656c6c6f'", "'\\x1234567890'")),
+    of_types("booleans", "a boolean", rows=("true", "false")),
+    of_types("dates", "a date", rows=("'2026-11-26'", "'1969-12-31'", "'0001-01-01'", "'9999-12-31'", "'1582-10-04'")),
+    of_types("endless_dates", "a date", rows=("'2026-11-26'", "'infinity'", "'-infinity'")),
+    of_types(
+        "times", "a time", "b time(0)", "c time(3)", "d timetz",
+        rows=(
+            "'12:34:56.123456', '12:34:56', '12:34:56.123', '12:34:56.123456+02'",
+            "'00:00', '00:00', '00:00', '00:00+00'",
+            "'23:59:59.999999', '23:59:59', '23:59:59.999', '23:59:59.999999-11'",
+        ),
+    ),
+    of_types(
+        "timestamps", "a timestamp", "b timestamp(0)", "c timestamp(3)", "d timestamptz", "e timestamptz(3)",
+        rows=(
+            "'2026-11-26 12:34:56.123456', '2026-11-26 12:34:56', '2026-11-26 12:34:56.123', '2026-11-26 12:34:56.123456+02', '2026-11-26 12:34:56.123+02'",
+            "'1970-01-01', '1970-01-01', '1970-01-01', '1970-01-01Z', '1970-01-01Z'",
+            "'1974-03-02 01:02:03.000004', '1974-03-02 01:02:03', '1962-03-02 01:02:03.004', '1962-03-02 01:02:03Z', '1500-01-01Z'",
+            "'0001-01-01', '1582-10-04', '1582-10-15', '9999-12-31 23:59:59.999999Z', '0001-01-01Z'",
+        ),
+    ),
+    of_types(
+        "endless_timestamps", "a timestamp", "b timestamp(3)", "c timestamptz",
+        rows=("'2026-11-26', '2026-11-26', '2026-11-26Z'", "'infinity', 'infinity', 'infinity'", "'-infinity', '-infinity', '-infinity'"),
+    ),
+    of_types("intervals", "a interval", rows=("'1 day'", "'-1 year 2 mons 3 days 04:05:06.789'", "'0'")),
+    of_types("uuids", "a uuid", rows=("'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", "'00000000-0000-0000-0000-000000000000'")),
+    of_types("documents", "a json", "b jsonb", rows=("""'{"a": 1, "b": [true, null]}', '{"a": 1.50}'""", "'[]', '\"text\"'", "'1', 'null'")),
+    of_types("documents_of_xml", "a xml", rows=("'<a>b</a>'",)),
+    of_types(
+        "arrays", "a integer[]", "b text[]", "c bigint[]", "d boolean[]", "e double precision[]", "f uuid[]",
+        rows=(
+            "'{1,2}', '{x,y}', '{9223372036854775807}', '{true,false}', '{1.5,2}', '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}'",
+            "'{}', '{}', '{}', '{}', '{}', '{}'",
+            "'{1,NULL}', '{NULL,\"\"}', '{NULL}', '{NULL}', '{NULL,-0.5}', '{NULL}'",
+        ),
+    ),
+    of_types(
+        "arrays_of_times", "a date[]", "b timestamp[]", "c timestamptz[]",
+        rows=("'{2026-11-26}', '{2026-11-26 12:34:56.123456}', '{2026-11-26 12:34:56Z}'", "'{}', '{}', '{}'"),
+    ),
+    of_types("arrays_of_numerics", "a numeric(10,2)[]", "b numeric[]", rows=("'{1.50,-2}', '{1.5,100}'", "'{}', '{}'")),
+    of_types("enums", "a mood", rows=("'sad'", "'happy'")),
+    of_types(
+        "addresses", "a inet", "b cidr", "c macaddr", "d macaddr8",
+        rows=("'192.168.0.1/24', '10.0.0.0/8', '08:00:2b:01:02:03', '08:00:2b:01:02:03:04:05'", "'::1', '::/0', '00:00:00:00:00:00', '00:00:00:00:00:00:00:00'"),
+    ),
+    of_types("hstores", "a hstore", rows=("""'k=>v, "a b"=>NULL'""", "''")),
+    of_types("points", "a point", rows=("'(1.5,2)'", "'(0,-0.5)'")),
+    of_types("bits", "a bit(1)", "b bit(3)", "c bit(16)", "d varbit(64)", rows=("B'1', B'101', B'1010101011110000', B'1'", "B'0', B'000', B'0000000000000001', B''")),
+    of_types("searched", "a tsvector", rows=("'fat cat'::tsvector", "to_tsvector('english', 'The fat rats')")),
+    of_types(
+        "ranges", "a int4range", "b int8range", "c numrange", "d daterange", "e tsrange", "f tstzrange",
+        rows=(
+            "'[1,5)', '[1,5)', '[1.5,2.5]', '[2026-01-01,2026-02-01)', '[2026-01-01 00:00,2026-01-02 00:00)', '[2026-01-01Z,2026-01-02Z)'",
+            "'empty', '(,)', '(,1)', 'empty', '(,)', 'empty'",
+        ),
+    ),
+    of_types("trees", "a ltree", rows=("'Top.Science'",)),
+)  # fmt: skip
+
+
+def toast(name: str, kind: str, value: str, identity: str) -> Table:
+    """A long value beside a number that changes; then both change in one transaction, then the number twice more."""
+    return Table(
+        name=name,
+        create=(
+            f'CREATE TABLE "{name}" (id integer PRIMARY KEY, big {kind}, n integer)',
+            f'ALTER TABLE "{name}" ALTER big SET STORAGE EXTERNAL',
+            f'ALTER TABLE "{name}" REPLICA IDENTITY {identity}',
+            f'INSERT INTO "{name}" SELECT i, {value}, 0 FROM generate_series(1, 4) AS i',
+        ),
+        steps=(
+            (f'UPDATE "{name}" SET n = 1 WHERE id <= 2',),
+            # Within one micro-batch: made or changed, and then changed without its long value.
+            (
+                f'INSERT INTO "{name}" SELECT i, {value}, 0 FROM generate_series(11, 13) AS i',
+                f'UPDATE "{name}" SET n = 2 WHERE id IN (1, 11)',
+                f'UPDATE "{name}" SET big = NULL WHERE id = 2',
+                f'UPDATE "{name}" SET n = 3 WHERE id IN (1, 2, 12)',
+                f'UPDATE "{name}" SET big = {value}, n = 3 WHERE id = 3',
+                f'UPDATE "{name}" SET n = 4 WHERE id = 3',
+            ),
+            (f'UPDATE "{name}" SET n = 5', f'DELETE FROM "{name}" WHERE id = 4', f'UPDATE "{name}" SET id = 30 WHERE id = 3'),
+        ),
+    )  # fmt: skip
+
+
+def column_called(name: str, kind: str, value: str) -> Table:
+    """A table one of whose columns has a name of Debezium's envelope."""
+    table = f"column_{name}_{kind}"
+    return Table(
+        name=table,
+        create=(
+            f'CREATE TABLE "{table}" (id integer PRIMARY KEY, "{name}" {kind}, n integer)',
+            f'INSERT INTO "{table}" VALUES (1, {value}, 1), (2, {value}, 2), (3, NULL, 3)',
+        ),
+        steps=(
+            (f'UPDATE "{table}" SET n = 9 WHERE id = 1', f'INSERT INTO "{table}" VALUES (4, {value}, 4)'),
+            (f'DELETE FROM "{table}" WHERE id = 2', f'UPDATE "{table}" SET "{name}" = NULL WHERE id = 1'),
+        ),
+    )
+
+
+def altered(
+    name: str, columns: str, rows: str, alter: tuple[str, ...], after: tuple[str, ...], query: str = "", key: str = "id"
+) -> Table:
+    """A table that is altered while it is streamed, and then changed."""
+    fill = {"table": f'"{name}"'}
+    return Table(
+        name=name,
+        create=(f'CREATE TABLE "{name}" ({columns}, PRIMARY KEY ({key}))', f'INSERT INTO "{name}" VALUES {rows}'),
+        steps=(
+            (f'UPDATE "{name}" SET n = n + 1 WHERE id = 1',),
+            tuple(each.format_map(fill) for each in (*alter, *after)),
+            (f'UPDATE "{name}" SET n = n + 1 WHERE id = 2', f'DELETE FROM "{name}" WHERE id = 3'),
+        ),
+        query=query.format_map(fill),
+    )
+
+
+OPERATIONS: Final = (
+    Table(
+        name="plain",
+        create=("CREATE TABLE plain (id integer PRIMARY KEY, t text)", "INSERT INTO plain SELECT i, 'row ' || i FROM generate_series(1, 50) AS i"),
+        steps=(
+            ("UPDATE plain SET t = 'new' WHERE id < 10", "DELETE FROM plain WHERE id > 40", "INSERT INTO plain VALUES (100, NULL)"),
+            ("INSERT INTO plain VALUES (45, 'again')", "UPDATE plain SET t = NULL WHERE id = 1"),
+        ),
+    ),
+    Table(
+        name="composite_key",
+        create=(
+            "CREATE TABLE composite_key (a integer, b text, n integer, PRIMARY KEY (b, a))",
+            "INSERT INTO composite_key VALUES (1, 'x', 1), (1, 'y', 2), (2, 'x', 3), (2, '', 4)",
+        ),
+        steps=(
+            ("UPDATE composite_key SET n = 9 WHERE b = 'x'", "DELETE FROM composite_key WHERE a = 1 AND b = 'y'"),
+            ("UPDATE composite_key SET a = 3 WHERE b = ''", "INSERT INTO composite_key VALUES (1, 'y', 5)"),
+        ),
+    ),
+    Table(
+        name="without_key",
+        create=("CREATE TABLE without_key (a integer, t text)", "ALTER TABLE without_key REPLICA IDENTITY FULL", "INSERT INTO without_key VALUES (1, 'x'), (2, 'y')"),
+        steps=(("UPDATE without_key SET t = 'z' WHERE a = 1", "INSERT INTO without_key VALUES (3, 'w')"), ("DELETE FROM without_key WHERE a = 2",)),
+        lands="no key",
+    ),
+    column_called("op", "text", "'x'"),
+    column_called("op", "integer", "7"),
+    column_called("after", "text", "'x'"),
+    column_called("before", "integer", "7"),
+    column_called("payload", "text", "'x'"),
+    column_called("payload", "integer", "7"),
+    column_called("schema", "text", "'x'"),
+    column_called("source", "jsonb", """'{"op": "d"}'"""),
+    column_called("value", "integer", "7"),
+    Table(
+        name="key_payload",
+        create=("CREATE TABLE key_payload (payload integer PRIMARY KEY, schema integer)", "INSERT INTO key_payload VALUES (1, 1), (2, 2)"),
+        steps=(("UPDATE key_payload SET schema = 3 WHERE payload = 1",), ("DELETE FROM key_payload WHERE payload = 2",)),
+    ),
+    Table(
+        name="odd_names",
+        create=(
+            'CREATE TABLE odd_names (id integer PRIMARY KEY, "First Name" text, "a.b" integer, "x-y" integer, "ünï" integer, "k=v" integer)',
+            "INSERT INTO odd_names VALUES (1, 'Ann', 1, 2, 3, 4), (2, 'Bo', 1, 2, 3, 4)",
+        ),
+        steps=(("""UPDATE odd_names SET "First Name" = 'Cy', "a.b" = 9 WHERE id = 1""",), ("DELETE FROM odd_names WHERE id = 2",)),
+    ),
+    Table(
+        name="Odd Table",
+        create=('CREATE TABLE "Odd Table" (id integer PRIMARY KEY, t text)', "INSERT INTO \"Odd Table\" VALUES (1, 'x'), (2, 'y')"),
+        steps=(("UPDATE \"Odd Table\" SET t = 'z' WHERE id = 1",), ('DELETE FROM "Odd Table" WHERE id = 2',)),
+    ),
+    Table(
+        name="only_one_column",
+        create=("CREATE TABLE only_one_column (value integer PRIMARY KEY)", "INSERT INTO only_one_column VALUES (1), (2)"),
+        steps=(("INSERT INTO only_one_column VALUES (3)",), ("DELETE FROM only_one_column WHERE value = 1", "INSERT INTO only_one_column VALUES (4)")),
+    ),
+    toast("toast_text", "text", LONG, "DEFAULT"),
+    toast("toast_text_full", "text", LONG, "FULL"),
+    toast("toast_bytea", "bytea", f"{LONG}::bytea", "DEFAULT"),
+    toast("toast_jsonb", "jsonb", f"jsonb_build_object('a', {LONG})", "DEFAULT"),
+    toast("toast_array", "text[]", f"ARRAY[{LONG}]", "DEFAULT"),
+    toast("toast_integers", "integer[]", "(SELECT array_agg(j) FROM generate_series(1, 4000) AS j)", "DEFAULT"),
+    Table(
+        name="truncated",
+        create=("CREATE TABLE truncated (id integer PRIMARY KEY, n integer)", "INSERT INTO truncated VALUES (1, 1), (2, 2)"),
+        steps=(("UPDATE truncated SET n = 9 WHERE id = 1",), ("TRUNCATE truncated",), ("INSERT INTO truncated VALUES (2, 5), (3, 3)",)),
+    ),
+    Table(
+        name="truncated_at_once",
+        create=("CREATE TABLE truncated_at_once (id integer PRIMARY KEY, n integer)", "INSERT INTO truncated_at_once VALUES (1, 1), (2, 2)"),
+        steps=(("INSERT INTO truncated_at_once VALUES (4, 4)", "TRUNCATE truncated_at_once", "INSERT INTO truncated_at_once VALUES (2, 5), (3, 3)"),),
+    ),
+    Table(
+        name="only_deletes",
+        create=("CREATE TABLE only_deletes (id integer PRIMARY KEY, t text)", "INSERT INTO only_deletes VALUES (1, 'x'), (2, 'y'), (3, 'z')"),
+        steps=(("DELETE FROM only_deletes WHERE id = 1",), ("DELETE FROM only_deletes WHERE id = 2",)),
+    ),
+    Table(
+        name="deletes_first",
+        create=("CREATE TABLE deletes_first (id integer PRIMARY KEY, t text)",),
+        steps=(("INSERT INTO deletes_first VALUES (1, 'x'), (2, 'y')", "DELETE FROM deletes_first"), ("INSERT INTO deletes_first VALUES (1, 'z')",)),
+    ),
+    Table(
+        name="double_first_whole",
+        create=("CREATE TABLE double_first_whole (id integer PRIMARY KEY, d double precision)", "INSERT INTO double_first_whole VALUES (1, 1), (2, 2)"),
+        steps=(("INSERT INTO double_first_whole VALUES (3, 2.5)", "UPDATE double_first_whole SET d = 0.1 WHERE id = 1"), ("UPDATE double_first_whole SET d = 'NaN' WHERE id = 2",)),
+    ),
+    Table(
+        name="nulls_first",
+        create=("CREATE TABLE nulls_first (id integer PRIMARY KEY, t text, n integer)", "INSERT INTO nulls_first (id) VALUES (1), (2)"),
+        steps=(("UPDATE nulls_first SET t = 'x' WHERE id = 1",), ("UPDATE nulls_first SET n = 7 WHERE id = 2",)),
+    ),
+    Table(
+        name="moved_keys",
+        create=("CREATE TABLE moved_keys (id integer PRIMARY KEY, t text)", "INSERT INTO moved_keys SELECT i, 'row ' || i FROM generate_series(1, 20) AS i"),
+        steps=(
+            ("UPDATE moved_keys SET id = id + 100 WHERE id <= 5",),
+            ("UPDATE moved_keys SET id = id - 100, t = 'back' WHERE id IN (101, 102)", "UPDATE moved_keys SET id = 200 WHERE id = 20", "UPDATE moved_keys SET id = 20 WHERE id = 200"),
+            ("UPDATE moved_keys SET id = id + 1000",),
+        ),
+    ),
+    altered(
+        # PostgreSQL writes nothing of rows that get a default: they have it after their next change.
+        "added_column", "id integer, n integer", "(1, 1), (2, 2), (3, 3), (4, 4)",
+        ("ALTER TABLE {table} ADD COLUMN c integer DEFAULT 5",), ("INSERT INTO {table} (id, n) VALUES (5, 5)",),
+        query="SELECT id, n, CASE WHEN id IN (2, 5) THEN c END::integer AS c FROM {table}",
+    ),
+    altered(
+        "added_column_not_null", "id integer, n integer", "(1, 1), (2, 2), (3, 3), (4, 4)",
+        ("ALTER TABLE {table} ADD COLUMN c text NOT NULL DEFAULT 'x'",), ("INSERT INTO {table} (id, n, c) VALUES (5, 5, 'y')", "UPDATE {table} SET n = 0 WHERE id IN (1, 4)"),
+    ),
+    altered("dropped_column", "id integer, n integer, c text", "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd')", ("ALTER TABLE {table} DROP COLUMN c",), ("INSERT INTO {table} VALUES (5, 5)",)),
+    altered(
+        # A new name is a new column, and rows have it after their next change.
+        "renamed_column", "id integer, n integer, c text", "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd')",
+        ("ALTER TABLE {table} RENAME COLUMN c TO d",), ("INSERT INTO {table} VALUES (5, 5, 'e')",),
+        query="SELECT id, n, CASE WHEN id IN (2, 5) THEN d END::text AS d FROM {table}",
+    ),
+    altered("integer_to_bigint", "id integer, n integer", "(1, 1), (2, 2), (3, 3), (4, 4)", ("ALTER TABLE {table} ALTER n TYPE bigint",), ("INSERT INTO {table} VALUES (5, 5000000000)",)),
+    altered("key_to_bigint", "id integer, n integer", "(1, 1), (2, 2), (3, 3), (4, 4)", ("ALTER TABLE {table} ALTER id TYPE bigint",), ("INSERT INTO {table} VALUES (5000000000, 5)", "UPDATE {table} SET n = 8 WHERE id = 1")),
+    altered("varchar_to_text", "id integer, n integer, c varchar(10)", "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd')", ("ALTER TABLE {table} ALTER c TYPE text",), ("INSERT INTO {table} VALUES (5, 5, repeat('x', 50))",)),
+    altered(
+        "wider_numeric", "id integer, n integer, c numeric(10,2)", "(1, 1, 1.5), (2, 2, 2.25), (3, 3, 3), (4, 4, 99999999.99)",
+        ("ALTER TABLE {table} ALTER c TYPE numeric(14,4)",), ("INSERT INTO {table} VALUES (5, 5, 1234567890.1234)",),
+    ),
+    altered(
+        "key_gets_a_column", "id integer, n integer, b integer NOT NULL DEFAULT 0", "(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)",
+        ("ALTER TABLE {table} DROP CONSTRAINT key_gets_a_column_pkey", "ALTER TABLE {table} ADD PRIMARY KEY (id, b)"),
+        ("INSERT INTO {table} VALUES (1, 5, 2)", "UPDATE {table} SET n = 8 WHERE id = 1 AND b = 1"),
+    ),
+    altered(
+        "key_loses_a_column", "id integer, n integer, b integer", "(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)",
+        ("ALTER TABLE {table} DROP CONSTRAINT key_loses_a_column_pkey", "ALTER TABLE {table} ADD PRIMARY KEY (id)"),
+        ("INSERT INTO {table} VALUES (5, 5, 5)", "UPDATE {table} SET n = 8 WHERE id = 1"),
+        key="id, b",
+    ),
+)  # fmt: skip
+
+
+def random_table(name: str, seed: int, n_steps: int, n_changes: int = 150) -> Table:
+    """Random changes of few rows in random transactions: moved keys, rows that return, and DDL in every step."""
+    chance = random.Random(seed)
+    create = (
+        f'CREATE TABLE "{name}" (id bigint PRIMARY KEY, a integer, t text, d double precision, m numeric(12,3), z timestamptz)',
+        f"INSERT INTO \"{name}\" SELECT i, i, 'row ' || i, i / 4.0, i, '2026-01-01Z' FROM generate_series(1, 40) AS i",
+    )
+    ddl = [
+        f'ALTER TABLE "{name}" ALTER a TYPE bigint',
+        f'ALTER TABLE "{name}" ADD COLUMN late integer',
+        f'ALTER TABLE "{name}" ALTER m TYPE numeric(16,5)',
+        f'ALTER TABLE "{name}" ADD COLUMN later text',
+    ]
+    steps = []
+    for number in range(n_steps):
+        changes = list(_random_changes(name, chance, n_changes))
+        if number < len(ddl):
+            changes.insert(chance.randrange(len(changes)), ddl[number])
+        steps.append(tuple(changes))
+    return Table(name=name, create=create, steps=tuple(steps))
+
+
+def _random_changes(name: str, chance: random.Random, n_changes: int) -> Iterator[str]:
+    """Statements of which each is a transaction; no statement fails whatever rows there are."""
+    for _ in range(n_changes):
+        keys = chance.sample(range(1, 61), 2)
+        value = chance.choice(["NULL", f"{chance.randrange(-1000, 1000)}"])
+        inserted = (
+            f"INSERT INTO \"{name}\" (id, a, t, d, m, z) VALUES ({keys[0]}, {value}, '{chance.random()}', {chance.random()}, "
+            f"{chance.randrange(10**6) / 1000}, '2026-01-02Z') ON CONFLICT (id) DO UPDATE SET a = EXCLUDED.a, t = EXCLUDED.t"
+        )
+        updated = f'UPDATE "{name}" SET d = {value}, m = {value} WHERE id IN ({keys[0]}, {keys[1]})'
+        deleted = f'DELETE FROM "{name}" WHERE id = {keys[0]}'
+        moved = f'UPDATE "{name}" SET id = {keys[1]} WHERE id = {keys[0]} AND NOT EXISTS (SELECT FROM "{name}" WHERE id = {keys[1]})'
+        kind = chance.choice(["insert", "insert", "update", "update", "delete", "move", "both", "undone"])
+        if kind == "both":
+            yield f"BEGIN; {deleted}; {inserted}; {updated}; {moved}; COMMIT"
+        elif kind == "undone":
+            yield f"BEGIN; {inserted}; {deleted}; ROLLBACK"
+        else:
+            yield {"insert": inserted, "update": updated, "delete": deleted, "move": moved}[kind]
+
+
+#: Before all tables.
+EXTENSIONS: Final = (
+    *(f"CREATE EXTENSION IF NOT EXISTS {name}" for name in ("hstore", "citext", "ltree")),
+    "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')",
+)

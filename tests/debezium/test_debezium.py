@@ -1,0 +1,327 @@
+"""A database's tables through Debezium, Kafka Connect and `pykafka-wire ingest` into Delta tables, which must equal the database's.
+
+Nothing between the two was written here: PostgreSQL is Debian's, Connect and Debezium's connector are Maven Central's. Tables have
+all of PostgreSQL's usual types, and meet all kinds of changes, random ones and DDL among them, while the ingest is killed.
+`make debezium` runs it; PYKAFKA_WIRE_DEBEZIUM_TABLES, a regular expression, chooses tables, PYKAFKA_WIRE_DEBEZIUM_SEED other random
+changes, PYKAFKA_WIRE_DEBEZIUM_KILLS how often the ingest is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.debezium.connect import Connect, Converter, avro_converters, json_converters
+from tests.debezium.postgres import DATABASE, USER, Postgres
+from tests.debezium.rules import differences, rule_for
+from tests.debezium.tables import EXTENSIONS, OPERATIONS, TYPES, Table, random_table
+from tests.soak.test_ingest import Program
+
+pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(2 * 3600)]
+
+SEED = int(os.environ.get("PYKAFKA_WIRE_DEBEZIUM_SEED", "1"))
+N_KILLS = int(os.environ.get("PYKAFKA_WIRE_DEBEZIUM_KILLS", "4"))
+WANTED = os.environ.get("PYKAFKA_WIRE_DEBEZIUM_TABLES", ".*")
+N_STEPS = 4
+TIMEOUT_S = 600.0
+#: Its rows say how far a topic, or a table, is: each step ends with one.
+MARKER = Table(name="marker", create=("CREATE TABLE marker (id integer PRIMARY KEY)", "INSERT INTO marker VALUES (0)"))
+CONNECTOR: Mapping[str, str] = {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "tasks.max": "1",
+    "plugin.name": "pgoutput",
+    "database.hostname": "127.0.0.1",
+    "database.user": USER,
+    "database.password": "unused",
+    "database.dbname": DATABASE,
+    "topic.creation.default.partitions": "3",
+    "topic.creation.default.replication.factor": "1",
+    # Else TRUNCATE is never seen.
+    "skipped.operations": "none",
+    "provide.transaction.metadata": "true",
+    "heartbeat.interval.ms": "1000",
+    "poll.interval.ms": "100",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """How Debezium writes, and how that is read.
+
+    Attributes:
+        prefix: of Debezium's topics; one with a hyphen makes namespaces of Avro that have one.
+        format: of the ingest's file.
+        connector: further settings of the connector.
+    """
+
+    prefix: str
+    format: str
+    has_schema: bool
+    connector: Mapping[str, str] = field(default_factory=dict)
+
+    def converters(self, registry: str) -> Converter:
+        return avro_converters(registry) if self.format == "registry" else json_converters(schemas=self.has_schema)
+
+    def column(self, name: str) -> str:
+        """A column's name in its table."""
+        if self.connector.get("field.name.adjustment.mode") == "avro":
+            return re.sub(r"[^A-Za-z0-9_]", "_", name)
+        return name
+
+    def settings(self, folder: Path, servers: str, registry: str) -> Path:
+        """The ingest's file: one pattern, which helper topics match as well."""
+        path = folder / "ingest.toml"
+        path.write_text(
+            f"checkpoint = '{folder}/checkpoint'\ninto = '{folder}/lake'\n"
+            f"topics = '(__debezium-heartbeat\\.)?{re.escape(self.prefix)}.*'\n"
+            + (f"registry = '{registry}'\n" if self.format == "registry" else "")
+            + f"[kafka]\n'bootstrap.servers' = '{servers}'\n[defaults]\nmode = 'cdc'\nformat = '{self.format}'\n",
+            encoding="utf-8",
+        )
+        return path
+
+
+LANES = {
+    "json": Lane(prefix="json", format="json", has_schema=False),
+    "json with schemas": Lane(prefix="json-schemas", format="json", has_schema=True),
+    "avro": Lane(
+        prefix="in-avro", format="registry", has_schema=True, connector={"field.name.adjustment.mode": "avro"}
+    ),
+}
+
+
+class Pipeline:
+    """A database, a worker and an ingest of one lane."""
+
+    def __init__(self, spark: Any, lane: Lane, servers: str, registry: str, folder: Path) -> None:
+        self.spark = spark
+        self.lane = lane
+        self.folder = folder
+        self._servers = servers
+        self._registry = registry
+        self.database = Postgres()
+        self.connect = Connect(servers)
+        self.ingest = Program(lane.settings(folder, servers, registry), folder / "ingest.log")
+        self._marker = 0
+        #: Ends of the ingest by an error.
+        self.n_ended = 0
+
+    def __enter__(self) -> Pipeline:
+        try:
+            self.database.__enter__()
+            self.connect.__enter__()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ingest.kill()
+        self.connect.__exit__()
+        self.database.__exit__()
+
+    def capture(self) -> None:
+        """Start Debezium's connector: a snapshot, then changes."""
+        settings = {
+            **CONNECTOR,
+            **self.lane.connector,
+            **self.lane.converters(self._registry),
+            "database.port": str(self.database.port),
+            "topic.prefix": self.lane.prefix,
+        }
+        self.connect.create("shop", settings)
+
+    def mark(self) -> None:
+        """Add a row to the marker's table, and wait until it is in its topic: whatever came before is in Kafka."""
+        self._marker += 1
+        self.database.run(f"INSERT INTO marker VALUES ({self._marker})")
+        deadline = time.monotonic() + TIMEOUT_S
+        topic = f"{self.lane.prefix}.public.marker"
+        while sum(1 for _ in self.records(topic)) <= self._marker:
+            failed = self.connect.failures()
+            assert not failed, f"Debezium has failed: {failed}"
+            assert time.monotonic() < deadline, f"{topic} has no row {self._marker}: {self.connect.log_tail}"
+            time.sleep(0.3)
+
+    def start(self) -> None:
+        """Start the ingest, unless it runs."""
+        process = self.ingest.process
+        if process is None or process.poll() is not None:
+            self.n_ended += process is not None and (process.returncode or 0) > 0
+            self.ingest.start()
+
+    def await_landed(self) -> None:
+        """Wait until the marker's newest row is landed."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self._is_landed():
+            assert time.monotonic() < deadline, f"the marker {self._marker} is not landed: {self.log_tail()}"
+            self.start()
+            time.sleep(2)
+
+    def _is_landed(self) -> bool:
+        path = self.path("marker")
+        if not (path / "_delta_log" / f"{0:020}.json").exists():
+            return False
+        return bool(self.spark.read.format("delta").load(str(path)).where(f"id = {self._marker}").count())
+
+    def land(self) -> None:
+        """Land all that is there: twice, since a topic's last micro-batch may be planned with the limit that the first run had."""
+        self.ingest.kill()
+        for _ in range(2):
+            self.ingest.start("once")
+            assert self.ingest.process is not None
+            self.n_ended += self.ingest.process.wait(TIMEOUT_S) != 0
+
+    def path(self, table: str) -> Path:
+        return self.folder / "lake" / re.sub(r"[^A-Za-z0-9_]", "_", f"{self.lane.prefix}.public.{table}")
+
+    def records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Key and value of each record of a topic, of one partition after the other."""
+        consumer = Consumer(
+            {"bootstrap.servers": self._servers, "group.id": "seen", "enable.auto.commit": False, "log_level": 0}
+        )
+        try:
+            there = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            for partition in sorted(there):
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+                consumer.assign([TopicPartition(topic, partition, low)])
+                while low < high:
+                    message = consumer.poll(30)
+                    assert message is not None and message.error() is None, message and message.error()
+                    low = message.offset() + 1
+                    yield message.key(), message.value()
+        finally:
+            consumer.close()
+
+    def difference(self, table: Table) -> list[str]:
+        """How a Delta table differs from the database's."""
+        path = self.path(table.name)
+        if not (path / "_delta_log").exists():
+            return ["there is no table"]
+        described = self.database.rows(
+            "SELECT attname AS name, format_type(atttypid, atttypmod) AS kind FROM pg_attribute"
+            f" WHERE attrelid = '\"{table.name}\"'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        )
+        kinds = {each["name"]: each["kind"] for each in described}
+        rules = {name: rule_for(kind, has_schema=self.lane.has_schema) for name, kind in kinds.items()}
+        wanted_columns = ", ".join(
+            '{} AS "{}"'.format(rules[name].database.format(f'"{name}"'), name) for name in kinds
+        )
+        wanted = self.database.rows(f"SELECT {wanted_columns} FROM ({table.expected}) AS t")
+        landed = self.spark.read.format("delta").load(str(path))
+        types = {each.name: each.dataType.simpleString() for each in landed.schema}
+        found, columns = [], []
+        for name, rule in rules.items():
+            there = self.lane.column(name)
+            kind = types.get(there)
+            quoted = f"`{there}`"
+            if kind is None:
+                found.append(f"there is no column {there}")
+                columns.append(f"CAST(NULL AS STRING) AS `{name}`")
+                continue
+            if not re.fullmatch(rule.types, kind):
+                found.append(f"{name} is {kind} and not {rule.types} ({kinds[name]})")
+            columns.append(f"{rule.delta.format(quoted)} AS `{name}`")
+        try:
+            rows = [row.asDict() for row in landed.selectExpr(*columns).collect()]
+            found += differences(self.lane.has_schema, kinds, wanted, rows)
+        except Exception as error:  # a column of another type than its rule's
+            found.append(f"cannot be compared: {str(error).splitlines()[0][:300]}")
+        return found
+
+    def rejects(self) -> dict[str, list[tuple[str, int]]]:
+        """Reasons and their counts, by table."""
+        path = self.folder / "lake" / "_rejects"
+        if not (path / "_delta_log").exists():
+            return {}
+        rows = self.spark.read.format("delta").load(str(path)).groupBy("table", "reason").count().collect()
+        found: dict[str, list[tuple[str, int]]] = {}
+        for row in rows:
+            found.setdefault(row.table, []).append((row.reason, row["count"]))
+        return found
+
+    def log_tail(self) -> str:
+        text = (self.folder / "ingest.log").read_text(errors="replace")
+        return text[-3000:]
+
+    def stopped(self) -> dict[str, str]:
+        """What the ingest has said of tables that are stopped, by their names."""
+        text = (self.folder / "ingest.log").read_text(errors="replace")
+        return dict(re.findall(r"Table (\S+) is stopped(.*)", text))
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_every_table_equals_the_databases(
+    spark: Any, kafka_cluster: Any, registry_url: str, tmp_path: Path, name: str
+) -> None:
+    lane = LANES[name]
+    tables = [*TYPES, *OPERATIONS, *(random_table(f"random_{number}", SEED + number, N_STEPS) for number in range(2))]
+    tables = [MARKER, *(each for each in tables if re.fullmatch(WANTED, each.name))]
+    chance = random.Random(SEED)
+    servers = kafka_cluster(1).bootstrap_servers
+    with Pipeline(spark, lane, servers, registry_url, tmp_path) as pipeline:
+        pipeline.database.run(*EXTENSIONS, *(statement for table in tables for statement in table.create))
+        pipeline.capture()
+        pipeline.mark()
+        pipeline.start()
+        pipeline.await_landed()
+        print(f"{time.strftime('%X')} {name}: the snapshot of {len(tables)} tables is landed", flush=True)
+        n_killed = 0
+        for step in range(N_STEPS):
+            changes = [list(table.steps[step]) for table in tables if step < len(table.steps)]
+            while changes:
+                some = chance.choice(changes)
+                pipeline.database.run(*some)
+                changes.remove(some)
+            pipeline.mark()
+            for _ in range(N_KILLS // N_STEPS):
+                pipeline.start()
+                pipeline.ingest.wait_for_commits(tmp_path / "lake", chance.randrange(1, len(tables) + 1))
+                pipeline.ingest.kill()
+                n_killed += 1
+            pipeline.start()
+            pipeline.await_landed()
+            print(f"{time.strftime('%X')} {name}: step {step + 1} of {N_STEPS} is landed", flush=True)
+        pipeline.land()
+        rejects, stopped = pipeline.rejects(), pipeline.stopped()
+        wrong = {}
+        for table in tables:
+            found = pipeline.difference(table)
+            print(f"{name}: {table.name}: {'equal' if not found else 'DIFFERS'}", flush=True)
+            if found:
+                wrong[table.name] = found
+                place = pipeline.path(table.name).name
+                report(pipeline, table, found, rejects.get(place, []), stopped.get(place, ""))
+    print(
+        f"{name}: {len(tables) - len(wrong)} of {len(tables)} tables equal; {n_killed} kills; {pipeline.n_ended} ends by an error"
+    )
+    assert not wrong, "\n".join(f"{table}: {found}" for table, found in wrong.items())
+    assert not pipeline.n_ended
+
+
+def report(pipeline: Pipeline, table: Table, found: list[str], rejects: list[Any], stopped: str) -> None:
+    """Print what differs, and what Debezium has written of it."""
+    for text in found[:8]:
+        print(f"    {text}")
+    for reason, count in rejects[:5]:
+        print(f"    {count} rejects: {str(reason)[:600]}")
+    if stopped:
+        print(f"    stopped: {stopped[:600]}")
+    folder = os.environ.get("PYKAFKA_WIRE_DEBEZIUM_REPORT")
+    if not folder:
+        return
+    topic = f"{pipeline.lane.prefix}.public.{re.sub('[^A-Za-z0-9_.-]', '_', table.name)}"
+    with (Path(folder) / f"{pipeline.lane.prefix}.{table.name.replace(' ', '_')}.txt").open("w") as file:
+        print(*found, sep="\n", file=file)
+        print(*rejects, stopped, sep="\n", file=file)
+        for key, value in pipeline.records(topic):
+            print(key, value, sep="\n", file=file)
