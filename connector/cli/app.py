@@ -104,9 +104,9 @@ def application(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if not type(error).__module__.startswith("pyspark.errors"):
             raise
-        from pykafka_wire.ingest.landing import shown
+        from pykafka_wire.ingest.failures import sentence_of
 
-        _fail(error, shown(error), FAILED, given)
+        _fail(error, sentence_of(error), FAILED, given)
 
 
 def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: str = "") -> NoReturn:

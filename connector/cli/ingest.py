@@ -207,8 +207,9 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] |
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
+    from pykafka_wire.ingest.failures import sentence_of
     from pykafka_wire.ingest.figures import lag_of
-    from pykafka_wire.ingest.landing import TableStatus, shown
+    from pykafka_wire.ingest.landing import TableStatus
 
     planned = run.checked_plan()
     output().message(f"{counted(len(planned), 'topic')} for {run.settings.topics}.")
@@ -245,7 +246,7 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] |
             state = {name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}
             click.echo(json.dumps(state, default=str))
     if error is not None:
-        raise IngestError(shown(error))
+        raise IngestError(sentence_of(error))
     if any(each.error for each in statuses()):
         return FAILED
     return INTERRUPTED if once and is_cut else 0

@@ -10,7 +10,6 @@ they are missing.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -29,6 +27,15 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, UNTYPED, computed, merge_changes, newest
 from pykafka_wire.ingest.comparison import before
+from pykafka_wire.ingest.failures import (
+    DATA_LOSS,
+    UNKNOWN_TOPIC,
+    Failure,
+    Remedy,
+    code_of,
+    remedy_of,
+    sentence_of,
+)
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
@@ -56,24 +63,6 @@ _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 #: Spark delivers counts within milliseconds of a write's end.
 _SKIPPED_AFTER_S: Final = 60.0
-_UNKNOWN_TOPIC: Final = "[PYKAFKA_WIRE_UNKNOWN_TOPIC]"
-_DATA_LOSS: Final = "[PYKAFKA_WIRE_DATA_LOSS]"
-#: An error's code and its sentence.
-_SENTENCE: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .*")
-#: Codes of errors that only name the call in which another error was raised.
-_OF_SPARKS_CALLS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]", "[PYTHON_DATA_SOURCE_ERROR]")
-#: Errors that another attempt does not mend, by their codes: ours, and those of rows that a table cannot take.
-_STOPPING: Final = (
-    "[PYKAFKA_WIRE_INGEST]",
-    _DATA_LOSS,
-    "[PYKAFKA_WIRE_SCHEMA]",
-    "[PYKAFKA_WIRE_OPTION]",
-    "[PYKAFKA_WIRE_OFFSETS]",
-    _UNKNOWN_TOPIC,
-    "[DELTA_VIOLATE_CONSTRAINT",
-    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
-    "[CAST_OVERFLOW_IN_TABLE_INSERT]",
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,9 +190,10 @@ class Landing:
                 self._session(session), self._settings, self._reader, self._query, status, self._rejects.result
             ).land(part, micro_batch, beginning)
         except Exception as error:
-            text = shown(error) + (f" {_lost_text(status, part)}" if _UNKNOWN_TOPIC in str(error) else "")
+            failure = Failure.of(error)
+            text = failure.sentence + (f" {_lost_text(status, part)}" if failure.code == UNKNOWN_TOPIC else "")
             status.is_open = False
-            if _stops(error):
+            if failure.remedy is Remedy.CHANGE:
                 status.error = text
                 _log.error("Table %s is stopped, the others go on. %s", status.name, text)
             elif part.n_offsets:
@@ -228,22 +218,6 @@ def _lost_text(status: TableStatus, part: TopicRange) -> str:
         f"If the topic was deleted, its records that table {status.name} does not have yet are lost (offsets by partition: "
         f"{offsets}); the table keeps what it has."
     )
-
-
-def _stops(error: Exception) -> bool:
-    """Whether an error stops the one table: another attempt would meet it again. What fails in analysis does, such as types that
-    Delta cannot merge, unless it is our source that failed there, which asks brokers and the registry.
-    """
-    if isinstance(error, AnalysisException) and error.getCondition() != "PYTHON_DATA_SOURCE_ERROR":
-        return True
-    return any(code in str(error) for code in _STOPPING)
-
-
-def shown(error: BaseException) -> str:
-    """The sentence of an error with its code, of an error that Spark raises for it: among Spark's own sentences and tracebacks."""
-    sentences = [each for each in _SENTENCE.findall(str(error)) if not each.startswith(_OF_SPARKS_CALLS)]
-    ours = [each for each in sentences if each.startswith("[PYKAFKA_WIRE_")]
-    return str([*sentences[:1], *ours[-1:]][-1] if sentences else str(error).split("\n")[0])[:2000]
 
 
 def _counted(seen: Observation, table: str) -> dict[str, Any]:
@@ -349,7 +323,7 @@ class TableWriter:
             try:
                 self._write(commit, number)
             except Exception as error:
-                if self._is_missing and _stops(error) and not self._target.exists:
+                if self._is_missing and remedy_of(error) is Remedy.CHANGE and not self._target.exists:
                     self._create(commit)
                 raise
             status.position = position = {**position, **commit.end}
@@ -427,7 +401,7 @@ class TableWriter:
             rows = self._reader.read(self._session, part, self._table, schema, None)
             return column_ddl(self._reader.table_rows(rows).schema)
         except Exception as error:
-            if not _stops(error):
+            if remedy_of(error) is not Remedy.CHANGE:
                 raise
             return self._reader.empty_table()
 
@@ -437,8 +411,9 @@ class TableWriter:
         try:
             n_rows, n_rejects = self._write_rows(part, schema, landed)
         except Exception as error:
-            is_conflict = "DELTA_" in str(error) and _stops(error) and not self._is_missing
-            if self._table.on_conflict != "divert" or not is_conflict or schema.schema_id is None:
+            of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
+            is_divertible = of_delta and not self._is_missing
+            if self._table.on_conflict != "divert" or not is_divertible or schema.schema_id is None:
                 raise
             schema = self._older_schema(error)
             landed = replace(landed, schema_id=schema.schema_id)
@@ -462,7 +437,7 @@ class TableWriter:
             "Table %s cannot take the newest schema and goes on with %s: %s",
             self._status.name,
             last.schema_id,
-            shown(error),
+            sentence_of(error),
         )
         return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
 
@@ -524,7 +499,7 @@ class TableWriter:
             schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
             self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
         except Exception as error:
-            if not any(code in str(error) for code in (_UNKNOWN_TOPIC, _DATA_LOSS)):
+            if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
                 raise
             _log.warning(
                 "The records of the newest commit of table %s are no longer in topic %s: if there were rejects among them, and the "

@@ -22,7 +22,7 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.errors import OffsetsError, RegistryError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
-from pykafka_wire.ingest.landing import shown
+from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
@@ -92,7 +92,7 @@ def mistake_of(error: Exception) -> str:
     """
     if isinstance(error, RegistryError | NoBrokerAvailableError | AuthenticationError):
         raise error
-    return shown(error)
+    return sentence_of(error)
 
 
 def prove(

@@ -8,6 +8,7 @@ offsets become visible together. The newest one is the table's position. Delta's
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,11 +16,15 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_features import Feature, needed_features
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
+
+_log = logging.getLogger(__name__)
 
 #: Properties of every table, beside Delta's own.
 TOPIC_PROPERTY: Final = "pykafka-wire.topic"
@@ -33,8 +38,12 @@ DELETE: Final = "_pykafka_wire_delete"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
-#: Delta's conditions for a folder that is no table, or is not there.
-_NO_TABLE: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
+#: Delta's conditions for rows that a table with other features might take.
+_FOR_FEATURES: Final = (
+    CANNOT_MERGE,
+    "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+)
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
 
@@ -129,9 +138,9 @@ class LandedTable:
         try:
             self.properties()
         except AnalysisException as error:
-            if error.getCondition() in _NO_TABLE:
+            if code_of(error) in NO_TABLE:
                 return False
-            if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":  # for a folder that is a table, too
+            if code_of(error) == "TABLE_OR_VIEW_NOT_FOUND":  # for a folder that is a table, too
                 raise IngestError(
                     f"Spark cannot look for the table {self.identifier}: start the session with Delta's jars, "
                     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
@@ -149,6 +158,11 @@ class LandedTable:
     def id(self) -> str:
         """Delta's, of a table of this name that is made once."""
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
+
+    @property
+    def version(self) -> int:
+        """The number of the newest commit, of any program."""
+        return int(self._commits(1)[0].version)
 
     @property
     def places(self) -> DataFrame:
@@ -187,18 +201,19 @@ class LandedTable:
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        given = self._enabling(DataType.fromDDL(columns)) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
             _by("CLUSTER BY", table.cluster_by),
-            f"TBLPROPERTIES {_clause({QUERY_PROPERTY: query} | _properties(table, begins_at))}",
+            f"TBLPROPERTIES {_clause(given)}",
         ]
         with self._committing(begins_at, with_transaction=False):
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
         """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
-        self._write(rows.write, {} if landed is None else _commit_options(landed))
+        self._write(rows, {} if landed is None else _commit_options(landed))
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
@@ -210,16 +225,56 @@ class LandedTable:
             writer = writer.partitionBy(*table.partition_by)
         if table.cluster_by:
             writer = writer.clusterBy(*table.cluster_by)
-        of_delta = {name: value for name, value in _properties(table, landed).items() if name.startswith("delta.")}
-        self._write(writer, _commit_options(landed) | of_delta)
+        of_delta = {name: value for name, value in table.properties.items() if name.startswith("delta.")}
+        self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
         self.set_properties(table, landed)
 
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins: at its first commit's start."""
-        self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(_properties(table, first))}")
+        self._alter(_properties(table, first))
+
+    def _alter(self, properties: Mapping[str, str]) -> None:
+        self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
         self._properties = {}
 
-    def _write(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
+    def enable(self, feature: Feature) -> bool:
+        """Give the table a feature of Delta, unless it has it, or its properties say otherwise; return whether it was given."""
+        self._properties = {}  # another program may have changed them
+        if feature.property in self.properties():
+            return False
+        self._alter({feature.property: feature.value})
+        self._log_feature(feature)
+        return True
+
+    def _enabling(self, columns: DataType) -> dict[str, str]:
+        """The properties that a new table needs for its columns."""
+        assert isinstance(columns, StructType)
+        features = needed_features(columns, None)
+        for feature in features:
+            self._log_feature(feature)
+        return {feature.property: feature.value for feature in features}
+
+    def _log_feature(self, feature: Feature) -> None:
+        _log.warning(
+            "Table %s gets Delta's feature %s, which its columns need. %s",
+            self.identifier,
+            feature.name,
+            feature.readers,
+        )
+
+    def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
+        """Append rows, with the features that they need and the table does not have yet."""
+        try:
+            self._save(rows.write, options)
+        except Exception as error:
+            if code_of(error) not in _FOR_FEATURES:
+                raise
+            enabled = [self.enable(feature) for feature in needed_features(rows.schema, self.schema)]
+            if not any(enabled):
+                raise
+            self._save(rows.write, options)
+
+    def _save(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
         writer = writer.format("delta").mode("append").options(**{"mergeSchema": "true", **options})
         if self.is_folder:
             writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
@@ -255,7 +310,7 @@ class LandedTable:
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
         if not is_within(rows.schema, self.schema):
-            self._write(rows.limit(0).write, {})
+            self._write(rows.limit(0), {})
 
     def optimize(self) -> None:
         """Make few files of many, by Delta's own means."""
@@ -278,7 +333,7 @@ class LandedTable:
 
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:
     """The properties of a table, whose first commit, or what it begins at, is ``first``."""
-    given = {"delta.enableTypeWidening": "true", **table.properties}
+    given = dict(table.properties)
     if first is not None:
         given |= {
             QUERY_PROPERTY: first.query,

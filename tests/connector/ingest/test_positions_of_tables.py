@@ -252,7 +252,7 @@ def test_another_job_s_commit_diverts_no_values(shop: Shop, monkeypatch: pytest.
         raise RuntimeError("[DELTA_METADATA_CHANGED] The metadata of the table has been changed by a concurrent update")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LandedTable, "_write", write)
+        patched.setattr(LandedTable, "_save", write)
         query = shop.ingest(**asked).start(shop.spark, once=True)
         with pytest.raises(Exception, match="could not be landed"):
             query.awaitTermination(120)

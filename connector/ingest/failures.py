@@ -1,0 +1,142 @@
+"""What an error is, by its parts: its code, what helps against it, and the sentence that a user reads.
+
+Spark's errors have a condition, Java's a class, and ours a code. Where an error of ours has crossed a process border inside one
+of Spark's, only its text is left, which begins with the code. Each decision of an ingest that depends on an error is made here, or
+by the code that :func:`code_of` returns; no other code reads an error's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+
+from pykafka_wire.errors import (
+    ConnectorError,
+    DataLossError,
+    IngestError,
+    OffsetsError,
+    OptionError,
+    RegistryError,
+    SchemaError,
+)
+from pykafka_wire.wire.errors import WireError
+
+#: A topic that the brokers do not have, and records that they no longer have.
+UNKNOWN_TOPIC: Final = "PYKAFKA_WIRE_UNKNOWN_TOPIC"
+DATA_LOSS: Final = DataLossError.code
+REGISTRY: Final = RegistryError.code
+#: Delta's condition for types that it cannot merge, with the features that the table has.
+CANNOT_MERGE: Final = "DELTA_FAILED_TO_MERGE_FIELDS"
+#: Delta's conditions for a folder that is no table, or is not there.
+NO_TABLE: Final = frozenset({"DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND"})
+#: Conditions and classes of errors that only name the call, or the task, in which another error was raised.
+_OF_CALLS: Final = frozenset(
+    {
+        "", "FOREACH_BATCH_USER_FUNCTION_ERROR", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION", "STREAM_FAILED",
+        "TASK_WRITE_FAILED", "java.lang.RuntimeException", "java.lang.reflect.InvocationTargetException",
+        "java.util.concurrent.ExecutionException", "org.apache.spark.SparkException",
+        "org.apache.spark.api.python.PythonException",
+    }
+)  # fmt: skip
+#: Another program has committed to the table meanwhile.
+_CONFLICTS: Final = frozenset(
+    {
+        "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_DELETE_DELETE", "DELTA_CONCURRENT_DELETE_READ", "DELTA_CONCURRENT_TRANSACTION",
+        "DELTA_CONCURRENT_WRITE", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+        "DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED",
+    }
+)  # fmt: skip
+#: Another attempt meets them again, until somebody has changed a setting, a schema, the table or the topic.
+_STANDING: Final = frozenset(
+    {
+        IngestError.code, DATA_LOSS, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC, "PYKAFKA_WIRE_SETTINGS",
+        "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
+        "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+    }
+)  # fmt: skip
+#: Analysis fails by what a table or the rows are, but for these: a table that was dropped is made anew.
+_PASSING: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
+_OURS: Final = re.compile(r"\[(PYKAFKA_WIRE_[A-Z0-9_]+)\]")
+#: An error's code and its sentence.
+_SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
+_MAX_SHOWN: Final = 2000
+
+
+class Remedy(Enum):
+    """What helps against an error of one table."""
+
+    REPEAT = "another attempt at once: another program has committed meanwhile"
+    WAIT = "another attempt later"
+    CHANGE = "a change of a setting, a schema, the table or the topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An error of one table, as it is shown, counted and judged."""
+
+    code: str
+    sentence: str
+    remedy: Remedy
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        return cls(code=code_of(error), sentence=sentence_of(error), remedy=remedy_of(error))
+
+
+def code_of(error: BaseException) -> str:
+    """Return the code of what has failed: ours, Spark's or Delta's condition without what follows a dot, or the name of a class."""
+    if isinstance(error, ConnectorError):
+        return error.code
+    if isinstance(error, WireError):
+        return error.label
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
+        return type(error).__name__
+    parts = list(_parts(error))
+    if parts[0] in _OF_CALLS and (ours := _OURS.findall(str(error))):
+        return str(ours[-1])
+    telling = [each for each in parts if each not in _OF_CALLS]
+    code = telling[0] if parts[0] not in _OF_CALLS or not telling else telling[-1]
+    return code.partition(".")[0] if code.isupper() else code.rpartition(".")[2]
+
+
+def _parts(error: PySparkException | Py4JJavaError) -> Iterator[str]:
+    """The condition of each error, or the class where it has none: of this one, and of those that it was raised for."""
+    java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if java is None:  # of Spark Connect, whose server sends conditions alone
+        yield error.getCondition() or type(error).__name__
+        return
+    while java is not None:
+        name = str(java.getClass().getName())
+        methods = {str(each.getName()) for each in java.getClass().getMethods()}
+        yield str((java.getCondition() if "getCondition" in methods else None) or name)
+        java = java.getCause()
+
+
+def remedy_of(error: Exception) -> Remedy:
+    """Return what helps. What nobody foresaw is tried again later."""
+    code = code_of(error)
+    if code in _CONFLICTS:
+        return Remedy.REPEAT
+    of_analysis = isinstance(error, AnalysisException) and error.getCondition() not in _OF_CALLS
+    return Remedy.CHANGE if code in _STANDING or (of_analysis and code not in _PASSING) else Remedy.WAIT
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what a user reads of an error: its sentence with the code, without Spark's own sentences and tracebacks around it."""
+    text = str(error)
+    sentences = [each[0] for each in _SENTENCE.finditer(text) if each[1] not in _OF_CALLS]
+    ours = [each for each in sentences if _OURS.match(each)]
+    if sentences:
+        return str([*sentences[:1], *ours[-1:]][-1])[:_MAX_SHOWN]
+    if isinstance(error, Py4JJavaError):
+        java: Any = error.java_exception
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = str(java.toString())
+    return text.split("\n")[0][:_MAX_SHOWN] or type(error).__name__

@@ -1,0 +1,127 @@
+"""Features of Delta that a table gets when a column needs them, and not before: each takes readers away from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """A feature of a Delta table.
+
+    Attributes:
+        name: Delta's.
+        property, value: what enables it.
+        readers: what other readers do with such a table.
+    """
+
+    name: str
+    property: str
+    value: str
+    readers: str
+
+
+TYPE_WIDENING: Final = Feature(
+    name="typeWidening",
+    property="delta.enableTypeWidening",
+    value="true",
+    readers="deltalake 1.6, DuckDB through it, and Polars 2.1 refuse the table; Spark reads it with Delta 4.0 or newer.",
+)
+TIMESTAMP_NTZ: Final = Feature(
+    name="timestampNtz",
+    property="delta.feature.timestampNtz",
+    value="supported",
+    readers="deltalake, DuckDB through it, and Polars read the table; Delta before 2.4 does not.",
+)
+COLUMN_MAPPING: Final = Feature(
+    name="columnMapping",
+    property="delta.columnMapping.mode",
+    value="name",
+    readers=(
+        "Polars 2.1 refuses the table; deltalake 1.6 reads it by its QueryBuilder alone, and by to_pyarrow_dataset and "
+        "to_pyarrow_table nulls in place of the columns that are new from now on."
+    ),
+)
+VARIANT: Final = Feature(
+    name="variantType",
+    property="delta.feature.variantType",
+    value="supported",
+    readers="Polars 2.1 refuses the table, deltalake 1.6 reads such a column as bytes; Spark reads it with Delta 4.0 or newer.",
+)
+
+#: Characters that a table without column mapping has in no name.
+_REFUSED: Final = frozenset(" ,;{}()\n\t=")
+#: Whole numbers in the order of their sizes, with their decimal digits as Delta counts them.
+_WHOLE: Final[dict[type[DataType], int]] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
+
+
+def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
+    """Return the features without which a table of the columns ``held`` cannot store rows; None is a table to be made."""
+    types = list(_types(rows))
+    needed = []
+    if held is not None and _widens(held, rows):
+        needed.append(TYPE_WIDENING)
+    if any(isinstance(each, TimestampNTZType) for each in types):
+        needed.append(TIMESTAMP_NTZ)
+    if any(isinstance(each, StructType) and _REFUSED.intersection("".join(each.names)) for each in types):
+        needed.append(COLUMN_MAPPING)
+    if any(isinstance(each, VariantType) for each in types):
+        needed.append(VARIANT)
+    return needed
+
+
+def _types(data_type: DataType) -> Iterator[DataType]:
+    yield data_type
+    for _, inner in _parts(data_type):
+        yield from _types(inner)
+
+
+def _parts(data_type: Any) -> list[tuple[str, DataType]]:  # Any: Spark's types
+    """The types inside of one, by their names."""
+    if isinstance(data_type, StructType):
+        return [(each.name.lower(), each.dataType) for each in data_type]
+    if isinstance(data_type, ArrayType):
+        return [("element", data_type.elementType)]
+    if isinstance(data_type, MapType):
+        return [("key", data_type.keyType), ("value", data_type.valueType)]
+    return []
+
+
+def _widens(held: DataType, new: DataType) -> bool:
+    """Whether a part of a type becomes a wider one, as Delta can with its feature."""
+    of_new = dict(_parts(new))
+    return _is_wider(held, new) or any(
+        _widens(inner, of_new[name]) for name, inner in _parts(held) if name in of_new and type(held) is type(new)
+    )
+
+
+def _is_wider(held: DataType, new: DataType) -> bool:
+    digits = _WHOLE.get(type(held))
+    if isinstance(new, DoubleType):
+        return isinstance(held, (FloatType, ByteType, ShortType, IntegerType))
+    if isinstance(new, LongType):  # Parquet has one type for the smaller ones, which Delta widens without the feature
+        return isinstance(held, (ByteType, ShortType, IntegerType))
+    if isinstance(new, DecimalType) and isinstance(held, DecimalType):
+        return new != held and new.scale >= held.scale and new.precision - new.scale >= held.precision - held.scale
+    if isinstance(new, DecimalType) and digits is not None:
+        return new.precision - new.scale >= max(10, digits)
+    return isinstance(held, DateType) and isinstance(new, TimestampNTZType)

@@ -1,0 +1,94 @@
+"""Errors by their parts: those that Spark, Delta, Java and this package really raise."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.functions import udf
+
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.wire.errors import NoBrokerAvailableError
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def failure(call: Callable[[], Any]) -> Failure:
+    with pytest.raises(Exception) as raised:
+        call()
+    return Failure.of(raised.value)
+
+
+def test_errors_of_this_package_are_known_by_their_codes() -> None:
+    assert Failure.of(IngestError("x: y")) == Failure(
+        code="PYKAFKA_WIRE_INGEST", sentence="[PYKAFKA_WIRE_INGEST] x: y", remedy=Remedy.CHANGE
+    )
+    assert Failure.of(NoBrokerAvailableError()).remedy is Remedy.WAIT
+    # A text that looks like another error's decides nothing.
+    assert Failure.of(ValueError("[PYKAFKA_WIRE_INGEST] x")).code == "ValueError"
+
+
+def test_errors_of_spark_and_delta_are_known_by_their_conditions(spark: Any, tmp_path: Path) -> None:
+    def write(query: str) -> None:
+        spark.sql(query).write.format("delta").mode("append").option("mergeSchema", "true").save(str(tmp_path / "t"))
+
+    write("SELECT 1 AS id")
+    table = f"delta.`{tmp_path}/t`"
+    cases = {
+        "SELECT 'x' AS id": ("DELTA_FAILED_TO_MERGE_FIELDS", Remedy.CHANGE),
+        "SELECT TIMESTAMP_NTZ '2026-01-01 00:00:00' AS at": ("DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT", Remedy.CHANGE),
+        "SELECT 1 AS `a b`": ("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", Remedy.CHANGE),
+    }
+    found = {query: failure(lambda query=query: write(query)) for query in cases}  # type: ignore[misc]
+    assert {query: (each.code, each.remedy) for query, each in found.items()} == cases
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id < 2)")
+    assert failure(lambda: write("SELECT 5 AS id")).remedy is Remedy.CHANGE
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    deleted = failure(lambda: spark.sql(f"DELETE FROM {table}"))
+    assert (deleted.code, deleted.remedy) == ("DELTA_CANNOT_MODIFY_APPEND_ONLY", Remedy.CHANGE)
+    missing = failure(lambda: spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path}/none`"))
+    assert (missing.code, missing.remedy) == ("DELTA_MISSING_DELTA_TABLE", Remedy.WAIT)
+
+
+def test_an_error_in_a_task_is_the_one_that_it_was_raised_for(spark: Any, tmp_path: Path) -> None:
+    @udf("int", useArrow=False)
+    def fail(_: int) -> int:
+        from pykafka_wire.errors import SchemaError
+
+        raise SchemaError("the column x is missing: add it.")
+
+    ours = failure(lambda: spark.range(1).select(fail("id")).write.format("noop").mode("append").save())
+    assert ours == Failure(
+        code="PYKAFKA_WIRE_SCHEMA",
+        sentence="[PYKAFKA_WIRE_SCHEMA] the column x is missing: add it.",
+        remedy=Remedy.CHANGE,
+    )
+    (tmp_path / "file").write_text("no folder")
+    blocked = failure(lambda: spark.range(1).write.format("delta").save(str(tmp_path / "file")))
+    assert (blocked.code, blocked.remedy) == ("DELTA_CANNOT_CREATE_LOG_PATH", Remedy.WAIT)
+
+
+def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "t")
+    spark.range(3).write.format("delta").save(folder)
+
+    @udf("long", useArrow=False)
+    def slow(number: int) -> int:
+        time.sleep(1.0)
+        return number
+
+    def alter() -> None:
+        time.sleep(1.0)
+        spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('a' = 'b')")
+
+    other = threading.Thread(target=alter)
+    other.start()
+    rows = spark.range(3).select(slow("id").alias("id"))
+    found = failure(lambda: rows.write.format("delta").mode("append").save(folder))
+    other.join()
+    assert (found.code, found.remedy) == ("DELTA_METADATA_CHANGED", Remedy.REPEAT)

@@ -1,0 +1,110 @@
+"""Tables that other readers than Spark can read, for as long as no column needs more: Delta, delta-rs, DuckDB and Polars."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars
+import pytest
+from pyspark.sql.types import DataType, StructType
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.table_features import needed_features
+from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.shown_code import code
+
+PLAIN = {"appendOnly", "invariants"}
+
+
+@pytest.mark.parametrize(
+    ("held", "rows", "expected"),
+    [
+        ("a INT", "a INT, b STRING", []),
+        ("a INT", "a SMALLINT", []),
+        ("a SMALLINT", "a INT", []),  # Parquet has one type for both
+        ("a BIGINT", "a INT", []),
+        ("a INT", "a BIGINT", ["typeWidening"]),
+        ("s STRUCT<x: ARRAY<FLOAT>>", "s STRUCT<X: ARRAY<DOUBLE>>", ["typeWidening"]),
+        ("a DECIMAL(10, 2)", "a DECIMAL(12, 4)", ["typeWidening"]),
+        ("a DECIMAL(10, 2)", "a DECIMAL(10, 4)", []),  # a conflict
+        ("a INT", "a DECIMAL(20, 0)", ["typeWidening"]),
+        ("a BIGINT", "a DOUBLE", []),  # a conflict
+        ("a INT", "a STRING", []),
+        ("a DATE", "a TIMESTAMP_NTZ", ["typeWidening", "timestampNtz"]),
+        ("a INT", "b MAP<STRING, TIMESTAMP_NTZ>", ["timestampNtz"]),
+        ("a INT", "s STRUCT<`x y`: INT>", ["columnMapping"]),
+        ("a INT", "v ARRAY<VARIANT>", ["variantType"]),
+        (None, "a BIGINT", []),
+    ],
+)
+@pytest.mark.spark
+def test_a_feature_is_needed_by_what_a_table_lacks(
+    spark: Any, held: str | None, rows: str, expected: list[str]
+) -> None:
+    types = [None if each is None else DataType.fromDDL(each) for each in (held, rows)]
+    assert isinstance(types[1], StructType)
+    assert [each.name for each in needed_features(types[1], types[0])] == expected  # type: ignore[arg-type]
+
+
+def features(shop: Shop, name: str) -> set[str]:
+    path = shop.folder / "lake" / (name if name.startswith("_") else f"{shop.prefix}_{name}")
+    return set(shop.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0].tableFeatures)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_tables_are_plain_until_a_column_needs_a_feature(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("orders", "users", "names", "fixed"):
+        shop.create(name)
+    first = avro_schema("id int", "amount float")
+    keyed = Table(topic=rf"{shop.prefix}\.users", mode="upsert", key_format="string")
+    fixed = Table(topic=rf"{shop.prefix}\.fixed", properties={"delta.enableTypeWidening": "false"})
+    names = Table(topic=rf"{shop.prefix}\.names", format="json")
+    asked = {"tables": [keyed, fixed, names]}
+    row = {"id": 1, "amount": 0.5}
+    for name in ("orders", "fixed"):
+        shop.send(name, [*shop.avro(name, first, [row]), b"damaged"])
+    shop.send("users", list(shop.avro("users", first, [row])), keys=[b"a"])
+    shop.send_json("names", [{"plain": 1}])
+    statuses = shop.run(**asked).statuses
+    assert {each.error for each in statuses.values()} == {None}
+    tables = ("orders", "users", "names", "fixed", "_rejects")
+    assert {name: features(shop, name) for name in tables} == dict.fromkeys(tables, PLAIN)
+    lake = shop.folder / "lake"
+    read = [polars.read_delta(str(lake / f"{shop.prefix}_{name}")).height for name in ("orders", "users", "names")]
+    assert read == [1, 1, 1] and polars.read_delta(str(lake / "_rejects")).height == 2
+    guide(shop, lake)
+
+    at = {"name": "at", "type": {"type": "long", "logicalType": "local-timestamp-micros"}}
+    wider = json.loads(avro_schema("id long", "amount double"))
+    with_time = json.dumps({**wider, "fields": [*wider["fields"], at]})
+    row = {"id": 2**40, "amount": 0.25, "at": 1_700_000_000_000_000}
+    shop.send_avro("orders", with_time, [row])
+    shop.send("users", list(shop.avro("users", with_time, [row])), keys=[b"b"])
+    shop.send_avro("fixed", json.dumps(wider), [{"id": 2**40, "amount": 0.25}])
+    shop.send_json("names", [{"plain": 2, "full name": "x"}])
+    statuses = shop.run(**asked).statuses
+    errors = {name: statuses[f"{shop.prefix}.{name}"].error for name in ("orders", "users", "names", "fixed")}
+    assert "DELTA_FAILED_TO_MERGE_FIELDS" in (errors.pop("fixed") or "")
+    assert set(errors.values()) == {None}
+    assert shop.rows("orders", "id")[-1] == (2**40,) and shop.rows("names", "full name")[-1] == ("x",)
+    assert features(shop, "orders") == features(shop, "users") == PLAIN | {"typeWidening", "timestampNtz"}
+    assert features(shop, "names") == PLAIN | {"columnMapping"}
+    assert features(shop, "fixed") == features(shop, "_rejects") == PLAIN
+    logged = [each for each in caplog.messages if "which its columns need" in each]
+    assert len(logged) == 5 and any("typeWidening" in each for each in logged)
+
+
+def guide(shop: Shop, lake: Path) -> None:
+    """The page's programs for other readers; and delta-rs commits to a table, too."""
+    other, *_ = [each for each in code("docs/ingest.md") if "polars" in each]
+    other = other.replace("/lake/shop/shop_orders", str(lake / f"{shop.prefix}_orders"))
+    names: dict[str, Any] = {"spark": shop.spark}
+    exec(compile(other, "docs/ingest.md", "exec"), names)
+    assert [names[name] for name in ("by_spark", "by_duckdb", "by_polars")] == [1, 1, 1]
+    path = str(lake / f"{shop.prefix}_names")
+    deltalake.DeltaTable(path).delete("plain < 0")
