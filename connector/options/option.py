@@ -185,6 +185,44 @@ def type_names(value: str, name: str) -> tuple[str, ...]:
     return names
 
 
+#: The path of a field in backticks or without, before what is chosen for it.
+_CHOICE: Final = re.compile(
+    r"\s*(?:(?P<path>(?:`[^`]+`|[^`.,=\s][^`.,=]*?)(?:\.(?:`[^`]+`|[^`.,=]+?))*)\s*=\s*)?(?P<choice>\w+)\s*(?:,|$)"
+)
+#: The end of a field's path, empty for all fields, and what is chosen for it.
+FieldChoices = tuple[tuple[tuple[str, ...], str], ...]
+
+
+def by_field(*choices: str) -> Callable[[str, str], FieldChoices]:
+    """One of these words for all fields, or for the fields of a name or a path: ``microseconds, born=days``.
+
+    ``days`` may stand beside another word for all fields.
+    """
+
+    def parse(value: str, name: str) -> FieldChoices:
+        found: dict[tuple[tuple[str, ...], bool], str] = {}
+        at = 0
+        while at < len(value):
+            part = _CHOICE.match(value, at)
+            choice = part["choice"].lower() if part is not None else ""
+            path = _field_path(part["path"] or "") if part is not None else ()
+            key = (path, not path and choice == "days")
+            if part is None or choice not in choices or key in found:
+                raise OptionError(
+                    f"{name} is {quoted(value)}: use {either(choices)}, for all fields or for one by its name, as in "
+                    f"{choices[-1]}, born={choices[0]}. A name with a dot, a comma or = needs backticks."
+                )
+            found[key] = choice
+            at = part.end()
+        return tuple((path, choice) for (path, _), choice in found.items())
+
+    return parse
+
+
+def _field_path(text: str) -> tuple[str, ...]:
+    return tuple(quoted_name or plain.strip() for quoted_name, plain in re.findall(r"`([^`]+)`|([^`.]+)", text))
+
+
 def regular_expression(value: str, name: str) -> str:
     try:
         re.compile(value)

@@ -12,10 +12,12 @@ from typing import Final
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.columns.selection import WHOLE, parse_columns
 from pykafka_wire.options.option import (
+    FieldChoices,
     Option,
     Section,
     TopicMinimum,
     boolean,
+    by_field,
     cache_ttl_ms,
     choice,
     column_format,
@@ -70,6 +72,8 @@ ON_VALUE_ERROR = _VALUES.option("onValueError", "SB", choice("fail", "null", "di
 VALUE_TYPES: Option[tuple[str, ...]] = _VALUES.option("valueTypes", "SB", type_names, (), "for topics of several record types: their full names, separated by commas, or `*` for all that the registry names; `value` is a struct with a field for each, see [several types](typed-topics.md#several-types-in-one-topic)")
 ON_OTHER_VALUE_TYPE = _VALUES.option("onOtherValueType", "SB", choice("error", "null", "skip"), "error", "what to do with a value of a type that `valueTypes` does not name: `error`, on which `onValueError` decides, `null`, or `skip`, which leaves the record out")
 INCLUDE_VALUE_SCHEMA = _VALUES.option("includeValueSchema", "SB", boolean, False, "for `avro` and `protobuf` with a registry: adds the string columns `valueSchemaId`, the id, GUID or UUID in the value's frame, and `valueSchemaName`, the full name of its record or message")
+VALUE_TIME_UNIT: Option[FieldChoices] = _VALUES.option("valueTimeUnit", "SB", by_field("days", "seconds", "milliseconds", "microseconds", "nanoseconds"), (), "for `json`: what numbers count that stand under `TIMESTAMP`, `TIMESTAMP_NTZ` or `DATE`: `seconds`, `milliseconds`, `microseconds`, `nanoseconds` or `days`; for all fields, and for some by name, as in `days, microseconds, created=milliseconds` ([numbers as times](json-types.md#numbers-as-times))", unset="such a number is an error")
+VALUE_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("valueDecimalFormat", "SB", by_field("numeric", "base64"), (), "for `json`: what texts under `DECIMAL` are: `numeric`, digits, or `base64`, as Kafka Connect and Debezium write decimals; for all fields, and for some by name, as in `base64, price=numeric`", unset="a text that may be both is an error")
 KEY_FORMAT = _VALUES.option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
 KEY_SCHEMA = _VALUES.option("keySchema", "SBW", text, None, "as `valueSchema`", unset="the subject's newest version")
 KEY_SUBJECT = _VALUES.option("keySubject", "SBW", text, None, "as `valueSubject`", unset="by `key.subject.name.strategy`")
@@ -77,6 +81,8 @@ KEY_MESSAGE = _VALUES.option("keyMessage", "SBW", text, None, "as `valueMessage`
 ON_KEY_ERROR = _VALUES.option("onKeyError", "SB", choice("fail", "null", "divert"), "fail", "as `onValueError`; `divert` adds the column `keyError`")
 KEY_TYPES: Option[tuple[str, ...]] = _VALUES.option("keyTypes", "SB", type_names, (), "as `valueTypes`")
 ON_OTHER_KEY_TYPE = _VALUES.option("onOtherKeyType", "SB", choice("error", "null", "skip"), "error", "as `onOtherValueType`")
+KEY_TIME_UNIT: Option[FieldChoices] = _VALUES.option("keyTimeUnit", "SB", VALUE_TIME_UNIT.parse, (), "as `valueTimeUnit`", unset="such a number is an error")
+KEY_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("keyDecimalFormat", "SB", VALUE_DECIMAL_FORMAT.parse, (), "as `valueDecimalFormat`", unset="a text that may be both is an error")
 READER_SCHEMA = _VALUES.option("readerSchema", "S", choice("checkpoint", "latest"), "checkpoint", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on")
 
 _REGISTRY = Section("Schema registry")

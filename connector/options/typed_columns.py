@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options import option_table as options
 from pykafka_wire.options.names import ALIASES, REGISTRY_PREFIX, REGISTRY_SETTINGS
-from pykafka_wire.options.option import FORMATS, Option, either
+from pykafka_wire.options.option import FORMATS, FieldChoices, Option, either
 from pykafka_wire.options.parsing import OptionValues
 
 ColumnName = Literal["key", "value"]
@@ -34,18 +34,20 @@ class _ColumnOptions(NamedTuple):
     on_error: Option[str]
     types: Option[tuple[str, ...]]
     on_other_type: Option[str]
+    time_unit: Option[FieldChoices]
+    decimal_format: Option[FieldChoices]
 
 
 _COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
     "key": _ColumnOptions(
         options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_SUBJECT, options.KEY_MESSAGE,
         options.KEY_SUBJECT_NAME_STRATEGY, options.ON_KEY_ERROR,
-        options.KEY_TYPES, options.ON_OTHER_KEY_TYPE,
+        options.KEY_TYPES, options.ON_OTHER_KEY_TYPE, options.KEY_TIME_UNIT, options.KEY_DECIMAL_FORMAT,
     ),
     "value": _ColumnOptions(
         options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
         options.VALUE_SUBJECT_NAME_STRATEGY, options.ON_VALUE_ERROR,
-        options.VALUE_TYPES, options.ON_OTHER_VALUE_TYPE,
+        options.VALUE_TYPES, options.ON_OTHER_VALUE_TYPE, options.VALUE_TIME_UNIT, options.VALUE_DECIMAL_FORMAT,
     ),
 }  # fmt: skip
 
@@ -62,6 +64,8 @@ class TypedColumn:
         types: the full names of several types, or ``*``; without any, all values are of one.
         on_other_type: what to do with values of types that are not named.
         has_schema_columns: whether two columns have the id and the name of each value's schema.
+        time_units: of JSON's numbers under times, by the end of a field's path.
+        decimal_formats: of JSON's texts under decimals, likewise.
     """
 
     name: ColumnName
@@ -74,6 +78,8 @@ class TypedColumn:
     types: tuple[str, ...] = ()
     on_other_type: Literal["error", "null", "skip"] = "error"
     has_schema_columns: bool = False
+    time_units: FieldChoices = ()
+    decimal_formats: FieldChoices = ()
 
     @property
     def is_typed(self) -> bool:
@@ -185,6 +191,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
     }
     if values.mode != "sink":
         needs |= {own.on_error: FORMATS[1:], own.types: _REGISTERED}
+        needs |= {own.time_unit: ("json",), own.decimal_format: ("json",)}
         if name == "value":
             needs[options.INCLUDE_VALUE_SCHEMA] = _REGISTERED
     if values.mode != "sink" and values.has(own.types) and values.has(own.message):
@@ -210,6 +217,8 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         types=values[own.types],
         on_other_type=cast(Any, values[own.on_other_type]),
         has_schema_columns=name == "value" and values[options.INCLUDE_VALUE_SCHEMA],
+        time_units=values[own.time_unit],
+        decimal_formats=values[own.decimal_format],
     )
 
 

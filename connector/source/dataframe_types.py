@@ -57,9 +57,9 @@ def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
     return spark_type(reader.column_type(registry_in(columns)))
 
 
-def available_type(reader: ReaderSchema, columns: TypedColumns) -> DataType | None:
+def available_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType | None:
     """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
-    reader.value_format(registry_in(columns))  # raises where the schema itself is the problem
+    reader.value_format(registry_in(columns), column)  # raises where the schema itself is the problem
     try:
         return column_type(reader, columns)
     except SchemaError:
@@ -84,7 +84,7 @@ def check_types(
             wanted_type = arrow_schema(schema).field(column.name).type
             json_reader(wanted_type)  # raises for a type that no value has
             continue
-        available = available_type(reader, columns)
+        available = available_type(reader, columns, column)
         if available is None:
             continue
         try:

@@ -138,7 +138,7 @@ class PinnedSchemas:
         self._checked.add(text)
 
     def _compare(self, column: TypedColumn, reader: ReaderSchema, wanted: DataType, is_planned: bool) -> None:
-        available = available_type(reader, self._columns)
+        available = available_type(reader, self._columns, column)
         if available is None:
             return
         try:

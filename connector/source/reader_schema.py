@@ -29,6 +29,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 
 FormatName = Literal["string", "json", "avro", "protobuf"]
 _KINDS: Final[dict[str, str]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
+#: A column of which the options say nothing but its format.
+_PLAIN: Final = TypedColumn(name="value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +97,12 @@ class ReaderSchema:
             raise ValueError(f"no reader's schema: {found}")
         return made
 
-    def value_format(self, registry: Registry | None) -> Format | ReadsTypes:
+    def value_format(self, registry: Registry | None, column: TypedColumn = _PLAIN) -> Format | ReadsTypes:
         """The format that reads the column.
 
         Args:
             registry: None for values without a frame.
+            column: what the options say of it.
 
         Raises:
             SchemaError: the registry does not have the schema.
@@ -110,9 +113,12 @@ class ReaderSchema:
 
             return Utf8()
         if self.format == "json":
+            from pykafka_wire.values.json.encodings import Encodings
             from pykafka_wire.values.json.format import Json
 
-            return Json(registry=None if self.schema_id is None else registry)
+            # The options have checked the words.
+            encodings = Encodings(time_units=column.time_units, decimal_formats=column.decimal_formats)  # type: ignore[arg-type]
+            return Json(registry=None if self.schema_id is None else registry, encodings=encodings)
         if self.types:
             from pykafka_wire.values.record_types import OfType, RecordTypes
 

@@ -148,7 +148,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
         found.append(
             ColumnDecoder(
                 column=column,
-                format=reader.value_format(registry),
+                format=reader.value_format(registry, column),
                 type=schema.field(column.name).type if is_wanted else reader.column_type(registry),
                 is_wanted=is_wanted,
                 added=added,

@@ -15,20 +15,29 @@ import struct
 import uuid
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Context, Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
+from pykafka_wire.values.json.encodings import (
+    Encodings,
+    check_is_number,
+    date_of_number,
+    decimal_of_base64,
+    decimal_of_struct,
+    timestamp_of_number,
+)
 from pykafka_wire.values.json.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.json.variant import variant_of
 from pykafka_wire.values.json.variant_type import is_variant
+from pykafka_wire.values.numeric_times import INFINITE_TEXTS
 
 Conversion = Callable[[Any], Any]
-#: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. ``json`` is base64
-#: too, and dates and timestamps are read as Spark's from_json reads them.
-BinaryText = Literal["json", "base64", "utf-8"]
+#: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. In JSON documents,
+#: whose encodings stand here, it is base64 too, and dates and timestamps are read as Spark's from_json reads them.
+BinaryText = Encodings | Literal["base64", "utf-8"]
 
 _UTC: Final = datetime.timezone.utc
 #: ISO-8601 as RFC 3339 has it. Python 3.10 reads neither Z nor other than 3 or 6 digits of a second, later ones much more.
@@ -110,19 +119,25 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     if is_variant(wanted):
         return variant_of
     if is_a.is_struct(wanted):
-        return _struct([(field.name, field.nullable, _field_conversion(field, binary_text)) for field in wanted])
+        return _struct(
+            [(each.name, each.nullable, _field_conversion(each, _within(binary_text, each))) for each in wanted]
+        )
     if is_a.is_list(wanted):
         return _list(_field_conversion(wanted.value_field, binary_text))
     if is_a.is_map(wanted):
         return _map(key_conversion_to(wanted.key_type, binary_text), _field_conversion(wanted.item_field, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
+    if isinstance(binary_text, Encodings):
+        if is_a.is_decimal(wanted):
+            return _json_decimal(wanted.precision, wanted.scale, binary_text)
+        if is_a.is_timestamp(wanted) and wanted.unit == "us":
+            of_text, of_number = timestamp_micros if wanted.tz else local_timestamp_micros, timestamp_of_number
+            return _json_time(of_text, partial(of_number, unit=binary_text.timestamp_unit), "a timestamp (ISO-8601)")
+        if is_a.is_date32(wanted):
+            return _json_time(date_days, partial(date_of_number, unit=binary_text.date_unit), "a date (ISO-8601)")
     if is_a.is_decimal(wanted):
         return _decimal(wanted.precision, wanted.scale)
-    if binary_text == "json" and is_a.is_timestamp(wanted) and wanted.unit == "us":
-        return _json_time(timestamp_micros if wanted.tz else local_timestamp_micros, "a timestamp (ISO-8601)")
-    if binary_text == "json" and is_a.is_date32(wanted):
-        return _json_time(date_days, "a date (ISO-8601)")
     if is_a.is_timestamp(wanted):
         return _timestamp if wanted.tz else _local_timestamp
     if is_a.is_floating(wanted):
@@ -141,11 +156,15 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     raise OptionError(f"a decoded value cannot be {wanted}: use STRING for what has no other type.")
 
 
+def _within(binary_text: BinaryText, field: Any) -> BinaryText:  # a pa.Field
+    return binary_text.within(field.name) if isinstance(binary_text, Encodings) and binary_text.differ else binary_text
+
+
 def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a pa.Field
     """As :func:`conversion_to`, of a struct's field or the items of an array or map, which may be NOT NULL."""
     inner = conversion_to(field.type, binary_text)
 
-    return inner if field.nullable else lambda value: inner(not_null(value))
+    return inner if field.nullable else lambda value: not_null(inner(not_null(value)))
 
 
 def not_null(value: Any) -> Any:
@@ -221,6 +240,22 @@ def _decimal(precision: int, scale: int) -> Conversion:
         if number is None:
             raise _unexpected(value, "a decimal")
         return _rescaled(number, precision, scale)
+
+    return convert
+
+
+def _json_decimal(precision: int, scale: int, encodings: Encodings) -> Conversion:
+    number_of, form = _decimal(precision, scale), encodings.decimal_format
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict) and form == "base64":
+            return _rescaled(decimal_of_struct(value), precision, scale)
+        if not isinstance(value, str) or form == "numeric":
+            return number_of(value)
+        if form == "base64":
+            return _rescaled(decimal_of_base64(value, scale), precision, scale)
+        check_is_number(value)
+        return number_of(value)
 
     return convert
 
@@ -344,11 +379,17 @@ def _float(bits: int) -> Conversion:
     return convert
 
 
-def _json_time(parse: Callable[[Any], int | None], wanted: str) -> Conversion:
-    """Integers, as Arrow keeps times: Spark has times that Python has not."""
+def _json_time(
+    of_text: Callable[[Any], int | None], of_number: Callable[[int | Decimal], int | None], wanted: str
+) -> Conversion:
+    """Integers, as Arrow keeps times: Spark has times that Python has not. None for an infinity."""
 
     def convert(value: Any) -> Any:
-        found = parse(value)
+        if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+            return of_number(value)
+        if isinstance(value, str) and value in INFINITE_TEXTS:
+            return None
+        found = of_text(value)
         if found is None:
             raise _unexpected(value, wanted)
         return found

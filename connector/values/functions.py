@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
+from pykafka_wire.values.json.encodings import DecimalFormat, encodings_of
 from pykafka_wire.values.json.format import Json, JsonSchema
+from pykafka_wire.values.numeric_times import TimeUnit
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
@@ -21,9 +23,20 @@ if TYPE_CHECKING:
     Expression = Callable[[Column | str], Column]
 
 
-def decode_json(schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
-    """Binary or string columns that hold JSON, as columns of a Spark type (DDL, such as ``"id BIGINT, at TIMESTAMP"``)."""
-    return _decoding(Json(), schema, on_error)
+def decode_json(
+    schema: str | DataType,
+    *,
+    on_error: OnError = "fail",
+    time_unit: TimeUnit | Mapping[str, TimeUnit] | None = None,
+    decimal_format: DecimalFormat | Mapping[str, DecimalFormat] | None = None,
+) -> Expression:
+    """Binary or string columns that hold JSON, as columns of a Spark type (DDL, such as ``"id BIGINT, at TIMESTAMP"``).
+
+    Args:
+        time_unit: what numbers under dates and timestamps count, or that of each field by its name; without it they are errors.
+        decimal_format: whether texts under decimals are digits, ``numeric``, or ``base64`` as Kafka Connect writes them.
+    """
+    return _decoding(Json(encodings=encodings_of(time_unit, decimal_format)), schema, on_error)
 
 
 def decode_json_schema(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import struct
@@ -34,6 +35,7 @@ WITH_CODE = {
     "docs/index.md",
     "docs/ingest.md",
     "docs/install.md",
+    "docs/json-types.md",
     "docs/metrics.md",
     "docs/migration.md",
     "docs/polars.md",
@@ -184,6 +186,23 @@ def test_the_guide_to_typed_topics(shown: Shown, topic: Any, outside: Any, views
     shown.names["good"].createOrReplaceTempView("orders_to_send")
     shown.python(write)
     assert len(outside.consume("orders-eu")) == 4
+
+
+def test_json_as_debezium_writes_it_is_read_by_the_units_that_are_named_and_never_guessed(
+    shown: Shown, topic: Any, outside: Any
+) -> None:
+    (block,) = code("docs/json-types.md")
+    topic(1, name="changes")
+    row = b'{"id":1,"born":20000,"seen":1500000000123456,"made":126230400000,"price":"1234"}'
+    outside.produce("changes", [outside.Record(value=row)] * 3)
+    seen = datetime.datetime(2017, 7, 14, 2, 40, 0, 123_456)
+    read = (1, datetime.date(2024, 10, 4), seen, datetime.datetime(1974, 1, 1), Decimal("-26588.24"))
+    assert [tuple(each.value) for each in shown.python(block)["changes"].collect()] == [read] * 3
+    guessed = block
+    for option in ("valueTimeUnit", "valueDecimalFormat"):
+        guessed = re.sub(rf' *\.option\("{option}".*\n', "", guessed)
+    reasons = shown.python(guessed.replace(".load()", '.option("onValueError", "divert").load()'))["changes"].collect()
+    assert all("valueTimeUnit" in each.valueError for each in reasons)
 
 
 def test_the_guide_to_values_in_columns(spark: Any, kafka: Any, topic: Any, outside: Any, registry_url: str) -> None:

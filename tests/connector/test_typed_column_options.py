@@ -87,6 +87,14 @@ def test_what_describes_the_registry_is_kept_and_not_shown() -> None:
         ({"valueFormat": "avro", "valueSchema": "{}", "valueSubject": "s"}, "set schema.registry.url, too."),
         ({"onValueError": "null"}, "onValueError has no effect with valueFormat=binary: set valueFormat to string, json,"),
         ({"valueFormat": "string", "onValueError": "skip"}, "onValueError is 'skip': use fail or null or divert."),
+        (
+            {"valueFormat": "json", "valueSchema": "a DATE", "valueTimeUnit": "minutes"},
+            "valueTimeUnit is 'minutes': use days, seconds, milliseconds, microseconds or nanoseconds, for all fields or for one "
+            "by its name, as in nanoseconds, born=days.",
+        ),
+        ({"valueFormat": "json", "valueSchema": "a DATE", "valueTimeUnit": "days, days"}, "valueTimeUnit is 'days, days'"),
+        ({"valueFormat": "json", "valueSchema": "a DATE", "valueDecimalFormat": "hex"}, "use numeric or base64, for all"),
+        ({"keyFormat": "string", "keyTimeUnit": "days"}, "keyTimeUnit has no effect with keyFormat=string: set keyFormat to json"),
         ({"bearer.auth.token": "t"}, "bearer.auth.token is set and schema.registry.url is not: set it, or remove"),
         ({"schema.registry.ssl.keystore.location": "k"}, "and schema.registry.url is not"),
         ({"schema.registry.uri": "u"}, "unknown option 'schema.registry.uri': did you mean schema.registry.url?"),
@@ -97,6 +105,17 @@ def test_what_describes_the_registry_is_kept_and_not_shown() -> None:
 )  # fmt: skip
 def test_what_has_no_meaning_is_refused_with_the_way_out(options: dict[str, str], text: str) -> None:
     assert text in refused(**options)
+
+
+def test_units_are_for_all_fields_or_for_some_by_the_end_of_their_paths() -> None:
+    units = "days, Microseconds, made=milliseconds, after.`a, b`.`c.d` = seconds"
+    (value,) = batch(valueFormat="json", valueSchema="a DATE", valueTimeUnit=units).typed_columns.typed
+    assert value.time_units == (
+        ((), "days"),
+        ((), "microseconds"),
+        (("made",), "milliseconds"),
+        (("after", "a, b", "c.d"), "seconds"),
+    )
 
 
 def test_what_has_no_effect_is_warned_of() -> None:

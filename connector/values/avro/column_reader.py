@@ -34,6 +34,7 @@ from pykafka_wire.values.bulk.arrays import (
     scatter,
     with_duplicate_keys,
 )
+from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import byte_lengths
@@ -229,8 +230,8 @@ class DecimalNumber(TypeReader):
         if wrong.any():
             reader.fail(wrong)
             sizes[wrong] = 0
-        high, low = self._words(reader, starts, sizes)
-        wrong = _out_of_range(high, low, 10**self.type.precision)
+        high, low = words_of(reader.buffer, starts, sizes)
+        wrong = out_of_range(high, low, 10**self.type.precision)
         reader.fail(wrong)
         high[wrong], low[wrong] = 0, 0
         words = np.empty((len(reader), 2), dtype=np.int64)
@@ -240,20 +241,6 @@ class DecimalNumber(TypeReader):
 
     def skip(self, reader: BulkReader) -> None:
         reader.spans(self.width)
-
-    @staticmethod
-    def _words(reader: BulkReader, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
-        """Each number as two words, sign-extended."""
-        first = reader.buffer.take(starts, mode="clip")
-        negative = (first > 0x7F) & (sizes > 0)
-        high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
-        low = high.copy()
-        for at in range(int(sizes.max(initial=0))):
-            going = np.flatnonzero(sizes > at)
-            following = reader.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
-            high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
-            low[going] = (low[going] << np.uint64(8)) | following
-        return high.view(np.int64), low
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,16 +275,6 @@ def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
     kind = "f" if pa.types.is_floating(arrow_type) else "i"
     narrow = np.ascontiguousarray(values.astype(f"<{kind}{width}", copy=False))
     return pa.Array.from_buffers(arrow_type, len(narrow), [None, pa.py_buffer(narrow)])
-
-
-def _out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
-    """Whether a number of two words is not between -bound and bound, both exclusive."""
-    n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
-    m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
-    above = (high > n_high) | ((high == n_high) & (low >= n_low))
-    below = (high < m_high) | ((high == m_high) & (low <= m_low))
-    flags: Flags = above | below
-    return flags
 
 
 #: Items of an array or map are passed in rounds, one item of each value per round. With few values left a round is inefficient:

@@ -20,6 +20,7 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
 from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
+from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.text import parse_json
@@ -40,7 +41,7 @@ _FLAT_BYTES: Final = 4 << 20
 
 
 @lru_cache(maxsize=256)
-def json_reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
+def json_reader(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> JsonReader | VariantReader | OneByOne:
     """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
 
     Raises:
@@ -48,10 +49,10 @@ def json_reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByO
     """
     if is_variant(column_type):
         return VariantReader(column_type)
-    convert = document_conversion(column_type)
+    convert = document_conversion(column_type, encodings)
     if pa.types.is_struct(column_type):
         try:
-            plan = column_type_of(column_type)
+            plan = column_type_of(column_type, encodings)
             return JsonReader(
                 column_type=column_type,
                 plan=plan,
@@ -114,7 +115,8 @@ class JsonReader:
         columns: list[Any] = []
         pace = _Pace(n_rows=self._max_rows)
         for first, last in self._ranges(payloads, _BLOCK_BYTES):
-            block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last], scale)
+            some = slice(first, last)
+            block = Block(documents[some], sizes[some], whole[some], scale, self.plan.ambiguous)
             columns += self._columns(block, pace)
         return concat(columns, self.column_type)
 

@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.values.bulk.arrays import Flags, slices, with_validity
+from pykafka_wire.values import numeric_times
+from pykafka_wire.values.bulk.arrays import Flags, Ints, slices, with_validity
+from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
 from pykafka_wire.values.bulk.writing import numbers_of
+from pykafka_wire.values.json.encodings import MAX_DAYS, MAX_MICROS, UNKNOWN, Encodings
 from pykafka_wire.values.json.variant_type import is_variant
 from pykafka_wire.wire.records.arrays import validity
 
@@ -41,15 +44,17 @@ class ColumnType:
         finish: makes what was read into the wanted type; None where it is that already.
         has_decimals: pyarrow does not check their precision by itself.
         decimal_scale: the largest of its decimals.
+        ambiguous: the names of fields whose texts may be numbers and base64 alike, and are to be neither.
     """
 
     read_as: pa.DataType
     finish: Finish | None = None
     has_decimals: bool = False
     decimal_scale: int = 0
+    ambiguous: frozenset[str] = frozenset()
 
 
-def column_type_of(wanted: pa.DataType) -> ColumnType:
+def column_type_of(wanted: pa.DataType, encodings: Encodings = UNKNOWN) -> ColumnType:
     """
     Raises:
         NotInColumnsError: a map, a variant, or a type that only the row by row reader has.
@@ -58,15 +63,18 @@ def column_type_of(wanted: pa.DataType) -> ColumnType:
     if is_variant(wanted):
         raise NotInColumnsError("VARIANT")
     if is_a.is_struct(wanted):
-        return _struct(wanted)
+        return _struct(wanted, encodings)
     if is_a.is_list(wanted):
-        return _list(wanted)
+        return _list(wanted, encodings)
     if is_a.is_boolean(wanted) or is_a.is_signed_integer(wanted) or is_a.is_string(wanted):
         return ColumnType(wanted)
     if is_a.is_float32(wanted) or is_a.is_float64(wanted):
         return ColumnType(wanted, _finite)
     if is_a.is_decimal(wanted):
-        return ColumnType(wanted, has_decimals=True, decimal_scale=wanted.scale)
+        return _decimal(wanted, encodings)
+    unit = encodings.date_unit if is_a.is_date32(wanted) else encodings.timestamp_unit
+    if unit is not None and (is_a.is_date32(wanted) or (is_a.is_timestamp(wanted) and wanted.unit == "us")):
+        return ColumnType(pa.int64(), _times(wanted, unit))
     if is_a.is_timestamp(wanted) and wanted.unit == "us":
         # The reader takes a text without a zone for UTC, and drops a zone: the cast, unlike it, refuses one.
         return ColumnType(wanted) if wanted.tz else ColumnType(pa.string(), _cast_to(wanted))
@@ -77,25 +85,32 @@ def column_type_of(wanted: pa.DataType) -> ColumnType:
     raise NotInColumnsError(str(wanted))
 
 
-def _struct(wanted: pa.DataType) -> ColumnType:
+def _decimal(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
+    form = encodings.decimal_format
+    if form == "base64":
+        return ColumnType(pa.string(), _decimals_of_base64(wanted))
+    ambiguous = frozenset({encodings.path[-1]} if form is None else ())
+    return ColumnType(wanted, has_decimals=True, decimal_scale=wanted.scale, ambiguous=ambiguous)
+
+
+def _struct(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     fields = [wanted.field(nth) for nth in range(wanted.num_fields)]
     if len({field.name for field in fields}) < len(fields) or not fields:
         raise NotInColumnsError(f"{wanted}, without fields or with two of one name")
-    inner = [column_type_of(field.type) for field in fields]
+    inner = [column_type_of(field.type, encodings.within(field.name)) for field in fields]
     read_as = pa.struct([pa.field(field.name, each.read_as) for field, each in zip(fields, inner, strict=True)])
     required = [nth for nth, field in enumerate(fields) if not field.nullable]
 
     def finish(column: Any, matters: Flags) -> Any:
         if column.null_count:
             matters = matters & validity(column)
-        children = [column.field(nth) for nth in range(len(fields))]
+        children = [
+            column.field(nth) if each.finish is None else each.finish(column.field(nth), matters)
+            for nth, each in enumerate(inner)
+        ]
         for nth in required:
             if children[nth].null_count and (matters & ~validity(children[nth])).any():
                 raise InDoubtError("null where a value is expected")
-        children = [
-            child if each.finish is None else each.finish(child, matters)
-            for child, each in zip(children, inner, strict=True)
-        ]
         return pa.Array.from_buffers(wanted, len(column), column.buffers()[:1], children=children)
 
     return ColumnType(
@@ -103,20 +118,21 @@ def _struct(wanted: pa.DataType) -> ColumnType:
         None if read_as == wanted and not any(each.finish for each in inner) else finish,
         has_decimals=any(each.has_decimals for each in inner),
         decimal_scale=max(each.decimal_scale for each in inner),
+        ambiguous=frozenset[str]().union(*(each.ambiguous for each in inner)),
     )
 
 
-def _list(wanted: pa.DataType) -> ColumnType:
+def _list(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     item = wanted.value_field
-    inner = column_type_of(item.type)
+    inner = column_type_of(item.type, encodings)
     read_as = pa.list_(pa.field(item.name, inner.read_as))
 
     def finish(column: Any, matters: Flags) -> Any:
         items = column.values
-        if not item.nullable and items.null_count:
-            raise InDoubtError("null where a value is expected")
         if inner.finish is not None:
             items = inner.finish(items, np.ones(len(items), dtype=np.bool_))
+        if not item.nullable and items.null_count:
+            raise InDoubtError("null where a value is expected")
         return pa.Array.from_buffers(wanted, len(column), column.buffers()[:2], children=[items])
 
     return ColumnType(
@@ -124,6 +140,7 @@ def _list(wanted: pa.DataType) -> ColumnType:
         None if read_as == wanted and inner.finish is None else finish,
         has_decimals=inner.has_decimals,
         decimal_scale=inner.decimal_scale,
+        ambiguous=inner.ambiguous,
     )
 
 
@@ -137,6 +154,49 @@ def _finite(column: Any, matters: Flags) -> Any:
 def _cast_to(wanted: pa.DataType) -> Finish:
     def finish(column: Any, matters: Flags) -> Any:
         return column.cast(wanted)
+
+    return finish
+
+
+def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
+    """Numbers of a unit as dates or timestamps; an infinity is null."""
+    are_days = pa.types.is_date32(wanted)
+    of_numbers, limit = (numeric_times.days, MAX_DAYS) if are_days else (numeric_times.moments, MAX_MICROS)
+
+    def finish(column: Any, matters: Flags) -> Any:
+        valid = validity(column)
+        found = of_numbers(numbers_of(column), unit)
+        if found.infinite is not None:
+            valid = valid & ~found.infinite
+        wrong = (found.numbers < -limit) | (found.numbers > limit)
+        if found.wrong is not None:
+            wrong |= found.wrong
+        if (wrong & valid & matters).any():
+            raise InDoubtError("a number that is no time")
+        numbers = np.ascontiguousarray(found.numbers.astype(f"<i{wanted.bit_width // 8}", copy=False))
+        made = pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(numbers)])
+        return with_validity(made, None if valid.all() else valid)
+
+    return finish
+
+
+def _decimals_of_base64(wanted: pa.DataType) -> Finish:
+    def finish(column: Any, matters: Flags) -> Any:
+        unscaled = _from_base64(column, matters)
+        data = np.frombuffer(unscaled.buffers()[2] or b"\0", dtype=np.uint8)
+        edges: Ints = np.frombuffer(unscaled.buffers()[1], dtype=np.int32)[: len(column) + 1].astype(np.int64)
+        sizes = np.diff(edges)
+        valid = validity(unscaled)
+        matters = matters & valid
+        high, low = words_of(data, edges[:-1], np.where(sizes <= 16, sizes, 0))
+        wrong = (sizes > 16) | (sizes == 0) | out_of_range(high, low, 10**wanted.precision)
+        if (wrong & matters).any():
+            raise InDoubtError("bytes that are no decimal")
+        words = np.empty((len(column), 2), dtype=np.int64)
+        words[:, 0], words[:, 1] = low.view(np.int64), high
+        words[~matters] = 0
+        made = pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(words)])
+        return with_validity(made, None if valid.all() else valid)
 
     return finish
 

@@ -13,7 +13,7 @@ Row n is document n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,9 @@ from pykafka_wire.wire.records.varints import ByteBuffer
 _OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
 _I, _N, _n, _a, _f = b"INnaf"
 _ZERO, _POINT, _PLUS, _e = b"0.+e"
+_QUOTE, _BACKSLASH, _COLON, _BLANK = b'"\\: '
+_BEGINS_NUMBER: Final = np.isin(np.arange(256), list(b"0123456789+"))
+_IN_NUMBER: Final = np.isin(np.arange(256), list(b"0123456789+eE"))
 _TO_LOWER: Final = 0x20
 _LAST_ASCII: Final = 0x7F
 _NOWHERE: Final = np.zeros(0, dtype=np.int64)
@@ -40,6 +43,8 @@ _DECIMAL_BEGINS: Final = np.isin(np.arange(256), list(b' \t\r\n,:["'))
 _DECIMAL_ENDS: Final = _NUMBER_ENDS | (np.arange(256) == b'"'[0])
 #: Of an Arrow decimal of 128 bits.
 _MAX_DECIMAL_DIGITS: Final = 38
+#: Characters of a text that are looked at: one that goes on is ambiguous, whatever it is.
+_MAX_AMBIGUOUS: Final = 64
 #: Values with more white space around are read one by one.
 _MAX_WHITE_SPACE: Final = 32
 _SEPARATOR: Final = binary_scalar(b"\n")
@@ -128,18 +133,26 @@ class Block:
 
     __slots__ = ("_documents", "_sizes", "buffer", "edges", "whole")
 
-    def __init__(self, documents: Any, sizes: Ints, whole: Flags, decimal_scale: int | None = None) -> None:
+    def __init__(
+        self,
+        documents: Any,
+        sizes: Ints,
+        whole: Flags,
+        decimal_scale: int | None = None,
+        ambiguous: Collection[str] = (),
+    ) -> None:
         """
         Args:
             documents: pa.BinaryArray of objects without white space around, as :func:`object_bounds` finds them.
             sizes: int64[n], their bytes.
             whole: is changed.
             decimal_scale: the largest of a decimal that is read from the documents, if there is one.
+            ambiguous: the names of decimals whose texts may not be numbers and base64 alike.
         """
         self.whole = whole
         self._documents, self._sizes = documents, sizes
         self._join()
-        while len(traps := _traps(self.buffer, decimal_scale)):
+        while len(traps := _traps(self.buffer, decimal_scale, ambiguous)):
             whole[np.searchsorted(self.edges, traps, side="right") - 1] = False
             self._join()
 
@@ -244,11 +257,13 @@ def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints
     return np.frombuffer(text, dtype=np.uint8, count=int(edges[-1]) - 1), edges
 
 
-def _traps(buffer: ByteBuffer, decimal_scale: int | None) -> Ints:
+def _traps(buffer: ByteBuffer, decimal_scale: int | None, ambiguous: Collection[str]) -> Ints:
     """int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
     found = [_nulls_between(buffer), _infinities(buffer), _negative_nans(buffer)]
     if decimal_scale is not None:
         found.append(_overflows(buffer, decimal_scale))
+    if ambiguous:
+        found.append(_ambiguous_texts(buffer, ambiguous))
     if buffer.min() == 0:
         found.append(np.flatnonzero(buffer == 0))
     if buffer.max() > _LAST_ASCII:
@@ -310,6 +325,37 @@ def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
     before -= buffer[before] == _MINUS
     is_number = _DECIMAL_BEGINS[buffer[before]] & _DECIMAL_ENDS[buffer[behind]]
     return np.concatenate([found, places[is_number | is_long]])
+
+
+def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
+    """Where texts are that may be a number and base64 alike, but for the members of other names."""
+    quotes = np.flatnonzero(buffer == _QUOTE)
+    sizes = np.diff(quotes) - 1
+    of_four = np.flatnonzero(sizes & 3 == 0)  # most texts, and what stands between them, are not
+    opening, sizes = quotes[of_four], sizes[of_four]
+    begins = _BEGINS_NUMBER[buffer[opening + 1]]
+    opening, sizes = opening[begins], sizes[begins]
+    for nth in range(1, int(min(sizes.max(initial=0), _MAX_AMBIGUOUS))):
+        goes_on = (nth >= sizes) | _IN_NUMBER[buffer.take(opening + 1 + nth, mode="clip")]
+        if not goes_on.all():
+            opening, sizes = opening[goes_on], sizes[goes_on]
+    if not len(opening):
+        return _NOWHERE
+    colon = opening - 1
+    colon -= buffer.take(colon, mode="clip") == _BLANK
+    last = colon - 1
+    is_member = (buffer.take(colon, mode="clip") == _COLON) & (buffer.take(last, mode="clip") == _QUOTE)
+    escapes = np.flatnonzero(buffer == _BACKSLASH)
+    if len(escapes):  # a name with one may be any name
+        first = quotes.take(quotes.searchsorted(last) - 1, mode="clip")
+        is_member &= escapes.searchsorted(last) == escapes.searchsorted(first - 1)
+    for name in names:
+        wanted = np.flatnonzero(is_member)
+        for nth, byte in enumerate(reversed(f'"{name}"'.encode())):
+            wanted = wanted[buffer.take(last[wanted] - nth, mode="clip") == byte]
+        is_member[wanted] = False
+    found: Ints = opening[~is_member]
+    return found
 
 
 def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:

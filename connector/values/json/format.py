@@ -12,6 +12,7 @@ from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
 from pykafka_wire.values.json.column_reader import json_reader
 from pykafka_wire.values.json.documents import schema_documents
+from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.text import json_text, parse_json
 from pykafka_wire.values.registry.cache import cached
@@ -33,17 +34,19 @@ class Json:
 
     Attributes:
         registry: has the schemas that frames name, whose rules are looked at; None: no frame is looked at.
+        encodings: what numbers mean under times, and texts under decimals.
     """
 
     has_message_indexes: ClassVar[bool] = False
     registry: Registry | None = None
+    encodings: Encodings = UNKNOWN
 
     @property
     def framing(self) -> Framing:
         return "optional" if self.registry is None else "known glue" if self.registry.is_glue else "known"
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
-        reader = json_reader(column_type)
+        reader = json_reader(column_type, self.encodings)
         if self.registry is None or schema_id is None:
             return reader
         schema = schema_of(self.registry, schema_id, "JSON", applied=applied_rules(self.registry, "JSON"))

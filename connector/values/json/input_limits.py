@@ -12,18 +12,19 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
+from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 
 #: Of all items of a document, or of all rows of a block. In Arrow a field takes 16 bytes at most.
 MAX_FIELDS: Final = 1 << 22
 
 
-def document_conversion(column_type: pa.DataType) -> Callable[[Any, int], Any]:
+def document_conversion(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> Callable[[Any, int], Any]:
     """What turns a parsed document, of so many bytes, into a value that ``pa.array(…, column_type)`` takes; it raises DecodeError.
 
     Raises:
         OptionError: no value has such a type.
     """
-    convert, count = conversion_to(column_type, "json"), _counter(column_type)
+    convert, count = conversion_to(column_type, encodings), _counter(column_type)
     # An item has two bytes at least, so that smaller documents need not be counted.
     few_bytes = 2 * MAX_FIELDS // max(item_fields(column_type), 1)
 

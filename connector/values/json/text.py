@@ -3,7 +3,7 @@
 Numbers are exact: integers are ints, all others are decimals with the digits of the text. Dates and timestamps are read as Spark's
 ``from_json`` reads them in a session whose time zone is UTC, which is what its CAST takes
 (``SparkDateTimeUtils.stringToTimestamp``): ``2026``, ``2026-3``, ``2026-3-1`` and ``2026-3-1 1:2:3.5 Europe/Berlin``, beside
-ISO-8601. An integer is seconds since 1970.
+ISO-8601. What their numbers mean is :mod:`~pykafka_wire.values.json.encodings`'s.
 """
 
 from __future__ import annotations
@@ -163,8 +163,6 @@ _MICROS_PER_SECOND: Final = 1_000_000
 _SECONDS_PER_DAY: Final = 86_400
 _DAYS_BEFORE_1970: Final = 719_162
 _LONG: Final = 2**63
-#: The last second of the year 9999. Integers after it are milliseconds or microseconds by mistake.
-_MAX_SECONDS: Final = 253_402_300_799
 
 
 def date_days(value: Any) -> int | None:
@@ -174,15 +172,7 @@ def date_days(value: Any) -> int | None:
 
 
 def timestamp_micros(value: Any) -> int | None:
-    """Microseconds since 1970 of a timestamp's text, in UTC if it has no zone, or of an integer of seconds; None if it is none.
-
-    Raises:
-        DecodeError: an integer is not a number of seconds before the year 10000.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not -_MAX_SECONDS <= value <= _MAX_SECONDS:
-            raise DecodeError("an integer that is not the seconds of a timestamp before the year 10000")
-        return value * _MICROS_PER_SECOND
+    """Microseconds since 1970 of a timestamp's text, in UTC if it has no zone; None if it is none."""
     found = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
     local = None if found is None else _local_micros(found)
     if found is None or local is None or found[8] is None:

@@ -1,0 +1,33 @@
+"""Numbers of any length in big-endian two's complement, as Java's ``BigInteger`` writes them, as pairs of words of 64 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.wire.records.varints import ByteBuffer
+
+
+def words_of(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """The high and the low word of each number, sign-extended; a number of more than 16 bytes has those of its last ones."""
+    first = data.take(starts, mode="clip")
+    negative = (first > 0x7F) & (sizes > 0)
+    high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
+    low = high.copy()
+    for at in range(int(sizes.max(initial=0))):
+        going = np.flatnonzero(sizes > at)
+        following = data.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+        high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
+        low[going] = (low[going] << np.uint64(8)) | following
+    return high.view(np.int64), low
+
+
+def out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
+    """bool[n]: which numbers of two words are not between -bound and bound, both exclusive."""
+    n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
+    m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
+    above = (high > n_high) | ((high == n_high) & (low >= n_low))
+    below = (high < m_high) | ((high == m_high) & (low <= m_low))
+    flags: Flags = above | below
+    return flags

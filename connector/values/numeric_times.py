@@ -1,0 +1,127 @@
+"""Dates and timestamps that are written as numbers: what a number of a unit stands for, one by one and in columns.
+
+Owns the numbers that Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, which no type of Spark's has: they are null.
+Debezium takes them from PostgreSQL's JDBC driver (``PGStatement.DATE_POSITIVE_INFINITY``), and has written dates of either sign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+
+#: What a time's number counts since 1970.
+TimeUnit = Literal["days", "seconds", "milliseconds", "microseconds", "nanoseconds"]
+
+_DAY_NANOS: Final = 86_400_000_000_000
+_MICRO_NANOS: Final = 1_000
+_NANOS: Final[dict[TimeUnit, int]] = {
+    "days": _DAY_NANOS,
+    "seconds": 1_000_000_000,
+    "milliseconds": 1_000_000,
+    "microseconds": _MICRO_NANOS,
+    "nanoseconds": 1,
+}
+_LONG: Final = 1 << 63
+_INT: Final = 1 << 31
+#: Of a number's first digit from the point. Numbers so large, or so small, are no times of any unit.
+_MAX_DIGITS: Final = 30
+_DRIVERS: Final = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000)
+#: By unit. The driver's are microseconds or milliseconds; days are those of +5877611-06-21, -5877611-06-21 and -5877611-06-22.
+_INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
+    "days": frozenset({2_146_033_979, -2_147_472_692, -2_147_472_691, _INT - 1, -_INT}),
+    "seconds": frozenset(),
+    "milliseconds": frozenset({*_DRIVERS, *(each // 1_000 for each in _DRIVERS), _LONG - 1, -_LONG}),
+    "microseconds": frozenset({*_DRIVERS, _LONG - 1, -_LONG}),
+    "nanoseconds": frozenset({_LONG - 1, -_LONG}),
+}
+#: The smallest of them, without signs.
+_LEAST: Final = {unit: min(map(abs, numbers), default=_LONG) for unit, numbers in _INFINITE.items()}
+#: The infinities as texts.
+INFINITE_TEXTS: Final = frozenset({"infinity", "-infinity"})
+
+
+def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
+    """Microseconds since 1970 of a timestamp's number, rounded down; None for an infinity.
+
+    Raises:
+        DecodeError: Spark has no such timestamp.
+    """
+    return _scaled(number, unit, _MICRO_NANOS, _LONG, "a timestamp")
+
+
+def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
+    """Days since 1970 of a date's number; None for an infinity.
+
+    Raises:
+        DecodeError: it is within a day, or Spark has no such date.
+    """
+    days = _scaled(number, unit, _DAY_NANOS, _INT, "a date")
+    if days is not None and days * _DAY_NANOS != Fraction(number) * _NANOS[unit]:
+        raise DecodeError(f"a number of {unit} that is no whole day where a date is expected")
+    return days
+
+
+def _scaled(number: int | Decimal, unit: TimeUnit, nanos: int, limit: int, wanted: str) -> int | None:
+    if isinstance(number, Decimal) and (not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS):
+        raise DecodeError(f"a number that is not the {unit} of {wanted}")
+    if number in _INFINITE[unit]:
+        return None
+    found = int(Fraction(number) * _NANOS[unit] // nanos)
+    if not -limit <= found < limit:
+        raise DecodeError(f"a number of {unit} that is too large for {wanted}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The numbers of a column of dates, in days, or of timestamps, in microseconds.
+
+    Attributes:
+        numbers: int64[n].
+        wrong: bool[n]: those that are none; None where all are.
+        infinite: bool[n]: those that stand for an infinity; None where none does.
+    """
+
+    numbers: Ints
+    wrong: Flags | None = None
+    infinite: Flags | None = None
+
+
+def moments(numbers: Ints, unit: TimeUnit) -> Times:
+    """As :func:`micros_of`, of int64[n]."""
+    infinite = _infinite(numbers, unit)
+    nanos = _NANOS[unit]
+    if nanos < _MICRO_NANOS:
+        return Times(numbers // _MICRO_NANOS, None, infinite)
+    factor = nanos // _MICRO_NANOS
+    if factor == 1:
+        return Times(numbers, None, infinite)
+    limit = _LONG // factor
+    wrong = (numbers < -limit) | (numbers >= limit)
+    return Times(np.multiply(numbers, factor), wrong if wrong.any() else None, infinite)
+
+
+def days(numbers: Ints, unit: TimeUnit) -> Times:
+    """As :func:`days_of`, of int64[n]."""
+    infinite = _infinite(numbers, unit)
+    per_day = _DAY_NANOS // _NANOS[unit]
+    found = numbers // per_day
+    wrong = (found < -_INT) | (found >= _INT)
+    if per_day != 1:
+        wrong |= found * per_day != numbers
+    return Times(found, wrong if wrong.any() else None, infinite)
+
+
+def _infinite(numbers: Ints, unit: TimeUnit) -> Flags | None:
+    least = _LEAST[unit]
+    if not len(numbers) or least >= _LONG or (int(numbers.max()) < least and int(numbers.min()) > -least):
+        return None
+    found: Flags = np.isin(numbers, np.array(sorted(_INFINITE[unit]), dtype=np.int64))
+    return found if found.any() else None
