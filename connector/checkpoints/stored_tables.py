@@ -93,7 +93,7 @@ def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int,
 
 
 def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str, str]:
-    """The names that a table has for Kafka's columns, by Kafka's own, whatever the case.
+    """Returns the names that a table has for Kafka's columns, by Kafka's own, whatever the case.
 
     Raises:
         OffsetsError: it has no columns ``partition`` and ``offset``.
@@ -107,7 +107,7 @@ def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str
     raise OffsetsError(
         f"the table {without_secrets(table)} has no columns partition and offset"
         + (", nor _kafka_partition and _kafka_offset" if prefix is None else f" with the prefix {prefix!r}")
-        + f": it has {', '.join(columns[:20])}. Select Kafka's columns into the table."
+        + f": it has {', '.join(columns[:20])}. Select Kafka's columns into the table, or name the columns that have them."
     )
 
 

@@ -52,7 +52,7 @@ class KafkaColumns:
     """The columns ``topic``, ``partition``, ``offset`` and ``timestamp`` of a table.
 
     Attributes:
-        names: those that the table has for them; it may do without the topic and the timestamp.
+        names: the expressions of columns that the table has for them; it may do without the topic and the timestamp.
     """
 
     rows: DataFrame
@@ -60,12 +60,29 @@ class KafkaColumns:
     names: Mapping[str, str]
 
     @classmethod
-    def of(cls, rows: DataFrame, table: str, prefix: str | None) -> KafkaColumns:
+    def of(
+        cls, rows: DataFrame, table: str, prefix: str | None, given: Mapping[str, str] | None = None
+    ) -> KafkaColumns:
         """
+        Args:
+            prefix: before Kafka's names of the columns.
+            given: the table's own names by Kafka's, with dots before nested fields; others are looked for by ``prefix``.
+
         Raises:
-            OffsetsError: the table has no columns ``partition`` and ``offset``.
+            OffsetsError: the table has no columns for ``partition`` and ``offset``.
         """
-        return cls(rows=rows, table=table, names=names_in(rows.columns, table, prefix))
+        from pyspark.errors import AnalysisException
+
+        if given is None or not {"partition", "offset"} <= given.keys():
+            given = {**names_in(rows.columns, table, prefix), **(given or {})}
+        try:
+            rows.select(*given.values())
+        except AnalysisException as error:
+            raise OffsetsError(
+                f"the table {without_secrets(table)} has not all of the columns {', '.join(given.values())}: it has "
+                f"{', '.join(rows.columns[:20])}. A field of a struct is named with a dot, as meta.offset."
+            ) from error
+        return cls(rows=rows, table=table, names=given)
 
     def check_topics(self, topics: Sequence[str]) -> None:
         """Raises OffsetsError where nothing in a row says which of several topics it is of."""

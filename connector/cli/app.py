@@ -29,7 +29,7 @@ _COMMANDS: Final = {
     "marker": ("exactly_once", "Show the last micro-batch of an exactly-once query."),
     "offsets": ("offsets", "Show the first and the next offsets of a topic."),
     "produce": ("records", "Write records to a topic."),
-    "prove": ("prove", "Prove that a table holds each record of a query exactly once."),
+    "prove": ("prove", "Prove that a table holds each record of its topics exactly once."),
     "redrive": ("redrive", "Write dead letters back, once."),
     "reset": ("groups", "Move a group's offsets, by offset or time."),
     "schema": ("schema", "Infer the type of a topic's JSON values."),

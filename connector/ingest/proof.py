@@ -1,14 +1,15 @@
 """A proof that a table holds each record that a query has read, exactly once.
 
-Owns what is compared: the offsets in the table, and those that the topic has in the range that was read, by the checkpoint of a
-query or by the table of an ingest. The topic itself explains most gaps: transaction markers, aborted and compacted records are not
-in it. Others are explained by the log's first offset, rejects, and the ledger of lost ranges.
+Owns what is compared: the offsets in the table, and those that the topic has in the range that was read, by the checkpoint of
+a query, by the table of an ingest, or by the table's own lowest and highest offsets. The topic itself explains most gaps:
+transaction markers, aborted and compacted records are not in it. Others are explained by the log's first offset, rejects, and
+the ledger of lost ranges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ class Proof:
 
     Attributes:
         start, until: the offsets that were compared, by partition, half-open.
+        unread: records of partitions of which the table has no row, by partition; only where nothing says what was read.
         n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
         lag: offsets from :attr:`until` to the end of the log.
         complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
@@ -47,6 +49,7 @@ class Proof:
     start: Mapping[int, int]
     until: Mapping[int, int]
     comparison: Comparison | None
+    unread: Mapping[int, int] = field(default_factory=dict)
     n_absent: int = 0
     lag: int = 0
     complete_until: datetime | None = None
@@ -54,7 +57,8 @@ class Proof:
 
     @property
     def is_right(self) -> bool:
-        return self.mistake is None and self.comparison is not None and self.comparison.is_equal
+        is_equal = self.comparison is not None and self.comparison.is_equal
+        return self.mistake is None and is_equal and not self.unread
 
     def __str__(self) -> str:
         found = self.comparison
@@ -65,6 +69,9 @@ class Proof:
         parts = [f"{found.n_expected} records of {self.topic}"]
         if found.is_equal:
             parts.append("each there once")
+        if self.unread:
+            named = ", ".join(f"{p}: {n} records" for p, n in sorted(self.unread.items()))
+            parts.append(f"no row of partition{'s' if len(self.unread) > 1 else ''} {named}")
         for kind, text in _KINDS:
             number, places = getattr(found, f"n_{kind}"), getattr(found, kind)
             if number:
@@ -164,17 +171,15 @@ def prove_query(
     spark: SparkSession,
     options: Mapping[str, str],
     reference: CheckpointReference,
-    table: str,
+    columns: KafkaColumns,
     *,
-    prefix: str | None = None,
     rejects: str | None = None,
     ledger: str | None = None,
 ) -> Iterator[Proof]:
     """Compare a table with each topic that a query has read, up to its newest committed micro-batch.
 
     Args:
-        table: a name, or the path of a Delta table.
-        prefix: before the names of Kafka's columns in the table; None looks for them.
+        columns: of the table.
         rejects: a table of records that were not landed in the table, with ``topic``, ``partition`` and ``offset``.
         ledger: the folder that the query has as ``dataLossLedger``.
 
@@ -184,7 +189,6 @@ def prove_query(
     """
     log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
     stands = position_at(log, reference, lambda _: True)
-    columns = KafkaColumns.of(table_at(spark, table), table, prefix)
     topics = sorted({tp.topic for tp in stands.offsets.offsets})
     columns.check_topics(topics)
     # While the query runs, the table may have micro-batches that were planned after the checkpoint was read.
@@ -220,9 +224,78 @@ def prove_query(
         )
         try:
             lost = [] if ledger is None else _ledger_of(spark, ledger, topic)
-            yield prove(spark, options, part, held, table, ledger=lost)
+            yield prove(spark, options, part, held, columns.table, ledger=lost)
         except Exception as error:
-            yield Proof(topic=topic, table=table, start=start, until=end, comparison=None, mistake=mistake_of(error))
+            yield Proof(
+                topic=topic, table=columns.table, start=start, until=end, comparison=None, mistake=mistake_of(error)
+            )
+
+
+def prove_table(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    columns: KafkaColumns,
+    *,
+    topic: str | None = None,
+    is_whole: bool = False,
+    rejects: str | None = None,
+) -> Iterator[Proof]:
+    """Compare a table that any program has written with each topic that it has rows of.
+
+    What the program has read is not known: each partition is compared from the table's lowest offset to its highest one.
+
+    Args:
+        topic: whose records the table has, where it has no column for that; else the one to compare.
+        is_whole: whether the table should begin where its topics do.
+        rejects: as :func:`prove_query`'s.
+
+    Raises:
+        OffsetsError: nothing says which topic the rows are of.
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
+    """
+    if topic is None and "topic" not in columns.names:
+        raise OffsetsError(
+            f"the table {columns.table} has no column for the topic: name the topic whose records it has (--topic)."
+        )
+    if topic is not None:
+        topics = [topic]
+    else:
+        named = columns.rows.select(F.col(columns.names["topic"]).alias("topic")).where("topic IS NOT NULL").distinct()
+        topics = sorted(row.topic for row in named.collect())
+    for each in topics:
+        held = columns.of_topic(each)
+        if rejects is not None:
+            held = held.unionByName(KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(each))
+        proof = Proof(topic=each, table=columns.table, start={}, until={}, comparison=None)
+        try:
+            yield _prove_rows(spark, options, each, held, columns.table, is_whole=is_whole)
+        except Exception as error:
+            yield replace(proof, mistake=mistake_of(error))
+
+
+def _prove_rows(
+    spark: SparkSession, options: Mapping[str, str], topic: str, held: DataFrame, table: str, *, is_whole: bool
+) -> Proof:
+    if not held.where("partition IS NULL OR offset IS NULL").isEmpty():
+        raise OffsetsError(
+            f"rows of topic {topic} have no partition or no offset: they cannot be compared with records."
+        )
+    log = TopicLog.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
+    # A row beyond the log's end, or of a partition that the topic does not have, says nothing of what was read.
+    rows = (
+        held.where(before(log.end))
+        .groupBy("partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+    )
+    bounds = {row.partition: (row.first, row.last) for row in rows.collect()}
+    part = TopicRange(
+        topic=topic,
+        topic_id="",
+        start={p: min(first, log.first[p]) if is_whole else first for p, (first, _) in bounds.items()},
+        end={p: last + 1 for p, (_, last) in bounds.items()},
+    )
+    n_records = {p: end - log.first[p] for p, end in log.end.items() if p not in bounds and end > log.first[p]}
+    return replace(prove(spark, options, part, held, table), unread=n_records)
 
 
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:

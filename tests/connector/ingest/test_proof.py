@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
+from pyiceberg.catalog.sql import SqlCatalog
 
 from pykafka_wire import read_topic, table_position
 from pykafka_wire.checkpoints.reference import parse_reference
+from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.ingest import Table
@@ -55,7 +59,8 @@ class Copy:
     def prove(self, **options: Any) -> Proof:
         reference = parse_reference(self.checkpoint, "the checkpoint")
         given = {"kafka.bootstrap.servers": self.servers, "kafka.isolation.level": "read_committed"}
-        (proof,) = prove_query(self.spark, given, reference, self.table, **options)
+        columns = KafkaColumns.of(table_at(self.spark, self.table), self.table, None)
+        (proof,) = prove_query(self.spark, given, reference, columns, **options)
         return proof
 
     def sql(self, statement: str) -> None:
@@ -174,9 +179,74 @@ def test_a_topic_that_was_deleted_hides_no_other_topic(
     assert f"3 records of {kept}; each there once" in lines[2]
     # Before Spark starts, of which this is one session.
     monkeypatch.setattr("pykafka_wire.cli.prove.session", lambda _: pytest.fail("Spark was started"))
-    for place, table, said in ((relative[0], "lake/none", "no folder _delta_log"), ("none", relative[1], "none")):
+    for place, table, said in (
+        (relative[0], "lake/none", "no folder _delta_log (Delta)"),
+        ("none", relative[1], "none"),
+    ):
         failed = CliRunner().invoke(commands, ["prove", place, table, "-b", copy.servers])
         assert failed.exit_code != 0 and said in (failed.output + str(failed.exception)), failed
+
+
+#: What a sink has written of a topic: partition 0 without three offsets of a rebalance, a file twice, an offset that is wrong.
+_WRITTEN = [*range(40), *range(43, 80), *range(60, 80), 7000]
+
+
+def _prove(copy: Copy, *arguments: str) -> Any:
+    return CliRunner().invoke(commands, ["prove", *arguments, "-b", copy.servers])
+
+
+def test_a_delta_table_of_another_program_is_proved_without_a_checkpoint(
+    copy: Copy, topic: Callable[..., str], outside: Any, tmp_path: Path
+) -> None:
+    name = topic(3)
+    outside.fill(name, [100, 5, 4])
+    rows = pa.table({
+        "connect_topic": [name] * (len(_WRITTEN) + 4),
+        "connect_partition": pa.array([0] * len(_WRITTEN) + [1] * 4, pa.int32()),
+        "connect_offset": [*_WRITTEN, *range(1, 5)],
+    })  # fmt: skip
+    table = str(tmp_path / "connect")
+    deltalake.write_deltalake(table, rows)
+    named = "topic=connect_topic, partition=connect_partition, offset=connect_offset"
+    done = _prove(copy, table, "--columns", named)
+    assert done.exit_code == 1, done
+    assert "3 lost (partition, offset: (0, 40), (0, 41), (0, 42))" in done.stdout
+    assert "20 doubled (partition, offset: (0, 60), (0, 61)" in done.stdout
+    assert "1 not in the topic (partition, offset: (0, 7000))" in done.stdout
+    assert "no row of partition 2: 4 records" in done.stdout
+    assert "(1, 0)" in _prove(copy, table, "--columns", named, "--whole").stdout, "the first offset is missing, too"
+    # What is right is called so.
+    deltalake.write_deltalake(table, rows.slice(len(_WRITTEN)), mode="overwrite")
+    outside.delete(name)
+    topic(2, name=name)
+    outside.fill(name, [0, 7])
+    done = _prove(copy, table, "--columns", named)
+    assert done.exit_code == 0 and "4 records of" in done.stdout and "each there once" in done.stdout, done
+    wrong = _prove(copy, table, "--columns", "offset=connect_ofset,partition=connect_partition")
+    assert wrong.exit_code != 0 and "has not all of the columns" in str(wrong.exception)
+    assert "name the columns that have them" in str(_prove(copy, table).exception)
+
+
+def test_an_iceberg_table_is_proved_without_a_jar(
+    copy: Copy, topic: Callable[..., str], outside: Any, tmp_path: Path
+) -> None:
+    name = topic(1)
+    outside.fill(name, [100])
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("shop")
+    meta = pa.array([{"partition": 0, "offset": offset} for offset in _WRITTEN])
+    rows = pa.table({"n": pa.array(range(len(_WRITTEN))), "meta": meta})
+    table = catalog.create_table("shop.orders", schema=rows.schema)
+    table.append(rows)
+    catalog.close()
+    folder = table.location().removeprefix("file://")
+    named = ["--columns", "partition=meta.partition,offset=meta.offset"]
+    done = _prove(copy, folder, *named, "--topic", name)
+    assert done.exit_code == 1, done
+    assert "3 lost (partition, offset: (0, 40), (0, 41), (0, 42))" in done.stdout
+    assert "20 doubled (partition, offset: (0, 60), (0, 61)" in done.stdout
+    assert "name the topic whose records it has" in str(_prove(copy, folder, *named).exception)
+    assert "cannot be read" in str(_prove(copy, folder, "--columns", "partition=p,offset=o", "--topic", name).exception)
 
 
 def test_rows_that_compaction_has_removed_from_the_topic_are_no_alarm(shop: Shop, topic: Callable[..., str]) -> None:
