@@ -9,17 +9,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
-from pykafka_wire.cli.ingest_table import IngestTable
+from pykafka_wire.cli.ingest_screen import IngestScreen
+from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
 from pykafka_wire.cli.session import session
+from pykafka_wire.cli.working import Working, working
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
@@ -31,9 +35,12 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.checks import Replay
     from pykafka_wire.ingest.ingest import Ingest
     from pykafka_wire.ingest.proof import Proof
+    from pykafka_wire.ingest.running import TaskRecords
+    from pykafka_wire.ingest.watch import Watched
 
 _EVERY: Final = "10s"
 _SHOW_CURSOR: Final = b"\x1b[?25h"
+_ENDING: Final = "Ending after the running micro-batch"
 #: Options of the command that are settings of the same name.
 _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
 
@@ -97,9 +104,9 @@ def ingest(
     if is_plan:
         sys.exit(_plan(run))
     if is_verify:
-        sys.exit(_verify(_spark(settings), run))
+        sys.exit(_verify(run))
     if is_replay:
-        sys.exit(_replay(_spark(settings), run))
+        sys.exit(_replay(run))
     port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
     sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port))
 
@@ -171,85 +178,178 @@ def _plan(run: Ingest) -> int:
     return FAILED if not planned or any(each.mistake for each in planned) else 0
 
 
-def _verify(spark: SparkSession, run: Ingest) -> int:
-    from pykafka_wire.ingest.checks import verify
+def _verify(run: Ingest) -> int:
+    topics = run.topics()
+    with working(f"starting Spark for {counted(len(topics), 'topic')}", with_spark=True) as progress:
+        spark = _spark(run.settings)
+        from pykafka_wire.ingest.checks import verify
 
-    return show_proofs(verify(spark, run.settings, run.topics()))
+        return show_proofs(spark, verify(spark, run.settings, topics), progress, topics)
 
 
-def show_proofs(proofs: Iterable[Proof]) -> int:
-    """Print each as it is found; the exit code."""
-    well = _shown(proofs)
+def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working, topics: Sequence[str] = ()) -> int:
+    """Print each as it is found; the exit code.
+
+    Args:
+        topics: those that are compared one after the other, where they are known.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    well = _shown(
+        spark, proofs, progress, [f"comparing {topic} ({n} of {len(topics)})" for n, topic in enumerate(topics, 1)]
+    )
     if not well:
-        click.echo("Error: nothing was compared: there is no topic.", err=True)
+        raise click.ClickException("nothing was compared: there is no topic.")
     return 0 if well and all(well) else FAILED
 
 
-def _replay(spark: SparkSession, run: Ingest) -> int:
-    from pykafka_wire.ingest.checks import replay_rejects
+def _replay(run: Ingest) -> int:
+    with working("starting Spark", with_spark=True) as progress:
+        spark = _spark(run.settings)
+        from pykafka_wire.ingest.checks import replay_rejects
 
-    well = _shown(replay_rejects(spark, run.settings))
+        well = _shown(spark, replay_rejects(spark, run.settings), progress, ["reading rejects again"])
     if not well:
         output().message(f"There are no rejects in {run.settings.place(run.settings.rejects)}.")
     return 0 if all(well) else FAILED
 
 
-def _shown(found: Iterable[Proof | Replay]) -> list[bool]:
+def _shown(spark: SparkSession, found: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]) -> list[bool]:
     """Print each as it is found; which are right."""
-    well = []
-    for each in found:
-        well.append(each.is_right)
-        click.echo(json.dumps(asdict(each), default=str) if output().json else str(each))
-    return well
+    from pykafka_wire.ingest.running import TaskRecords, describe_jobs
+
+    tasks = TaskRecords(spark)
+    texts = chain(steps, repeat(steps[-1] if steps else "comparing the table with its topics"))
+    well: list[bool] = []
+    results = iter(found)
+    while True:
+        text = next(texts)
+        describe_jobs(spark, text)
+        progress.show(text, done=partial(_n_read, tasks, text))
+        result = next(results, None)
+        if result is None:
+            return well
+        well.append(result.is_right)
+        click.echo(json.dumps(asdict(result), default=str) if output().json else str(result))
+
+
+def _n_read(tasks: TaskRecords, text: str) -> int:
+    return tasks.look().get(text, 0)
 
 
 def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None) -> int:
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
+    with IngestScreen(run.settings.title, is_quiet=output().json) as screen:
+        ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port)
+        if ended.error is not None:
+            raise ended.error
+    _summarise(run, screen, ended)
+    if any(table.reason for table in ended.seen.tables):
+        return FAILED
+    return INTERRUPTED if once and ended.is_cut else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """How a run ended: ``is_cut`` if a signal ended it."""
+
+    seen: Watched
+    is_cut: bool
+    seconds: float
+    error: IngestError | None
+
+
+def _land(run: Ingest, screen: IngestScreen, *, once: bool, every: str, metrics_port: tuple[str, int] | None) -> _Ended:
+    screen.phase(f"looking up topics for {run.settings.topics}")
+    planned = run.checked_plan(on_this_machine=True)
+    screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
+    from pykafka_wire.ingest.checks import n_rejects
     from pykafka_wire.ingest.failures import sentence_of
-    from pykafka_wire.ingest.figures import lag_of
-    from pykafka_wire.ingest.landing import TableStatus
+    from pykafka_wire.ingest.watch import IngestWatch
 
-    planned = run.checked_plan()
-    output().message(f"{counted(len(planned), 'topic')} for {run.settings.topics}.")
-
-    def statuses() -> list[TableStatus]:
-        """Of topics without new records, too."""
-        idle = {each.topic: TableStatus(topic=each.topic, name=each.table) for each in planned}
-        return list((idle | dict(run.statuses)).values())
-
+    started = time.monotonic()
+    watch = IngestWatch(run, planned)
     try:
-        with contextlib.ExitStack() as running:
-            table = None if output().json else running.enter_context(IngestTable("Starting Spark …"))
-            spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
-            is_interrupted = running.enter_context(_interrupts())
+        spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
+        with _interrupts(screen) as is_interrupted:
             if metrics_port is not None:
                 _serve_metrics(spark, run, *metrics_port)
+            screen.phase("looking at the tables")
+            watch.start(spark, n_rejects(spark, run.settings))
+            screen.watch(watch)
+            screen.phase("starting the query")
             query = run.start(spark, once=once, every=every, planned=planned)
+            watch.follow(query)
+            screen.running()
+            said = _Said()
             while query.isActive and not is_interrupted(1.0):
-                if table is not None:
-                    table.show(statuses(), run.log_ends())
-            is_cut = _end(query)
-            ends = run.log_ends()
-            if table is not None:
-                table.show(statuses(), ends)
+                said.tell(query, screen)
+            is_cut = _end(query, lambda: said.tell(query, screen))
+            said.tell(query, screen)
+            seen = screen.look()
+        assert seen is not None
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         raise IngestError(
             f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest "
-            "again."
+            "again." + screen.keep_output()
         ) from lost
+    return _Ended(
+        seen=seen,
+        is_cut=is_cut,
+        seconds=time.monotonic() - started,
+        error=None if error is None else IngestError(sentence_of(error)),
+    )
+
+
+class _Said:
+    """A line for each micro-batch that has landed records, where there is no screen: what logs want."""
+
+    def __init__(self) -> None:
+        self._batch: int | None = None
+        self._rows = self._rejects = 0
+
+    def tell(self, query: StreamingQuery, screen: IngestScreen) -> None:
+        progress = query.lastProgress
+        if screen.is_live or progress is None or progress["batchId"] == self._batch:
+            return
+        seen = screen.look()
+        assert seen is not None
+        self._batch = progress["batchId"]
+        rows, rejects = sum(each.rows for each in seen.tables), sum(each.status.rejects for each in seen.tables)
+        n_rows, n_rejects = rows - self._rows, rejects - self._rejects
+        self._rows, self._rejects = rows, rejects
+        if n_rows or n_rejects:
+            seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+            lags = [each.lag for each in seen.tables if each.lag is not None]
+            screen.line(
+                f"micro-batch {self._batch}: {counted(n_rows, 'row')} in {seconds:.1f} s, {counted(n_rejects, 'reject')}; "
+                f"{sum(lags)} behind"
+            )
+
+
+def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
+    """What a run has done, in a table and a sentence; with --json a line for each table."""
+    tables = ended.seen.tables
     if output().json:
-        for status in statuses():
+        for table in tables:
             fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
-            state = {name: getattr(status, name) for name in fields} | {"lag": lag_of(status, ends)}
-            click.echo(json.dumps(state, default=str))
-    if error is not None:
-        raise IngestError(sentence_of(error))
-    if any(each.error for each in statuses()):
-        return FAILED
-    return INTERRUPTED if once and is_cut else 0
+            state = {name: getattr(table.status, name) for name in fields}
+            click.echo(json.dumps(state | {"lag": table.lag, "state": table.state}, default=str))
+        return
+    screen.summary()
+    n_rejects = sum(table.rejects for table in tables)
+    parts = [
+        f"{sum(table.rows for table in tables):,} rows landed in {duration(ended.seconds)}",
+        f"{counted(n_rejects, 'reject')} in {run.settings.place(run.settings.rejects)}" if n_rejects else "no rejects",
+    ]
+    if n_stopped := sum(table.state == "stopped" for table in tables):
+        parts.append(f"{counted(n_stopped, 'table')} stopped")
+    end = "Ended after the running micro-batch" if ended.is_cut else "All is landed that was there"
+    click.echo(f"{end}: {'; '.join(parts)}.")
 
 
 def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> None:
@@ -261,8 +361,11 @@ def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> No
         raise click.UsageError(f"--metrics-port {port}: {error.strerror}. Give another port.") from error
 
 
-def _end(query: StreamingQuery) -> bool:
+def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:
     """Stop the query after the micro-batch that runs now; in a backlog the next one begins at once.
+
+    Args:
+        tell: is called while it is waited for.
 
     Returns whether the query had not ended by itself.
     """
@@ -273,6 +376,7 @@ def _end(query: StreamingQuery) -> bool:
 
     before = newest()
     while query.isActive and query.status["isTriggerActive"] and newest() == before:
+        tell()
         time.sleep(0.1)
     is_cut = query.isActive
     query.stop()
@@ -280,7 +384,7 @@ def _end(query: StreamingQuery) -> bool:
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[Callable[[float], bool]]:
+def _interrupts(screen: IngestScreen) -> Iterator[Callable[[float], bool]]:
     """A function that waits so many seconds for Ctrl-C or SIGTERM, and returns whether it came. A second one ends the process.
 
     Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch.
@@ -293,8 +397,10 @@ def _interrupts() -> Iterator[Callable[[float], bool]]:
                 os.write(1, _SHOW_CURSOR)
             os._exit(INTERRUPTED)
         asked.set()
-        # Not by a console, which the interrupted code may be writing to.
-        os.write(2, b"Ending after the running micro-batch. Ctrl-C again ends at once, and loses nothing either.\n")
+        if screen.is_live:
+            screen.phase(_ENDING)
+        else:  # not by a console, which the interrupted code may be writing to
+            os.write(2, f"{_ENDING}. Ctrl-C again ends at once, and loses nothing either.\n".encode())
 
     is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another one
     before = {number: signal.signal(number, ask) for number in ((signal.SIGINT, signal.SIGTERM) if is_main else ())}

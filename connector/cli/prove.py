@@ -17,6 +17,7 @@ from pykafka_wire.cli.connection import connection_options, kafka_options
 from pykafka_wire.cli.ingest import show_proofs
 from pykafka_wire.cli.output import absolute
 from pykafka_wire.cli.session import session
+from pykafka_wire.cli.working import working
 from pykafka_wire.errors import OptionError
 
 if TYPE_CHECKING:  # loads Spark
@@ -78,12 +79,14 @@ def prove(
         raise click.UsageError(error.message) from error
     from pykafka_wire.ingest.proof import prove_query
 
-    spark = session("prove")
-    with _columns_of(spark, table, names, prefix) as held:
-        proofs = prove_query(
-            spark, kafka_options(), reference, held, rejects=rejects, ledger=ledger and absolute(ledger)
-        )
-        sys.exit(show_proofs(proofs))
+    with working("starting Spark", with_spark=True) as progress:
+        spark = session("prove")
+        with _columns_of(spark, table, names, prefix) as held:
+            proofs = prove_query(
+                spark, kafka_options(), reference, held, rejects=rejects, ledger=ledger and absolute(ledger)
+            )
+            code = show_proofs(spark, proofs, progress)
+    sys.exit(code)
 
 
 def _prove_table(
@@ -91,9 +94,11 @@ def _prove_table(
 ) -> int:
     from pykafka_wire.ingest.proof import prove_table
 
-    spark = session("prove")
-    with _columns_of(spark, table, names, prefix) as held:
-        return show_proofs(prove_table(spark, kafka_options(), held, topic=topic, is_whole=is_whole, rejects=rejects))
+    with working("starting Spark", with_spark=True) as progress:
+        spark = session("prove")
+        with _columns_of(spark, table, names, prefix) as held:
+            proofs = prove_table(spark, kafka_options(), held, topic=topic, is_whole=is_whole, rejects=rejects)
+            return show_proofs(spark, proofs, progress)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,6 +17,7 @@ import click
 from pykafka_wire.cli.connection import command, connected, output, registry_option, source_options
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted, format_timestamp, parse_pair, printable
+from pykafka_wire.cli.working import working
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -260,7 +262,11 @@ def produce(
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {counted(n_partitions, 'partition')}, numbered from 0.")
         n_records = n_read = 0
-        with RecordProducer(cluster.settings) as producer:
+        # Lines that a person types need no count.
+        meanwhile = nullcontext() if values or sys.stdin.isatty() else working("")
+        with meanwhile as progress, RecordProducer(cluster.settings) as producer:
+            if progress is not None:
+                progress.show(f"writing to {topic}", done=lambda: n_records)
             try:
                 for block in _blocks(values):
                     pairs = [_split_key(line, key, key_separator) for line in block]

@@ -19,6 +19,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
+from pykafka_wire.cli.working import working
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -75,8 +76,11 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             click.confirm(f"Write {counted(n_records, 'record')}?", abort=True, err=True)
         written: Counter[str] = Counter()
         left: Counter[str] = Counter()
+        n_left = source.n_offsets(source.committed())
         try:
-            _write(source, target, written, left)
+            with working("") as progress:
+                progress.show(f"redriving {dlq}", done=lambda: written.total() + left.total(), total=n_left)
+                _write(source, target, written, left)
         except (KeyboardInterrupt, WireError):
             click.echo(f"Not all were written: {_summary(written)} so far. Run it again to continue.", err=True)
             raise
@@ -127,6 +131,11 @@ class _Source:
                 tp: max(start, offsets[tp].offset if tp in offsets else 0) for tp, start in self._starts.items()
             }
         return found
+
+    def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
+        """How many offsets are to be looked at."""
+        starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
+        return sum(each.end_offset - each.start_offset for each in ranges_between(starts, self.ends))
 
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]

@@ -44,6 +44,8 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.ui.enabled": "false",
+            # How often running tasks tell how many records they have read; the default is 10 s.
+            "spark.executor.heartbeatInterval": "3s",
             "spark.ui.showConsoleProgress": "false",
         }
         if "SPARK_CONF_DIR" not in os.environ:

@@ -27,7 +27,9 @@ from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 class Replay:
     """What became of a table's rejects: landed now, still damaged, or no longer in the topic.
 
-    ``mistake`` says why they could not be read again.
+    Attributes:
+        reason: why those that are still damaged are, of the most frequent kind.
+        mistake: why they could not be read again.
     """
 
     topic: str
@@ -35,6 +37,7 @@ class Replay:
     landed: int = 0
     damaged: int = 0
     gone: int = 0
+    reason: str | None = None
     mistake: str | None = None
 
     @property
@@ -44,7 +47,10 @@ class Replay:
     def __str__(self) -> str:
         if self.mistake is not None:
             return f"{self.table}: not replayed: {self.mistake}"
-        return f"{self.table}: {self.landed} landed, {self.damaged} still damaged, {self.gone} no longer in the topic"
+        why = "" if self.reason is None else f" ({self.reason})"
+        return (
+            f"{self.table}: {self.landed} landed, {self.damaged} still damaged{why}, {self.gone} no longer in the topic"
+        )
 
 
 def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
@@ -122,6 +128,14 @@ def _landed_range(target: LandedTable, topic: str, version: int | None = None) -
     return TopicRange(topic=topic, topic_id=landed.topic_id, start=start, end=landed.end)
 
 
+def n_rejects(spark: SparkSession, settings: Settings) -> dict[str, int]:
+    """How many records each table has in the table of rejects; none where there is no such table yet."""
+    rejects = LandedTable(spark, settings, settings.rejects)
+    if not rejects.exists:
+        return {}
+    return {row.table: row[1] for row in spark.table(rejects.identifier).groupBy("table").count().collect()}
+
+
 def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
     """Read the rejects again from their topics; what can be read now goes into its table and leaves the rejects.
 
@@ -177,13 +191,20 @@ class _Replayed:
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
             n_there, n_mended, n_rejected = again.count(), mended.count(), rejected.count()
+            damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
+            worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
                 self._land(rows.where(F.col(REASON).isNull()), mended)
                 self._forget(mended)
         finally:
             mended.unpersist()
         return Replay(
-            topic=self._topic, table=self._name, landed=n_mended, damaged=n_there - n_mended, gone=n_rejected - n_there
+            topic=self._topic,
+            table=self._name,
+            landed=n_mended,
+            damaged=n_there - n_mended,
+            gone=n_rejected - n_there,
+            reason=None if worst is None else worst[0],
         )
 
     def _land(self, good: DataFrame, mended: DataFrame) -> None:

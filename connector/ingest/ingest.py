@@ -22,6 +22,8 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, RegistryError
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing, TableStatus
+from pykafka_wire.ingest.places import place_mistakes
+from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
@@ -70,6 +72,7 @@ class Ingest:
         self.settings.check()
         self._landing: Landing | None = None
         self._query: StreamingQuery | None = None
+        self._micro_batch: MicroBatch | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins anew."""
@@ -85,6 +88,11 @@ class Ingest:
         """Each table's state, by topic, of the run that :meth:`start` began in this process; none where the server of Spark Connect
         lands the tables."""
         return {} if self._landing is None else dict(self._landing.statuses)
+
+    @property
+    def micro_batch(self) -> MicroBatch | None:
+        """What is being landed now; None between two micro-batches, and where the server of Spark Connect lands the tables."""
+        return self._micro_batch
 
     def log_ends(self) -> LogEnds:
         """The ends of the topics' logs, ``{topic: {partition: offset}}``, as the last micro-batch has seen them."""
@@ -123,14 +131,21 @@ class Ingest:
             )  # fmt: skip
         return planned
 
-    def checked_plan(self) -> list[PlannedTable]:
+    def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
         """:meth:`plan`, without mistakes.
 
+        Args:
+            on_this_machine: the folders are this machine's, and are looked at, too; not so with Spark Connect.
+
         Raises:
-            IngestError: a topic has no schema, or two have one table; the error lists all mistakes.
+            IngestError: a topic has no schema, or two have one table, or a folder cannot be written, or holds what another program
+                has written; the error lists all mistakes.
         """
         planned = self.plan()
-        _refuse(f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None)
+        mistakes = [f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None]
+        if on_this_machine:
+            mistakes += place_mistakes(self.settings, [each.table for each in planned])
+        _refuse(mistakes)
         return planned
 
     def topics(self) -> list[str]:
@@ -240,7 +255,15 @@ class Ingest:
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         parts = [each for each in _by_topic(ranges) if with_idle or each.n_offsets]
-        self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
+        self._micro_batch = MicroBatch(
+            number=micro_batch,
+            parts={part.topic: part for part in parts},
+            positions={topic: dict(status.position or {}) for topic, status in self.statuses.items()},
+        )
+        try:
+            self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
+        finally:
+            self._micro_batch = None
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
         """The checkpoint's log; None before the first start.
@@ -285,8 +308,8 @@ class Ingest:
             exists = list(threads.map(lambda table: table.exists, tables))
         taken = ", ".join(table.identifier for table in compress(tables, exists))
         text = (
-            f"this checkpoint is new, and tables exist: {taken}. Use the checkpoint of the ingest that made them, another place "
-            "for the tables, or drop them"
+            f"this checkpoint is new, and tables exist: {taken}. Use the checkpoint of the ingest that made them, or another place "
+            "for these tables: into, or name in [[table]]"
         )
         return [text] if taken else []
 

@@ -37,6 +37,7 @@ from pykafka_wire.ingest.failures import (
     sentence_of,
 )
 from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
     DELETE,
@@ -186,9 +187,11 @@ class Landing:
         started = time.monotonic()
         try:
             assert self._rejects is not None
-            TableWriter(
-                self._session(session), self._settings, self._reader, self._query, status, self._rejects.result
-            ).land(part, micro_batch, beginning)
+            own = self._session(session)
+            describe_jobs(own, status.name)
+            TableWriter(own, self._settings, self._reader, self._query, status, self._rejects.result).land(
+                part, micro_batch, beginning
+            )
         except Exception as error:
             failure = Failure.of(error)
             text = failure.sentence + (f" {_lost_text(status, part)}" if failure.code == UNKNOWN_TOPIC else "")

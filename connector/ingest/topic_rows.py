@@ -87,6 +87,22 @@ class ValueSchema:
     schema: Schema | None = None
 
 
+def _row_in(envelope: DataType, topic: str) -> DataType:
+    """The type of the database's row in Debezium's envelope.
+
+    Raises:
+        IngestError: it is not Debezium's.
+    """
+    payload = envelope["payload"].dataType if isinstance(envelope, StructType) and "payload" in envelope.names else None
+    for each in (payload, envelope):
+        if isinstance(each, StructType) and {"op", "after"} <= set(each.names):
+            return each["after"].dataType
+    raise IngestError(
+        f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert or "
+        "append for it."
+    )
+
+
 class TopicReader:
     """Reads the topics of an ingest; asks the registry for the newest schema of each read."""
 
@@ -132,7 +148,7 @@ class TopicReader:
         if schema.format == "json" and table.schema is not None:
             return table.schema
         if schema.format == "json":
-            return "columns are inferred from the first records"
+            return f"columns are inferred from the first {'changes' if table.mode == 'cdc' else 'records'}"
         from pykafka_wire.datasource import PykafkaWireDataSource
 
         options = self._settings.kafka_options | self._settings.source_registry_options | dict(table.options)
@@ -141,7 +157,8 @@ class TopicReader:
             options["valueSchema"] = table.schema
         found = PykafkaWireDataSource(options).schema()
         assert isinstance(found, StructType)
-        return column_ddl(found["value"].dataType)
+        value = found["value"].dataType
+        return column_ddl(_row_in(value, topic) if table.mode == "cdc" else value)
 
     def _key_format(self, topic: str, table: Table) -> str:
         if table.key_format is not None:

@@ -13,27 +13,65 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pykafka_wire.cli.ingest_table import IngestTable
+from pykafka_wire.cli.ingest_screen import tables_drawn
 from pykafka_wire.ingest.landing import TableStatus
+from pykafka_wire.ingest.running import MicroBatch
+from pykafka_wire.ingest.topic_rows import TopicRange
+from pykafka_wire.ingest.watch import Watched, WatchedTable
 from tests.connector.cli.conftest import SCRIPT
 
 #: Ends the wait for a process that does not go on.
 DEADLINE_S = 180
 
 
-@pytest.mark.unit
-def test_a_schema_s_uuid_leaves_room_for_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched(number: int, **changes: Any) -> WatchedTable:
+    """A table that is up to date, unless it is changed."""
+    status = TableStatus(topic=f"shop.topic-{number}", name=f"shop_topic_{number}", rows=12_345_678, seconds=10.0)
+    well = {"state": "up to date", "reason": "", "share": None, "fresh_s": 3.0, "lag": 0, "rejects": 0, "per_s": 0.0}
+    return WatchedTable(status=status, **{**well, **changes})
+
+
+def drawn(tables: list[WatchedTable], width: int, height: int = 24, *, is_summary: bool = False) -> list[str]:
     printed = io.StringIO()
-    monkeypatch.setattr("pykafka_wire.cli.ingest_table.console", lambda: Console(file=printed, width=80))
-    uuid = "d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e"
-    status = TableStatus(
-        topic="shop.orders", name="shop_orders", rows=12_345_678, schema_id=uuid, error="[X] \x1b[2J no"
+    to = Console(file=printed, width=width, height=height, force_terminal=True, color_system=None)
+    seen = Watched(tables=tables, number=1, begun_at=0.0, n_done=1, n_planned=2, per_s=1.0, is_planning=False)
+    to.print(tables_drawn(seen, to, is_summary=is_summary))
+    return [line.rstrip() for line in printed.getvalue().splitlines()]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("width", [80, 120])
+def test_trouble_is_on_top_with_its_reason_below_and_no_figure_is_cut(width: int) -> None:
+    stopped = watched(
+        2, state="stopped", reason="[X] \x1b[2J the column a cannot be INT " + "and again " * 40, lag=1_234_567
     )
-    with IngestTable("") as table:
-        table.show([status], {})
-    lines = printed.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80 and "12345678" in lines[1]
-    assert "shop_orders: [X] \\x1b[2J no" in "".join(lines)
+    stopped.status.schema_id = "d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e"
+    landing = watched(3, state="landing", share=0.45, per_s=123_456.0, rejects=12_345, fresh_s=None)
+    lines = drawn([watched(1), landing, stopped], width)
+    assert max(map(len, lines)) <= width
+    assert lines[0].split()[0] == "table" and ("schema" in lines[0]) == (width == 120)
+    assert "shop_topic_2" in lines[1] and "stopped" in lines[1] and "1,234,567" in lines[1]
+    assert lines[2].startswith("  [X] \\x1b[2J the column a cannot be INT") and lines[4].endswith("…")
+    assert all(part in lines[5] for part in ("shop_topic_3", "landing 45%", "123,456", "12,345,678", "12,345"))
+    assert "up to date" in lines[6] and "3s" in lines[6]
+    assert sum("and again" in line for line in drawn([stopped], width, is_summary=True)) > 3  # the whole reason
+
+
+@pytest.mark.unit
+def test_sixty_tables_fit_on_a_screen() -> None:
+    tables = [watched(number) for number in range(60)]
+    lines = drawn([*tables, watched(60, state="behind", lag=5)], 80)
+    assert len(lines) <= 24 and "behind" in lines[1]
+    assert re.fullmatch(r"… \d+ more, \d+ of them up to date", lines[-1])
+    assert len(drawn(tables, 80, is_summary=True)) == 61
+
+
+@pytest.mark.unit
+def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
+    part = TopicRange(topic="t", topic_id="", start={0: 10, 1: 0}, end={0: 30, 1: 5})
+    batch = MicroBatch(number=1, parts={"t": part}, positions={"t": {0: 4}})
+    assert batch.n_planned("t") == 26 + 5
+    assert [batch.n_landed("t", position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]
 
 
 @pytest.mark.long
@@ -70,5 +108,7 @@ def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
             process.kill()
     assert process.returncode == code, err
     assert "Ending after the running micro-batch" in err and "Traceback" not in err
-    (rows,) = re.findall(rf"{re.escape(name)} +\S+ +(\d+) ", out)
-    assert 0 < int(rows) < 2000 and int(rows) % 10 == 0
+    micro_batches = re.findall(r"^\S+Z micro-batch \d+: (\d+) rows? in ", out, re.MULTILINE)
+    (rows,) = re.findall(r"^Ended after the running micro-batch: ([\d,]+) rows landed", out, re.MULTILINE)
+    assert 0 < int(rows.replace(",", "")) < 2000 and int(rows.replace(",", "")) % 10 == 0
+    assert "10" in micro_batches

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -21,6 +22,7 @@ from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.metrics import QueryFigures
+from tests.connector import debezium
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
 
@@ -230,6 +232,9 @@ def test_rejects_have_bytes_headers_and_reason_and_are_landed_once_when_the_caus
         for row in (each.comparison for each in verify(shop.spark, ingest.settings, ingest.topics()))
         if row
     ] == [5]
+    (still,) = replay_rejects(shop.spark, ingest.settings)
+    assert (still.landed, still.damaged) == (0, 2) and still.reason in {row.reason for row in rejected}
+    assert f"2 still damaged ({still.reason})" in str(still)
     # "Mended": read as bytes, every value is good.
     mended = shop.ingest(defaults=Table(topic=".*", format="binary"))
     for expected in ((2, 0, 0), None):
@@ -284,6 +289,20 @@ def test_cdc_applies_debeziums_changes(shop: Shop) -> None:
     assert [row.reason for row in shop.table("_rejects").collect()] == ["no change of a row: its op is x"]
 
 
+def test_a_plan_of_changes_shows_the_rows_columns_and_not_the_envelopes(shop: Shop) -> None:
+    shop.create("customers")
+    SchemaRegistryClient({"url": shop.registry}).register_schema(
+        f"{shop.prefix}.customers-value", RegisteredSchema(debezium.value_schema(), "AVRO")
+    )
+    (planned,) = shop.ingest(defaults=Table(topic=".*", mode="cdc")).plan()
+    assert planned.mistake is None and planned.columns.startswith("`id` ") and "`name` string" in planned.columns
+    assert "`op`" not in planned.columns and "`after`" not in planned.columns
+    shop.create("orders")
+    shop.avro("orders", FIRST, orders(0, 1))  # registers its schema, which is no envelope
+    refused = shop.ingest(defaults=Table(topic=".*", mode="cdc")).plan()[1]
+    assert refused.mistake is not None and "no fields op and after" in refused.mistake
+
+
 def test_verify_names_what_is_lost_doubled_and_altered(shop: Shop) -> None:
     shop.create("orders")
     shop.send_avro("orders", FIRST, orders(0, 100))
@@ -322,6 +341,8 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     shop.send_avro("orders", FIRST, orders(0, 1))
     path = shop.folder / "lake" / f"{shop.prefix}_orders"
     shop.spark.range(3).write.format("delta").save(str(path))
+    with pytest.raises(IngestError, match="no ingest made it"):  # before Spark starts
+        shop.ingest().checked_plan(on_this_machine=True)
     with pytest.raises(IngestError, match="this checkpoint is new, and tables exist"):
         shop.ingest().start(shop.spark)
     assert shop.spark.read.format("delta").load(str(path)).count() == 3
@@ -397,7 +418,10 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     landed, quiet = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
     assert (landed["rows"], landed["rejects"], landed["lag"], landed["error"]) == (5, 0, 0, None)
     assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
-    assert re.search(rf"{shop.prefix}\.quiet +{shop.prefix}_quiet +0 +0 +- +0 +- *\n", run("--once").stdout)
+    text = run("--once").stdout
+    assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +- +- +- +0 +- *\n", text)
+    assert re.search(rf"{shop.prefix}_orders +{shop.prefix}\.orders +up to date ", text)
+    assert re.search(r"^All is landed that was there: 0 rows landed in .*; no rejects\.$", text, re.MULTILINE)
     assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -1,0 +1,99 @@
+"""What an ingest does at this moment, for those who watch it: the micro-batch that is being landed, and how far it is.
+
+A table's own status changes with its commits. In between the records that Spark's running tasks have read are known to its status
+store, which the executors tell with each heartbeat (``spark.executor.heartbeatInterval``). Each table's jobs are found by their
+description. https://spark.apache.org/docs/latest/configuration.html#execution-behavior
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pykafka_wire.ingest.topic_rows import TopicRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Before a table's name in the description of its jobs, which Spark's own page shows, too.
+_DESCRIPTION: Final = "ingest table "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """One that is being landed.
+
+    Attributes:
+        parts: what each topic has in it, by topic.
+        positions: where each table stood when it began.
+        begun_at: by the clock of :func:`time.monotonic`.
+    """
+
+    number: int
+    parts: Mapping[str, TopicRange]
+    positions: Mapping[str, Mapping[int, int]]
+    begun_at: float = field(default_factory=time.monotonic)
+
+    def n_planned(self, topic: str) -> int:
+        """Records that the topic's table had still to get when the micro-batch began."""
+        return self._n_until(topic, self.parts[topic].end)
+
+    def n_landed(self, topic: str, position: Mapping[int, int] | None) -> int:
+        """Those of them that a table has that stands at ``position``."""
+        return 0 if position is None else self._n_until(topic, position)
+
+    def _n_until(self, topic: str, position: Mapping[int, int]) -> int:
+        part, before = self.parts[topic], self.positions.get(topic, {})
+        starts = {p: before.get(p, part.start[p]) for p in part.end}
+        return sum(max(0, min(position.get(p, starts[p]), part.end[p]) - starts[p]) for p in part.end)
+
+
+def describe_jobs(spark: SparkSession, table: str) -> None:
+    """Let the jobs of this thread be known as a table's. Without effect in a session of Spark Connect."""
+    if not _is_connect(spark):
+        spark.sparkContext.setJobDescription(_DESCRIPTION + table)
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+class TaskRecords:
+    """Records that the jobs of each table have read, as of the executors' last heartbeats."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        #: None with Spark Connect, whose tasks are out of sight.
+        self._store: Any = None if _is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
+        #: By table and stage; what is finished stays.
+        self._read: dict[str, dict[int, int]] = {}
+        self._active: dict[int, str] = {}
+
+    def clear(self) -> None:
+        """Another micro-batch begins."""
+        self._read.clear()
+        self._active.clear()
+
+    def look(self) -> dict[str, int]:
+        """By table, since :meth:`clear`: a table's values may be read more than once."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        if self._store is None:
+            return {}
+        with contextlib.suppress(Py4JError):  # the status store is no public API of Spark
+            stages = self._store.activeStages()
+            running = [self._note(stages.apply(index)) for index in range(stages.size())]
+            for ended in self._active.keys() - set(running):
+                self._note(self._store.lastStageAttempt(ended))
+                del self._active[ended]
+        return {table: sum(stages.values()) for table, stages in self._read.items()}
+
+    def _note(self, stage: Any) -> int:  # Any: Spark's StageData
+        number, description = int(stage.stageId()), stage.description()
+        if description.isDefined() and str(description.get()).startswith(_DESCRIPTION):
+            table = str(description.get()).removeprefix(_DESCRIPTION)
+            self._active[number] = table
+            self._read.setdefault(table, {})[number] = int(stage.inputRecords())
+        return number

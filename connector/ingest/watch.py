@@ -1,0 +1,197 @@
+"""An ingest as it looks to someone who watches it: each table's state, freshness, lag and rate, and what is under way.
+
+Owns what a figure means. How it is drawn is the business of whoever shows it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
+from pykafka_wire.ingest.landing import TableStatus
+from pykafka_wire.ingest.running import MicroBatch, TaskRecords
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pykafka_wire.ingest.ingest import Ingest, PlannedTable
+
+#: Over so many seconds a rate is taken.
+_RATE_S: Final = 30.0
+#: Values of JSON whose type nobody has declared are read once more, to find it.
+_INFERRED: Final = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTable:
+    """One table at a moment.
+
+    Attributes:
+        state: ``stopped``; in a micro-batch ``starting``, ``landing`` and ``committing``; ``behind``, ``up to date``; ``landed``
+            where the end of its log is unknown, and ``waiting`` before it has landed anything.
+        reason: why it is stopped, or tried again; empty if it is not.
+        share: of what it has to get in the running micro-batch, how much it has; None where it has no part in it.
+        fresh_s: for so many seconds it may lack records: it has all that were there before. None while that is unknown.
+        lag: records of the topic that it lacks, None while that is unknown.
+        rows, rejects: ``rejects`` with those of earlier runs, ``rows`` of this one.
+        per_s: records that were read or landed a second, of the last half minute.
+    """
+
+    status: TableStatus
+    state: str
+    reason: str
+    share: float | None
+    fresh_s: float | None
+    lag: int | None
+    rejects: int
+    per_s: float
+
+    @property
+    def topic(self) -> str:
+        return self.status.topic
+
+    @property
+    def name(self) -> str:
+        return self.status.name
+
+    @property
+    def rows(self) -> int:
+        return self.status.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """All of an ingest at a moment.
+
+    Attributes:
+        number: of the running micro-batch, None between two of them.
+        begun_at: when it began, by the clock of :func:`time.monotonic`.
+        n_done, n_planned: records of it that were read or landed, and all of them.
+        per_s: of all tables.
+        is_planning: brokers are asked what the next one has.
+    """
+
+    tables: Sequence[WatchedTable]
+    number: int | None
+    begun_at: float
+    n_done: int
+    n_planned: int
+    per_s: float
+    is_planning: bool
+
+
+class IngestWatch:
+    """Looks at an ingest again and again, and so knows its rates."""
+
+    def __init__(self, run: Ingest, planned: Sequence[PlannedTable]) -> None:
+        """``planned`` are the topics, also those without new records."""
+        self._run = run
+        self._planned = planned
+        declared = {each.topic: run.settings.table_for(each.topic).schema is not None for each in planned}
+        self._n_reads = {
+            each.topic: 2 if each.format == _INFERRED and not declared[each.topic] else 1 for each in planned
+        }
+        self._tasks: TaskRecords | None = None
+        self._query: StreamingQuery | None = None
+        self._older_rejects: Mapping[str, int] = {}
+        #: Records read or landed by each table, in all micro-batches so far, with the time; and the most of the running one.
+        self._samples: deque[tuple[float, dict[str, int]]] = deque([(time.monotonic(), {})])
+        self._finished: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+        self._batch: MicroBatch | None = None
+        self._complete_at: dict[str, float] = {}
+
+    def start(self, spark: SparkSession, older_rejects: Mapping[str, int]) -> None:
+        """From now on Spark runs; ``older_rejects`` are counts of earlier runs, by table."""
+        self._tasks = TaskRecords(spark)
+        self._older_rejects = older_rejects
+
+    def follow(self, query: StreamingQuery) -> None:
+        """From now on the query runs."""
+        self._query = query
+
+    def look(self) -> Watched:
+        """The ingest now."""
+        now = time.monotonic()
+        progress = None if self._query is None else self._query.lastProgress
+        ends = log_ends(progress)
+        batch, statuses = self._run.micro_batch, self._statuses()
+        if batch is not self._batch:
+            for topic, n_done in self._most.items():
+                self._finished[topic] = self._finished.get(topic, 0) + n_done
+            self._batch, self._most = batch, {}
+            if self._tasks is not None:
+                self._tasks.clear()
+        read = {} if batch is None or self._tasks is None else self._tasks.look()
+        if batch is not None:
+            for topic in batch.parts.keys() & statuses.keys():
+                status = statuses[topic]
+                n_landed = batch.n_landed(topic, status.position)
+                n_read = read.get(status.name, 0) // self._n_reads.get(topic, 1)
+                n_done = min(batch.n_planned(topic), n_landed + n_read)
+                self._most[topic] = max(n_landed, n_done, self._most.get(topic, 0))
+        done = {topic: self._finished.get(topic, 0) + self._most.get(topic, 0) for topic in statuses}
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_S:
+            self._samples.popleft()
+        tables = [self._table(status, batch, ends, progress, now) for _, status in sorted(statuses.items())]
+        topics = [] if batch is None else [topic for topic in batch.parts if topic in statuses]
+        return Watched(
+            tables=tables,
+            number=None if batch is None else batch.number,
+            begun_at=now if batch is None else batch.begun_at,
+            n_done=sum(self._most.get(topic, 0) for topic in topics),
+            n_planned=0 if batch is None else sum(map(batch.n_planned, topics)),
+            per_s=sum(each.per_s for each in tables),
+            is_planning=batch is None and self._is_planning(progress),
+        )
+
+    def _is_planning(self, progress: Any) -> bool:  # Any: the query's last one
+        return self._query is not None and (progress is None or bool(self._query.status["isTriggerActive"]))
+
+    def _statuses(self) -> dict[str, TableStatus]:
+        idle = {each.topic: TableStatus(topic=each.topic, name=each.table) for each in self._planned}
+        return idle | dict(self._run.statuses)
+
+    def _table(
+        self, status: TableStatus, batch: MicroBatch | None, ends: LogEnds, progress: Any, now: float
+    ) -> WatchedTable:  # Any: a query's progress
+        topic, lag = status.topic, lag_of(status, ends)
+        (began_at, before), (ended_at, after) = self._samples[0], self._samples[-1]
+        elapsed_s = ended_at - began_at
+        n_planned = batch.n_planned(topic) if batch is not None and topic in batch.parts else 0
+        if lag == 0 and progress is not None:  # it has all that was there when the micro-batch was planned
+            planned_ago_s = (
+                time.time() - datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+            )
+            self._complete_at[topic] = now - max(0.0, planned_ago_s)
+        n_missing = n_planned - (batch.n_landed(topic, status.position) if batch is not None and n_planned else 0)
+        lag = max(lag or 0, n_missing) if n_planned else lag
+        complete_at = self._complete_at.get(topic)
+        share = min(1.0, self._most.get(topic, 0) / n_planned) if n_planned else None
+        return WatchedTable(
+            status=status,
+            state=_state(status, share if n_missing else None, lag),
+            reason=status.error or "",
+            share=share,
+            fresh_s=None if complete_at is None else now - complete_at,
+            lag=lag,
+            rejects=status.rejects + self._older_rejects.get(status.name, 0),
+            per_s=(after.get(topic, 0) - before.get(topic, 0)) / elapsed_s if elapsed_s > 0 else 0.0,
+        )
+
+
+def _state(status: TableStatus, share: float | None, lag: int | None) -> str:
+    if status.error is not None:
+        return "stopped"
+    if share is not None:
+        return "starting" if not share else "landing" if share < 1.0 else "committing"
+    if lag is None:
+        return "waiting" if status.position is None else "landed"
+    return "behind" if lag else "up to date"
