@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "offsets": ("offsets", "Show the first and the next offsets of a topic."),
     "produce": ("records", "Write records to a topic."),
     "prove": ("prove", "Prove that a table holds each record of its topics exactly once."),
+    "query": ("query", "Run SQL over the tables of an ingest, by DuckDB or Spark."),
     "redrive": ("redrive", "Write dead letters back, once."),
     "reset": ("groups", "Move a group's offsets, by offset or time."),
     "schema": ("schema", "Infer the type of a topic's JSON values."),

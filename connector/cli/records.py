@@ -69,11 +69,13 @@ def tail(
 ) -> None:
     """Print the last records of TOPIC: partition, offset, time, key, value. With --json each record is a line.
 
-    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8, unless their format is named.
+    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8, unless their format is named. --registry
+    alone decodes values by the format that the registry has for the topic.
     """
+    if registry is not None and key_format is None and value_format is None:
+        value_format = _registered_format(topic, registry)
     formats = {name: each for name, each in (("key", key_format), ("value", value_format)) if each is not None}
-    if registry is not None and not formats.keys():
-        raise click.UsageError("--registry has no effect without --value-format or --key-format.")
+    framed: set[int] = set()
     with connected() as cluster:
         partitions = partitions_of(cluster, topic)
         if partition is not None:
@@ -85,6 +87,41 @@ def tail(
         decode = _decoding(cluster, topic, formats, registry)
         for record, decoded in islice(_records(cluster, starts, follow, decode), count):
             _print(record, decoded)
+            if "value" not in formats and (schema_id := _frame_of(record["value"])) is not None:
+                framed.add(schema_id)
+        if framed:
+            click.echo(
+                f"Values begin with the frame of a schema registry (schema {', '.join(map(str, sorted(framed)))}): --registry URL "
+                "decodes them.",
+                err=True,
+            )
+
+
+def _frame_of(data: bytes | None) -> int | None:
+    """The schema's id in Confluent's frame, which a value that is no text begins with: a zero byte, and four of the id."""
+    if data is None or len(data) < 5 or data[0] != 0 or data[5:6] in (b"{", b"["):
+        return None
+    return int.from_bytes(data[1:5], "big")
+
+
+def _registered_format(topic: str, url: str) -> str:
+    """The format of a topic's values by the newest schema of its subject.
+
+    Raises:
+        click.ClickException: the registry has none.
+    """
+    from pykafka_wire.errors import DecodeError
+    from pykafka_wire.values.registry.settings import registry_of
+
+    registry = registry_of(source_options(url))
+    assert registry is not None
+    try:
+        _, schema = registry.latest(f"{topic}-value")
+    except DecodeError as error:
+        raise click.ClickException(
+            f"The registry has no schema of {topic}-value ({error}): give --value-format."
+        ) from error
+    return schema.kind.lower()
 
 
 def _records(

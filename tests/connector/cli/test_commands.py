@@ -406,6 +406,15 @@ def test_the_walkthrough_shows_each_step_with_its_trace(command: Command, at: li
         assert time.monotonic() < give_up
 
 
+def test_values_with_a_registrys_frame_are_named_as_such(
+    command: Command, at: list[str], topic: Any, outside: Any
+) -> None:
+    name = topic(1)
+    outside.produce(name, [outside.Record(value=b"\0\0\0\0\x07\x02\xff"), outside.Record(value=b"text")])
+    said = command("tail", *at, name).stderr
+    assert "the frame of a schema registry (schema 7): --registry URL decodes them" in said
+
+
 def test_the_local_cluster_takes_its_own_options(command: Command) -> None:
     assert "--nodes" in command("cluster", "--help").stdout
     assert "not in the range 1<=x<=3" in command("cluster", "--nodes", "9", code=2).stderr

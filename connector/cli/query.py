@@ -1,0 +1,133 @@
+"""``query``: SQL over the tables that an ingest has landed, by DuckDB or Spark, whichever is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pykafka_wire.checkpoints.files import local_folder
+from pykafka_wire.cli.connection import connection_options, given_options, output, split_settings
+from pykafka_wire.cli.output import UsageMistake, counted
+from pykafka_wire.cli.session import session
+from pykafka_wire.cli.working import working
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.settings import Settings, read_settings
+
+_LOG: Final = "_delta_log"
+
+
+@click.command()
+@connection_options
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("sql", required=False)
+@click.option(
+    "--engine",
+    type=click.Choice(("duckdb", "spark")),
+    help="What runs it [default: duckdb, if it and deltalake are installed and can read the tables, else spark].",
+)
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="The most rows to print.")
+def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
+    """Run SQL over the tables of the ingest in FILE, by their names; without SQL, name the tables.
+
+    \b
+    pykafka-wire query shop.toml "SELECT country, count(*) FROM shop_orders GROUP BY country"
+
+    DuckDB starts at once. Spark reads tables of a catalog, of every file system, and with every feature of Delta. Brokers are not
+    asked.
+    """
+    brokers, _ = split_settings(given_options())
+    try:
+        settings = read_settings(file, {"kafka": brokers} if brokers else {})
+    except IngestError as error:
+        raise UsageMistake(str(error)) from error
+    tables = _tables(settings)
+    if sql is None:
+        rows = [{"table": name, "place": place} for name, place in sorted(tables.items())]
+        output().rows(rows, empty=f"There is no table in {settings.into} yet.")
+        return
+    used = {name: place for name, place in tables.items() if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)}
+    is_local = settings.is_folder and local_folder(settings.into) is not None
+    reason = "the tables are not in a folder of this machine" if not is_local else _missing_of_duckdb()
+    if engine == "duckdb" and reason:
+        raise click.ClickException(f"DuckDB cannot be used: {reason}. Leave out --engine.")
+    if engine != "spark" and not reason:
+        unreadable = _by_duckdb(sql, tables, used, limit)
+        if not unreadable:
+            return
+        if engine == "duckdb":
+            raise click.ClickException(f"DuckDB cannot read these tables: {unreadable}. Leave out --engine.")
+        click.echo(f"Spark is started, since DuckDB cannot read these tables: {unreadable}.", err=True)
+    _by_spark(sql, settings, used, limit)
+
+
+def _tables(settings: Settings) -> dict[str, str]:
+    """The tables that are there, by name; none where they are not in a folder of this machine."""
+    folder = local_folder(settings.into) if settings.is_folder else None
+    if folder is None:
+        return {}
+    return {each.parent.name: str(each.parent) for each in Path(folder).glob(f"*/{_LOG}")}
+
+
+def _missing_of_duckdb() -> str:
+    missing = [name for name in ("duckdb", "deltalake") if find_spec(name) is None]
+    return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else ""
+
+
+def _by_duckdb(sql: str, tables: Mapping[str, str], used: Mapping[str, str], limit: int) -> str:
+    """Run it, and print the rows; why a table that it uses cannot be read, in place of that."""
+    import duckdb
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    with duckdb.connect() as connection:
+        for name, place in used.items():
+            try:
+                connection.register(name, DeltaTable(place).to_pyarrow_dataset())
+            except DeltaError as error:
+                return f"{name}: {str(error).splitlines()[0].rstrip('.')}"
+        try:
+            connection.execute(sql)
+            names = [each[0] for each in connection.description or ()]
+            rows = connection.fetchmany(limit + 1)
+        except duckdb.Error as error:
+            raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables)) or 'none yet'}.") from error
+    _print(names, rows, limit)
+    return ""
+
+
+def _by_spark(sql: str, settings: Settings, tables: Mapping[str, str], limit: int) -> None:
+    with working("starting Spark", with_spark=True) as progress:
+        spark = session("query")
+        progress.show("running the query")
+        if settings.is_folder:
+            for name, place in tables.items():
+                spark.read.format("delta").load(place).createOrReplaceTempView(name)
+        else:
+            spark.sql(f"USE {settings.schema}")
+        found = spark.sql(sql)
+        rows = [tuple(row) for row in found.limit(limit + 1).collect()]
+    _print(found.columns, rows, limit)
+
+
+def _print(names: Sequence[str], rows: Sequence[tuple[Any, ...]], limit: int) -> None:  # Any: values of any type
+    plain = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows[:limit]]
+    output().rows(plain, empty="No rows.")
+    if len(rows) > limit:
+        click.echo(f"Only the first {counted(limit, 'row')}; --limit shows more.", err=True)
+
+
+def _plain(value: Any) -> Any:  # Any: a value of any type, and what JSON has for it
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if hasattr(value, "asDict"):
+        return _plain(value.asDict())
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else str(value)

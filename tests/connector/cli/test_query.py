@@ -1,0 +1,48 @@
+"""SQL over landed tables, which other programs than Spark have written here: a Delta table is one, whoever writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+deltalake = pytest.importorskip("deltalake")
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """The file of an ingest with the tables orders, of three rows, and users."""
+    orders = pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"], "raw": [b"\x00", b"\x01", None]})
+    deltalake.write_deltalake(str(tmp_path / "lake" / "orders"), orders)
+    deltalake.write_deltalake(str(tmp_path / "lake" / "users"), pa.table({"id": [7]}))
+    file = tmp_path / "shop.toml"
+    file.write_text(
+        f'checkpoint = "{tmp_path}/c"\ntopics = ".*"\ninto = "{tmp_path}/lake"\nkafka = {{"bootstrap.servers" = "b:9092"}}\n'
+        'defaults = { format = "json" }\n'
+    )
+    return str(file)
+
+
+def test_sql_over_the_tables_by_their_names(shop: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr("pykafka_wire.cli.query.session", lambda _: pytest.fail("Spark was started"))
+    sql = "SELECT country, count(*) AS n FROM orders GROUP BY country ORDER BY country"
+    assert json.loads(command("query", shop, sql, "--json").stdout) == [
+        {"country": "DE", "n": 2},
+        {"country": "FR", "n": 1},
+    ]
+    shown = command("query", shop, "SELECT o.raw, u.id FROM orders o, users u ORDER BY o.id", "--limit", "2")
+    assert shown.stdout.split() == ["raw", "id", "0x00", "7", "0x01", "7"] and "Only the first 2 rows" in shown.stderr
+    assert "Tables: orders, users." in command("query", shop, "SELECT * FROM nothing", code=1).stderr
+    assert [row["table"] for row in json.loads(command("query", shop, "--json").stdout)] == ["orders", "users"]
+
+
+def test_what_duckdb_cannot_do_is_said(shop: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykafka_wire.cli.query.find_spec", lambda name: None)
+    said = command("query", shop, "SELECT 1", "--engine", "duckdb", code=1).stderr
+    assert "not installed: duckdb, deltalake (pip install duckdb deltalake)" in said
