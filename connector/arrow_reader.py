@@ -138,7 +138,8 @@ def _schema(
         readers = find_reader_schemas(columns, wanted, cluster, options.subscription)
         registry = registry_in(columns)
         typed = {
-            name: reader.column_type(registry, selection.get(name, WHOLE), name) for name, reader in readers.items()
+            column.name: readers[column.name].column_type(registry, selection.get(column.name, WHOLE), column)
+            for column in wanted
         }
         reader_schemas = for_tasks(readers, columns)
     types |= {

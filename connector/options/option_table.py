@@ -83,6 +83,10 @@ KEY_TYPES: Option[tuple[str, ...]] = _VALUES.option("keyTypes", "SB", type_names
 ON_OTHER_KEY_TYPE = _VALUES.option("onOtherKeyType", "SB", choice("error", "null", "skip"), "error", "as `onOtherValueType`")
 KEY_TIME_UNIT: Option[FieldChoices] = _VALUES.option("keyTimeUnit", "SB", VALUE_TIME_UNIT.parse, (), "as `valueTimeUnit`", unset="such a number is an error")
 KEY_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("keyDecimalFormat", "SB", VALUE_DECIMAL_FORMAT.parse, (), "as `valueDecimalFormat`", unset="a text that may be both is an error")
+CONNECT_TYPES = _VALUES.option("connectTypes", "SB", choice("false", "true", "variant"), "false", "`true`: keys and values of Kafka Connect's and Debezium's converters have the types that a schema's `connect.name` says, such as `DATE` and `TIMESTAMP_NTZ` ([the table](avro-types.md#types-of-kafka-connect-and-debezium)), for `avro`, and for `json` of a registry's JSON Schema; `variant`: and Debezium's JSON is `VARIANT`")
+AVRO_UNION_FIELDS = _VALUES.option("avroUnionFields", "SB", choice("type", "number"), "type", "the fields for the branches of an Avro union: `type`, named by their types (`member_string`), which stay what they are when a branch is added; or `number`, as `from_avro` names them by default (`member0`)")
+LARGE_DECIMALS = _VALUES.option("largeDecimals", "SB", choice("decimal", "string"), "decimal", "for `avro`: decimals of more than 38 digits in the schema are `DECIMAL(38, scale)`, and a number that does not fit is an error of its value; or `STRING`")
+TIMES_AS_NUMBERS = _VALUES.option("timesAsNumbers", "SB", boolean, False, "what would be `TIME` or `INTERVAL` is `BIGINT`, its microseconds: a Delta table stores neither")
 READER_SCHEMA = _VALUES.option("readerSchema", "S", choice("checkpoint", "latest"), "checkpoint", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on")
 
 _REGISTRY = Section("Schema registry")

@@ -66,6 +66,10 @@ class TypedColumn:
         has_schema_columns: whether two columns have the id and the name of each value's schema.
         time_units: of JSON's numbers under times, by the end of a field's path.
         decimal_formats: of JSON's texts under decimals, likewise.
+        connect_types: whether Kafka Connect's names of types count; with ``variant`` JSON in text is VARIANT, too.
+        union_fields: what the fields for an Avro union's branches are named by.
+        large_decimals: what decimals of more digits than Spark's become.
+        times_as_numbers: whether times of day and durations are whole numbers.
     """
 
     name: ColumnName
@@ -80,6 +84,10 @@ class TypedColumn:
     has_schema_columns: bool = False
     time_units: FieldChoices = ()
     decimal_formats: FieldChoices = ()
+    connect_types: Literal["false", "true", "variant"] = "false"
+    union_fields: Literal["type", "number"] = "type"
+    large_decimals: Literal["decimal", "string"] = "decimal"
+    times_as_numbers: bool = False
 
     @property
     def is_typed(self) -> bool:
@@ -219,6 +227,10 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         has_schema_columns=name == "value" and values[options.INCLUDE_VALUE_SCHEMA],
         time_units=values[own.time_unit],
         decimal_formats=values[own.decimal_format],
+        connect_types=cast(Any, values[options.CONNECT_TYPES]),
+        union_fields=cast(Any, values[options.AVRO_UNION_FIELDS]),
+        large_decimals=cast(Any, values[options.LARGE_DECIMALS]),
+        times_as_numbers=values[options.TIMES_AS_NUMBERS],
     )
 
 

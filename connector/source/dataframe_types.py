@@ -46,22 +46,23 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
     for name in names:
         selected = options.columns.get(name, WHOLE)
         if name in readers:
-            types[name] = spark_type(readers[name].column_type(registry, selected, name))
+            (column,) = (each for each in wanted if each.name == name)
+            types[name] = spark_type(readers[name].column_type(registry, selected, column))
         else:
             check_whole(selected, name, SOURCE_COLUMNS.get(name, "string"))
     return typed_source_schema(names, types), readers
 
 
-def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
+def column_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType:
     """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.source.reader_schema.ReaderSchema.column_type`."""
-    return spark_type(reader.column_type(registry_in(columns)))
+    return spark_type(reader.column_type(registry_in(columns), column=column))
 
 
 def available_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType | None:
     """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
     reader.value_format(registry_in(columns), column)  # raises where the schema itself is the problem
     try:
-        return column_type(reader, columns)
+        return column_type(reader, columns, column)
     except SchemaError:
         return None
 
@@ -78,7 +79,7 @@ def check_types(
         reader = readers[column.name]
         if column.name not in schema.names:  # the reasons alone: values are decoded whole
             check_has_type(column)
-            column_type(reader, columns)
+            column_type(reader, columns, column)
             continue
         if column.format == "json" and column.schema is None:
             wanted_type = arrow_schema(schema).field(column.name).type

@@ -171,7 +171,9 @@ class PinnedSchemas:
 
     def _log_change(self, column: TypedColumn, before: ReaderSchema, after: ReaderSchema) -> None:
         try:
-            found = changes(column_type(before, self._columns), column_type(after, self._columns), column.name)
+            found = changes(
+                column_type(before, self._columns, column), column_type(after, self._columns, column), column.name
+            )
             difference = "; ".join(found) or "its type stays the same"
         except SchemaError as error:  # the older one is gone from the registry, or a type has no end
             difference = f"their types cannot be compared: {error.message}"

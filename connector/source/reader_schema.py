@@ -125,10 +125,10 @@ class ReaderSchema:
             names = self._fields()
             return RecordTypes(
                 types=tuple(
-                    (each.message or "", OfType(names[each], each._registered(registry))) for each in self.types
+                    (each.message or "", OfType(names[each], each._registered(registry, column))) for each in self.types
                 )
             )
-        found: Format = self._registered(registry)
+        found: Format = self._registered(registry, column)
         return found
 
     def _fields(self) -> dict[ReaderSchema, str]:
@@ -137,11 +137,13 @@ class ReaderSchema:
 
         return dict(zip(self.types, field_names([each.message or "" for each in self.types]), strict=True))
 
-    def column_type(self, registry: Registry | None, selection: Selection = WHOLE, name: str = "value") -> pa.DataType:
+    def column_type(
+        self, registry: Registry | None, selection: Selection = WHOLE, column: TypedColumn = _PLAIN
+    ) -> pa.DataType:
         """The type of the column, of the selected fields alone.
 
         Args:
-            name: of the column, for errors.
+            column: what the options say of it.
 
         Raises:
             OptionError: the text that the user gave is not valid, or has no such message.
@@ -149,14 +151,14 @@ class ReaderSchema:
                 registry does not have the schema.
             RegistryError: the registry does not respond.
         """
-        return select_type(self._whole_type(registry, selection), selection, name)
+        return select_type(self._whole_type(registry, selection, column), selection, column.name)
 
-    def _whole_type(self, registry: Registry | None, selection: Selection) -> pa.DataType:
+    def _whole_type(self, registry: Registry | None, selection: Selection, column: TypedColumn) -> pa.DataType:
         """With all fields; the types of those that are not selected may be null."""
         if self.types:
             return pa.struct(
                 [
-                    (field, each._whole_type(registry, selection.get(field, WHOLE)))
+                    (field, each._whole_type(registry, selection.get(field, WHOLE), column))
                     for each, field in self._fields().items()
                 ]
             )
@@ -172,21 +174,30 @@ class ReaderSchema:
                 from pykafka_wire.values.json.schema_types import arrow_type as type_of_json_schema
 
                 return type_of_json_schema(registry, self._schema(registry))
-            found: pa.DataType = self._registered(registry).column_type(selection)
+            found: pa.DataType = self._registered(registry, column).column_type(selection)
         except DecodeError as error:
             raise self._invalid(error) from error
         return found
 
-    def _registered(self, registry: Registry | None) -> Any:  # Avro or Protobuf
+    def _registered(self, registry: Registry | None, column: TypedColumn = _PLAIN) -> Any:  # Avro or Protobuf
         schema = self._schema(registry)
         if self.format == "protobuf":
             from pykafka_wire.values.protobuf.format import Protobuf
 
-            return Protobuf(registry=registry, reader_schema=schema, message=self.message)
+            as_numbers = column.times_as_numbers
+            return Protobuf(registry=registry, reader_schema=schema, message=self.message, times_are_numbers=as_numbers)
         from pykafka_wire.values.avro.format import Avro
+        from pykafka_wire.values.avro.types import TypeRules
 
+        rules = TypeRules(
+            names_by_type=column.union_fields == "type",
+            connect=column.connect_types != "false",
+            json_is_variant=column.connect_types == "variant",
+            large_decimals_are_text=column.large_decimals == "string",
+            times_are_numbers=column.times_as_numbers,
+        )
         try:
-            return Avro(registry=registry, reader_schema=schema, record=self.message)
+            return Avro(registry=registry, reader_schema=schema, record=self.message, rules=rules)
         except OptionError as error:
             raise self._invalid(error) from error
 

@@ -149,7 +149,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
             ColumnDecoder(
                 column=column,
                 format=reader.value_format(registry, column),
-                type=schema.field(column.name).type if is_wanted else reader.column_type(registry),
+                type=schema.field(column.name).type if is_wanted else reader.column_type(registry, column=column),
                 is_wanted=is_wanted,
                 added=added,
             )

@@ -9,7 +9,7 @@ fail, :class:`Unreadable`: its values are left to be read one by one (:mod:`~pyk
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,12 +18,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
+from pykafka_wire.values import numeric_times
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import BulkReader
+from pykafka_wire.values.avro.connect_types import ConnectType, connect_type_of, counted_by
+from pykafka_wire.values.avro.connect_values import (
+    VARIABLE_DECIMAL,
+    decimals_of_structs,
+    is_variable_decimal,
+    times_of_texts,
+    variants_of_texts,
+)
 from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
-from pykafka_wire.values.avro.types import is_member_struct, member_name
+from pykafka_wire.values.avro.types import is_member_struct
 from pykafka_wire.values.bulk.arrays import (
     Flags,
     Ints,
@@ -33,9 +42,11 @@ from pykafka_wire.values.bulk.arrays import (
     reassemble,
     scatter,
     with_duplicate_keys,
+    with_validity,
 )
-from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
+from pykafka_wire.values.bulk.big_endian import last_bytes, out_of_range, words_of
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
+from pykafka_wire.values.json.variant_type import is_variant
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import byte_lengths
 
@@ -170,6 +181,52 @@ def moment(arrow_type: pa.DataType, factor: int, divisor: int) -> Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers(TypeReader):
+    """``int`` or ``long`` as a date or timestamp by the unit that Kafka Connect names; an infinity is null."""
+
+    type: pa.DataType
+    unit: numeric_times.TimeUnit
+
+    def read(self, reader: BulkReader) -> Any:
+        of_numbers = numeric_times.days if pa.types.is_date32(self.type) else numeric_times.moments
+        found = of_numbers(reader.longs(), self.unit)
+        if found.wrong is not None:
+            wrong = found.wrong if found.infinite is None else found.wrong & ~found.infinite
+            reader.fail(wrong)
+        return with_validity(_numbers(found.numbers, self.type), None if found.infinite is None else ~found.infinite)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted(TypeReader):
+    """What another reader has read, as another type.
+
+    Attributes:
+        convert: of an array and the type: the array in the type, and bool[n]: which elements cannot be in it, None where all can.
+    """
+
+    inner: TypeReader
+    type: pa.DataType
+    convert: Callable[[Any, pa.DataType], tuple[Any, Flags | None]]
+
+    @property
+    def width(self) -> int | None:
+        return self.inner.width
+
+    @property
+    def free_bytes(self) -> int:
+        return self.inner.free_bytes
+
+    def read(self, reader: BulkReader) -> Any:
+        found, wrong = self.convert(self.inner.read(reader), self.type)
+        if wrong is not None:
+            reader.fail(wrong & ~reader.failed)
+        return found
+
+    def skip(self, reader: BulkReader) -> None:
+        self.inner.skip(reader)
+
+
+@dataclass(frozen=True, slots=True)
 class Floating(TypeReader):
     """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; a value that is too large for it fails."""
 
@@ -226,7 +283,8 @@ class DecimalNumber(TypeReader):
 
     def read(self, reader: BulkReader) -> Any:
         starts, sizes = reader.spans(self.width)
-        wrong = (sizes > 16) | (sizes == 0)
+        starts, sizes, wrong = last_bytes(reader.buffer, starts, sizes)
+        wrong |= sizes == 0
         if wrong.any():
             reader.fail(wrong)
             sizes[wrong] = 0
@@ -577,6 +635,9 @@ class Plan:
                 return self._member(node, wanted, path, inside)
             return self._type_reader(node.value, wanted, path, inside)
         if isinstance(node, resolution.Record):
+            if wanted is not None and is_variable_decimal(node.read) and not pa.types.is_struct(wanted):
+                inner = self._record(node, VARIABLE_DECIMAL, path, inside | {node})
+                return None if inner is None else Converted(inner, wanted, decimals_of_structs)
             if node in inside or not (wanted is None or pa.types.is_struct(wanted)):
                 return None
             return self._record(node, wanted, path, inside | {node})
@@ -590,8 +651,7 @@ class Plan:
 
     def _member(self, node: resolution.Branch, wanted: pa.DataType, path: str, inside: Inside) -> TypeReader:
         assert node.member is not None
-        name = member_name(node.member)
-        place = wanted.get_field_index(name)
+        place, name = node.member.field_of(wanted)
         inner = self.type_reader(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
         others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
         return Record([(inner, place)], others, wanted)
@@ -674,6 +734,14 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
     """The type reader for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
     kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
+    if (connect := counted_by(node.written, node.read)) is not None and kind in ("int", "long"):
+        if (found := _number_of_connect(connect, wanted)) is not None:
+            return found
+    elif (connect := connect_type_of(node.read)) is not None and kind == "string":
+        if is_variant(wanted):
+            return Converted(Bytes(pa.string(), is_text=True), wanted, variants_of_texts)
+        if wanted == connect.type and not is_a.is_string(wanted):
+            return Converted(Bytes(pa.string(), is_text=True), wanted, times_of_texts)
     if kind == "null":
         return Null(wanted)
     if kind == "boolean":
@@ -695,6 +763,20 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
         return Bytes(wanted, is_text=target == "string")
     is_text = "string" in (kind, target) and logical != "decimal"
     return Bytes(wanted, is_text=True) if is_a.is_string(wanted) and is_text else None
+
+
+def _number_of_connect(connect: ConnectType, wanted: pa.DataType) -> TypeReader | None:
+    assert connect.unit is not None
+    if connect.kind == "time":
+        per_second = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}[connect.unit]
+        if pa.types.is_time64(wanted):
+            return moment(wanted, 10**9 // per_second, 1)
+        if wanted == pa.int64():
+            return moment(wanted, max(10**6 // per_second, 1), max(per_second // 10**6, 1))
+        return None
+    is_date = pa.types.is_date32(wanted)
+    is_wanted = is_date if connect.kind == "date" else pa.types.is_timestamp(wanted) and wanted.unit == "us"
+    return Numbers(wanted, connect.unit) if is_wanted else None
 
 
 def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> TypeReader | None:

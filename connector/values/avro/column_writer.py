@@ -1,10 +1,10 @@
 """Columns to Avro values: what writes an Arrow type as a schema's place, what does not fit, and the functions that write.
 
 A column fits a schema as for Spark's ``to_avro``: fields by name, exactly or in any case; a nullable field of the schema may be
-missing in the column, and no other one, since a default is for readers; a union of several types takes a struct of ``member0``,
-``member1`` and so on. In addition, what is written exactly, or is checked row by row, need not have the schema's own type: any
-integer as int or long, integers as float or double that hold them, decimals of another precision or scale, times with and without a
-zone.
+missing in the column, and no other one, since a default is for readers; a union of several types takes a struct of
+``member_int``, ``member_string`` and so on, or of ``member0``, ``member1``. In addition, what is written exactly, or is checked row
+by row, need not have the schema's own type: any integer as int or long, integers as float or double that hold them, decimals of
+another precision or scale, times with and without a zone.
 
 Nulls are judged by :func:`_required` and :func:`_optional` alone; what other functions return for them means nothing.
 https://avro.apache.org/docs/1.12.0/specification/
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
-from pykafka_wire.values.avro.types import member_name
+from pykafka_wire.values.avro.types import member_name, member_names
 from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.writing import (
     PER_SECOND,
@@ -309,7 +309,8 @@ class WritePlan:
         if pa.types.is_null(column) and null is not None:
             return partial(_null, content=_branch(null))
         others = [(index, each) for index, each in enumerate(branches) if index != null]
-        if len(others) > 1 and _is_members(column, len(others)):
+        by_type = member_names([each for _, each in others])
+        if len(others) > 1 and _is_members(column, by_type):
             members = [
                 (self._value(branch, member.type, within(path, member.name)), index)
                 for member, (index, branch) in zip(column, others, strict=True)
@@ -323,7 +324,9 @@ class WritePlan:
                 (index, found) for index, each in others if (found := self._exact(each, column, path)) is not None
             ]
             if len(fitting) != 1:
-                members_shown = ", ".join(f"{member_name(nth)}: {_shown(each)}" for nth, (_, each) in enumerate(others))
+                members_shown = ", ".join(
+                    f"{name}: {_shown(each)}" for name, (_, each) in zip(by_type, others, strict=True)
+                )
                 return self._mismatch(
                     path, column, union, f"make it one of the union's types, or a struct of {members_shown}"
                 )
@@ -448,8 +451,9 @@ def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:
     return logical_of(schema) == "decimal" and (schema["precision"], schema.get("scale", 0)) == (precision, scale)
 
 
-def _is_members(column: pa.DataType, n: int) -> bool:
-    return bool(pa.types.is_struct(column)) and [each.name for each in column] == [member_name(nth) for nth in range(n)]
+def _is_members(column: pa.DataType, by_type: list[str]) -> bool:
+    names = [each.name for each in column] if pa.types.is_struct(column) else []
+    return names in (by_type, [member_name(nth) for nth in range(len(by_type))])
 
 
 def _shown(schema: Schema) -> str:

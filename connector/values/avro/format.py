@@ -16,7 +16,7 @@ from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
-from pykafka_wire.values.avro.types import arrow_type
+from pykafka_wire.values.avro.types import FROM_AVRO, TypeRules, arrow_type
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.registry.cache import cached
@@ -44,6 +44,7 @@ class Avro:
         reader_schema: resolves older and newer values into one shape, with its aliases and defaults.
         record: the full name of the type of ``reader_schema`` that values are read as; None: the schema itself.
         writer: what values are encoded with.
+        rules: what is chosen of the types.
     """
 
     has_message_indexes: ClassVar[bool] = False
@@ -51,6 +52,7 @@ class Avro:
     reader_schema: Schema | str | None = None
     writer: WriterSchema | None = None
     record: str | None = None
+    rules: TypeRules = FROM_AVRO
 
     def __post_init__(self) -> None:
         if self.registry is None and self.reader_schema is None and self.writer is None:
@@ -72,7 +74,7 @@ class Avro:
         """
         read = self._read()
         assert read is not None
-        return arrow_type(read, selection)
+        return arrow_type(read, selection, self.rules)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
         read = None if self.reader_schema is None else _schema(self.reader_schema)
@@ -85,7 +87,8 @@ class Avro:
         assert written is not None, "values without a frame need a schema"
         branch = schema_id.message_indexes if schema_id is not None else ()
         is_same = read == written and not branch and self.record is None
-        reader = _reader(self.registry, written, branch, None if is_same else read, self.record, column_type)
+        schemas = (self.registry, written, branch, None if is_same else read, self.record)
+        reader = _reader(*schemas, column_type, self.rules.connect)
         if self.registry is None or schema_id is None:
             return reader
         return behind_rules(self.registry, schema_id, written, reader)
@@ -132,7 +135,7 @@ class Avro:
     def _read(self) -> ParsedSchema | None:
         if self.reader_schema is None:
             return None
-        return _record(_parsed(self.registry, _schema(self.reader_schema)), self.record)
+        return _record(_parsed(self.registry, _schema(self.reader_schema), self.rules.connect), self.record)
 
 
 def _branch(schema: ParsedSchema, branch: tuple[int, ...]) -> ParsedSchema:
@@ -188,9 +191,10 @@ def _reader(
     read: Schema | None,
     record: str | None,
     column_type: pa.DataType,
+    has_connect_types: bool = False,
 ) -> _Reader:
-    written = _branch(_parsed(registry, schema), branch)
-    reader = None if read is None else _record(_parsed(registry, read), record)
+    written = _branch(_parsed(registry, schema, has_connect_types), branch)
+    reader = None if read is None else _record(_parsed(registry, read, has_connect_types), record)
     try:
         node = resolved(written, reader)
         plan = Plan(reader or written)
@@ -208,5 +212,5 @@ def _reader(
 
 
 @cached
-def _parsed(registry: Registry | None, schema: Schema) -> ParsedSchema:
-    return parse(schema.text, list(referenced(registry, schema).values()))
+def _parsed(registry: Registry | None, schema: Schema, has_connect_types: bool = False) -> ParsedSchema:
+    return parse(schema.text, list(referenced(registry, schema).values()), has_connect_types=has_connect_types)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
-from pykafka_wire.values.avro.types import widest
+from pykafka_wire.values.avro.types import member_name, member_names, widest
 
 #: Written type -> types that it may be read as (the specification's promotions).
 _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
@@ -75,11 +75,13 @@ class Record:
         fields: in the written order: the value, and the reader's name for it, None where it is skipped. Filled once the record
             itself is known, since a record may hold itself.
         defaults: the reader's fields that were not written.
+        read: its definition as it is read.
     """
 
     name: str
     fields: list[tuple[Node, str | None]]
     defaults: list[Default]
+    read: Schema
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,12 +105,27 @@ class Branch:
     """A value that becomes one branch of a union that is read.
 
     Attributes:
-        member: its place among the union's branches without null; None where it is null itself, or where one column holds the
-            values of all branches.
+        member: which of the union's branches; None where it is null itself, or where one column holds the values of all branches.
     """
 
     value: Node
-    member: int | None
+    member: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A branch among those of its union that are not null: its place, and its name by its type."""
+
+    place: int
+    name: str
+
+    def field_of(self, wanted: pa.DataType) -> tuple[int, str]:
+        """The place and the name of its field in a struct of branches, by whichever names that has; -1 where it has none."""
+        for name in (self.name, member_name(self.place)):
+            found = int(wanted.get_field_index(name))
+            if found >= 0:
+                return found, name
+        return -1, self.name
 
 
 Node = Mismatch | Scalar | Symbols | Blocks | Record | WrittenUnion | Branch
@@ -224,7 +241,8 @@ class _Resolution:
         columns = [each for each in definitions if kind_of(each) != "null"]
         if kind_of(definitions[place]) == "null" or widest(columns) is not None:
             return Branch(value, None)
-        return Branch(value, sum(kind_of(each) != "null" for each in definitions[:place]))
+        nth = sum(kind_of(each) != "null" for each in definitions[:place])
+        return Branch(value, Member(nth, member_names(columns)[nth]))
 
     def _record(self, written: Schema, read: Schema | None) -> Node:
         key = (written["name"], None if read is None else read["name"])
@@ -234,7 +252,7 @@ class _Resolution:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
-        found = Record(written["name"], [], [])
+        found = Record(written["name"], [], [], written if read is None else read)
         self._records[key] = found
         readers = {} if read is None else {field["name"]: field for field in read["fields"]}
         for name, field in zip(names, written["fields"], strict=True):

@@ -21,11 +21,23 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to, not_null
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import FREE_BYTES, FREE_PER_BYTE
+from pykafka_wire.values.avro.connect_types import connect_type_of, counted_by
+from pykafka_wire.values.avro.connect_values import (
+    VARIABLE_DECIMAL,
+    decimal_conversion,
+    decimal_of_struct,
+    is_variable_decimal,
+    time_of_text,
+)
 from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
-from pykafka_wire.values.avro.types import is_member_struct, member_name
+from pykafka_wire.values.avro.types import is_member_struct
 from pykafka_wire.values.bulk.reading import item_bytes
+from pykafka_wire.values.json.text import parse_json
+from pykafka_wire.values.json.variant import variant_of
+from pykafka_wire.values.json.variant_type import is_variant
+from pykafka_wire.values.numeric_times import days_of, micros_of
 
 #: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
 #: billions of them.
@@ -177,8 +189,12 @@ class RowReader:
             return self._member(node, wanted)
         if isinstance(node, resolution.WrittenUnion):
             return _union([self.of(each, wanted) for each in node.branches])
-        if isinstance(node, resolution.Record) and (isinstance(wanted, Way) or is_a.is_struct(wanted)):
-            return self._record(node, wanted)
+        if isinstance(node, resolution.Record):
+            if isinstance(wanted, Way) or is_a.is_struct(wanted):
+                return self._record(node, wanted)
+            if is_variable_decimal(node.read):
+                read_struct, of_decimal = self._record(node, VARIABLE_DECIMAL), decimal_conversion(wanted)
+                return lambda reader: of_decimal(decimal_of_struct(read_struct(reader)))
         if wanted is Way.SKIPPED:
             if isinstance(node, resolution.Blocks):
                 item = self.of(node.item, wanted)
@@ -208,8 +224,7 @@ class RowReader:
 
     def _member(self, node: resolution.Branch, wanted: pa.DataType) -> Read:
         assert node.member is not None
-        name = member_name(node.member)
-        place = wanted.get_field_index(name)
+        place, name = node.member.field_of(wanted)
         if place >= 0:
             read = self._field(node.value, wanted.field(place))
             return lambda reader: {name: read(reader)}
@@ -445,6 +460,11 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     """Reads what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
     is_a = pa.types
     plain, kind = _plain(node), kind_of(node.read)
+    if (of_connect := _of_connect(node, plain, wanted)) is not None:
+        return of_connect
+    if is_a.is_string(wanted) and logical_of(node.read) == "decimal":
+        natural = _natural_scalar(node)
+        return lambda reader: f"{natural(reader):f}"
     if is_a.is_integer(wanted) and kind in ("int", "long"):
         return _integer(plain, wanted.bit_width)
     if is_a.is_binary(wanted) and kind in ("bytes", "fixed"):
@@ -460,6 +480,30 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     return _between(
         lambda reader: plain(reader) * factor // divisor, lowest, limit, f"a time that {wanted} cannot hold"
     )
+
+
+def _of_connect(node: resolution.Scalar, plain: Read, wanted: pa.DataType) -> Read | None:
+    """Reads what Kafka Connect's name of a type says; None where it has none, or says nothing of a column of this type."""
+    is_a = pa.types
+    if (connect := counted_by(node.written, node.read)) is not None and kind_of(node.written) in ("int", "long"):
+        unit = connect.unit
+        assert unit is not None
+        if connect.kind == "time" and (is_a.is_time64(wanted) or wanted == pa.int64()):
+            per_second = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}[unit]
+            of_column, limit = (10**9, _DAY_NANOS) if is_a.is_time64(wanted) else (10**6, 1 << _LONG_BITS - 1)
+            lowest = 0 if is_a.is_time64(wanted) else -limit
+            reason = "a time that is not in a day"
+            return _between(lambda reader: plain(reader) * of_column // per_second, lowest, limit, reason)
+        if connect.kind == "date" and is_a.is_date32(wanted):
+            return lambda reader: days_of(plain(reader), unit)
+        if connect.kind == "timestamp" and is_a.is_timestamp(wanted) and wanted.unit == "us":
+            return lambda reader: micros_of(plain(reader), unit)
+    elif (connect := connect_type_of(node.read)) is not None and kind_of(node.written) == "string":
+        if is_variant(wanted):
+            return lambda reader: variant_of(parse_json(plain(reader)))
+        if wanted == connect.type and not is_a.is_string(wanted):
+            return lambda reader: time_of_text(plain(reader), wanted)
+    return None
 
 
 def _natural_scalar(node: resolution.Scalar) -> Read:

@@ -18,9 +18,13 @@ from pykafka_wire.errors import DecodeError
 #: A parsed schema: the name of a type, a list (a union) or a dict. Any, since it is a JSON document.
 Schema = Any
 
+#: The property of a parsed type that has Kafka Connect's name of it.
+CONNECT_TYPE: Final = "connectType"
+_MEANINGS: Final = {"logicalType", CONNECT_TYPE}
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-#: Of a type, a field or a symbol. Letters are those of any script, as the Java library takes them.
-_NAME: Final = re.compile(r"[^\W\d]\w*")
+#: Of a type, a field, a symbol or a part of a namespace. The Java library checks no namespace, and nothing at all where its
+#: validation is off: Debezium's namespaces have hyphens, its fields what columns of databases are called.
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 #: Logical type -> the types that may carry it. On any other type it is ignored, as the specification wants it.
 _CARRIERS: Final[dict[str, frozenset[str]]] = {
     "date": frozenset({"int"}),
@@ -58,13 +62,16 @@ class ParsedSchema:
         """A schema with its name looked up, and a primitive type without a logical type as its name alone."""
         if isinstance(schema, str):
             return schema if schema in PRIMITIVES else self.named[schema]
-        if isinstance(schema, dict) and schema["type"] in PRIMITIVES and "logicalType" not in schema:
+        if isinstance(schema, dict) and schema["type"] in PRIMITIVES and not schema.keys() & _MEANINGS:
             return schema["type"]
         return schema
 
 
-def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
+def parse(text: str, referenced: Sequence[str] = (), *, has_connect_types: bool = False) -> ParsedSchema:
     """A schema's text, parsed after the schemas that it refers to.
+
+    Args:
+        has_connect_types: whether types keep the names that Kafka Connect's converters give them, as :data:`CONNECT_TYPE`.
 
     Raises:
         DecodeError: it is no Avro schema, or one whose values are not read: they take no bytes and are
@@ -74,7 +81,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     root: Schema = None
     try:
         for each in (*referenced, text):
-            parser = _Parser(named)
+            parser = _Parser(named, has_connect_types)
             root = parser.schema(json.loads(each), "")
             parser.check_names()
         if _FreeValues(named).of(root) > _MAX_FREE:
@@ -95,8 +102,9 @@ class _Parser:
         named: the types by full name; those of the text are added.
     """
 
-    def __init__(self, named: dict[str, Schema]) -> None:
+    def __init__(self, named: dict[str, Schema], has_connect_types: bool) -> None:
         self._named = named
+        self._has_connect_types = has_connect_types
         #: Names that were used before they were defined.
         self._early: set[str] = set()
 
@@ -117,11 +125,17 @@ class _Parser:
         if not isinstance(kind, str):
             raise _invalid("a type is neither a name nor an object with a type")
         if kind in ("record", "error", "enum", "fixed"):
-            return self._named_type(_with_valid_logical_type(found), kind, namespace)
+            return self._named_type(self._with_connect_type(_with_valid_logical_type(found)), kind, namespace)
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
             return {**found, inner: self.schema(found.get(inner), namespace)}
-        return _with_valid_logical_type(found) if kind in PRIMITIVES else self._reference(kind, namespace)
+        if kind in PRIMITIVES:
+            return self._with_connect_type(_with_valid_logical_type(found))
+        return self._reference(kind, namespace)
+
+    def _with_connect_type(self, found: dict[str, Any]) -> dict[str, Any]:
+        name = found.get("connect.name") if self._has_connect_types else None
+        return {**found, CONNECT_TYPE: name} if isinstance(name, str) else found
 
     def _reference(self, name: str, namespace: str) -> Schema:
         if name in PRIMITIVES:
@@ -148,7 +162,7 @@ class _Parser:
         if not isinstance(found.get("name"), str):
             raise _invalid(f"a {kind} has no name")
         name = _full_name(found["name"], own_namespace if isinstance(own_namespace, str) else namespace)
-        if name in PRIMITIVES or not all(map(_NAME.fullmatch, name.split("."))):
+        if name in PRIMITIVES or not all(map(_NAME.fullmatch, name.rpartition(".")[::2] if "." in name else (name,))):
             raise _invalid(f"a {kind} cannot be named {name[:100]!r}")
         made = {each: value for each, value in found.items() if each != "namespace"} | {"name": name}
         known = self._named.setdefault(name, made)

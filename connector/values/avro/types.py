@@ -14,21 +14,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
+from pykafka_wire.values.avro.connect_types import connect_type_of
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of, max_digits
 from pykafka_wire.values.bulk.writing import sql_name
+from pykafka_wire.values.json.variant_type import VARIANT
 
 #: Of Spark's decimals and of Arrow's with 128 bits.
 _MAX_DECIMAL_DIGITS: Final = 38
 #: Each use of a type in a schema becomes a part of the Arrow type. Larger than this is an attack, not a topic's schema.
 _MAX_PARTS: Final = 10_000
 
-_MEMBER: Final = re.compile("member[0-9]+")
+_MEMBER: Final = re.compile("member([0-9]+|_.*)", re.DOTALL)
 _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -51,16 +54,39 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
 }
 
 
-def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE) -> pa.DataType:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRules:
+    """What is chosen of the types of a schema's values.
+
+    Attributes:
+        names_by_type: whether the fields for a union's branches have names by their types (``member_string``), which stay when a
+            branch is added, or by their places (``member0``), as ``from_avro`` has them by default.
+        connect: whether types are those that Kafka Connect's names say (:mod:`~pykafka_wire.values.avro.connect_types`).
+        json_is_variant: whether Debezium's JSON is VARIANT then, and not a string.
+        large_decimals_are_text: whether decimals of more than 38 digits are strings, and not DECIMAL(38, scale).
+        times_are_numbers: whether times of day are BIGINT, the microseconds since midnight: Delta has no column of type TIME.
+    """
+
+    names_by_type: bool = False
+    connect: bool = False
+    json_is_variant: bool = False
+    large_decimals_are_text: bool = False
+    times_are_numbers: bool = False
+
+
+FROM_AVRO: Final = TypeRules()
+
+
+def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE, rules: TypeRules = FROM_AVRO) -> pa.DataType:
     """The Arrow type that values of a schema are read as; every field, item and value in it may be null.
 
     Args:
         selection: other fields get the type null in place of their own, so that a part of a record that holds itself has a type.
 
     Raises:
-        SchemaError: no type holds the values: a record that holds itself, a decimal of more than 38 digits.
+        SchemaError: no type holds the values: a record that holds itself.
     """
-    return _Types(schema).of(schema.root, (), "the schema", selection)
+    return _Types(schema, rules).of(schema.root, (), "the schema", selection)
 
 
 def column_branches(branches: Sequence[Schema]) -> list[Schema]:
@@ -81,8 +107,20 @@ def widest(branches: Sequence[Schema]) -> Schema | None:
 
 
 def member_name(place: int) -> str:
-    """The field for a branch in the struct of a union: branches are counted from 0, without null."""
+    """The field for a branch in the struct of a union by its place: branches are counted from 0, without null."""
     return f"member{place}"
+
+
+def member_names(branches: Sequence[Schema]) -> list[str]:
+    """The fields for a union's branches, which are not null, by their types: the last part of a full name, or all of it where two
+    branches have the same last part."""
+    names = [str(each["name"]) if isinstance(each, dict) and "name" in each else kind_of(each) for each in branches]
+    short = [name.rpartition(".")[2] for name in names]
+    lower = [name.lower() for name in short]
+    return [
+        f"member_{last if lower.count(last.lower()) == 1 else name.replace('.', '_')}"
+        for name, last in zip(names, short, strict=True)
+    ]
 
 
 def is_member_struct(wanted: Any) -> bool:  # a pa.DataType
@@ -95,8 +133,9 @@ def is_member_struct(wanted: Any) -> bool:  # a pa.DataType
 
 
 class _Types:
-    def __init__(self, parsed: ParsedSchema) -> None:
+    def __init__(self, parsed: ParsedSchema, rules: TypeRules) -> None:
         self._parsed = parsed
+        self._rules = rules
         self._n_parts = 0
 
     def of(self, schema: Schema, inside: tuple[str, ...], path: str, selection: Selection = WHOLE) -> pa.DataType:
@@ -108,6 +147,11 @@ class _Types:
         kind = kind_of(definition)
         if kind == "union":
             return self._union(definition, inside, path, selection)
+        connect = connect_type_of(definition)
+        if connect is not None:
+            if connect.kind == "time" and self._rules.times_are_numbers:
+                return pa.int64()
+            return VARIANT if connect.kind == "json" and self._rules.json_is_variant else connect.type
         if kind == "record":
             return self._record(definition, inside, path, selection)
         if kind == "array":
@@ -116,12 +160,13 @@ class _Types:
             return pa.map_(pa.string(), pa.field("value", self.of(definition["values"], inside, f"{path}[]")))
         logical = logical_of(definition)
         if logical == "decimal":
-            if definition["precision"] > _MAX_DECIMAL_DIGITS:
-                raise SchemaError(
-                    f"{path} is a decimal of {definition['precision']} digits, and Spark's have {_MAX_DECIMAL_DIGITS} at most: "
-                    "read it as binary, by a reader's schema without the logical type."
-                )
-            return pa.decimal128(definition["precision"], definition.get("scale", 0))
+            precision, scale = definition["precision"], definition.get("scale", 0)
+            if scale > _MAX_DECIMAL_DIGITS or (precision > _MAX_DECIMAL_DIGITS and self._rules.large_decimals_are_text):
+                return pa.string()
+            # Connect's have no precision, for which its converter writes 64: most numbers fit.
+            return pa.decimal128(min(precision, _MAX_DECIMAL_DIGITS), scale)
+        if logical == "time-micros" and self._rules.times_are_numbers:
+            return pa.int64()
         return _LOGICAL.get(logical) or _PRIMITIVES[kind]
 
     def _record(self, definition: Schema, inside: tuple[str, ...], path: str, selection: Selection) -> pa.DataType:
@@ -154,9 +199,9 @@ class _Types:
         one = widest(branches)
         if one is not None:
             return self.of(one, inside, path, selection)
-        return self._struct(
-            [(member_name(place), each) for place, each in enumerate(branches)], inside, path, selection
-        )
+        by_place = [member_name(place) for place in range(len(branches))]
+        names = member_names(branches) if self._rules.names_by_type else by_place
+        return self._struct(list(zip(names, branches, strict=True)), inside, path, selection)
 
 
 #: Spark's name for the outermost record.

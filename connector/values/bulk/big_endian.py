@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.wire.records.varints import ByteBuffer
 
+#: Of a number that is read here: no type holds more digits than its last bytes do.
+_MAX_BYTES: Final = 128
+WORDS_BYTES: Final = 16
+
+
+def last_bytes(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, Ints, Flags]:
+    """Where the last 16 bytes of each number start, and how many they are; and bool[n]: which numbers have more than these hold."""
+    before = np.maximum(sizes - WORDS_BYTES, 0)
+    if not before.any():
+        return starts, sizes, np.zeros(len(starts), dtype=np.bool_)
+    wrong: Flags = sizes > _MAX_BYTES
+    before[wrong] = 0
+    rest = starts + before
+    sign = np.where(data.take(rest, mode="clip") > 0x7F, 0xFF, 0).astype(np.uint8)
+    for at in range(int(before.max())):
+        going = np.flatnonzero(before > at)
+        wrong[going] |= data.take(starts[going] + at, mode="clip") != sign[going]
+    return rest, np.minimum(sizes, WORDS_BYTES), wrong
+
 
 def words_of(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """The high and the low word of each number, sign-extended; a number of more than 16 bytes has those of its last ones."""
+    """The high and the low word of each number, sign-extended, of 16 bytes at most."""
     first = data.take(starts, mode="clip")
     negative = (first > 0x7F) & (sizes > 0)
     high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))

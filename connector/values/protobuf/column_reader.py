@@ -686,7 +686,8 @@ class _Plan:
             return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)]), path), wanted)
         if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
             return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, False)
-        if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
+        is_duration = descriptor.full_name == "google.protobuf.Duration"
+        if is_duration and (_is_micros(pa.types.is_duration, wanted) or wanted == pa.int64()):
             return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, True)
         if is_by_json(descriptor, wanted):
             return self._left_over(wanted, path)

@@ -5,6 +5,7 @@ What has a type of its own in Arrow is passed on as it is. Any other combination
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from pykafka_wire.values.protobuf.types import scalar_type
 #: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
 Conversion = Callable[[Any, Budget], Any]
 
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
 #: Estimates: a tuple with its place in a list; a field in it and in the column; an item of an array; an entry of a map.
 _STRUCT_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
@@ -70,6 +72,9 @@ class _Compiler:
         if is_wrapper(descriptor):
             inner = self._single(descriptor.fields_by_name["value"], wanted)
             return lambda message, budget: message.value if inner is None else inner(message.value, budget)
+        if descriptor.full_name == "google.protobuf.Duration" and wanted == pa.int64():
+            spans = _by_json(self._mapping.message, pa.duration("us"))
+            return lambda message, budget: spans(message, budget) // _MICROSECOND
         if is_by_json(descriptor, wanted):
             return _by_json(self._mapping.message, wanted)
         return self._struct(descriptor, wanted)

@@ -41,6 +41,7 @@ class Protobuf:
         registry: None for values without a frame, which are messages of ``reader_schema``.
         reader_schema: what values are read by; without it, each by the schema it was written with.
         message: the one to read or to write, where the file has several; None: the first.
+        times_are_numbers: whether durations are BIGINT, their microseconds.
     """
 
     has_message_indexes: ClassVar[bool] = True
@@ -48,6 +49,7 @@ class Protobuf:
     reader_schema: Schema | None = None
     writer: WriterSchema | None = None
     message: str | None = None
+    times_are_numbers: bool = False
 
     @property
     def framing(self) -> Framing:
@@ -62,7 +64,8 @@ class Protobuf:
             DecodeError: the schema is not valid, or refers to one that the registry does not have.
         """
         assert self.reader_schema is not None
-        return arrow_type(_message(self.registry, self.reader_schema, self.message_indexes()), selection)
+        message = _message(self.registry, self.reader_schema, self.message_indexes())
+        return arrow_type(message, selection, times_are_numbers=self.times_are_numbers)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> MessageReader:
         if self.registry is None or schema_id is None:

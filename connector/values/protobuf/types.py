@@ -64,7 +64,7 @@ _MAX_FIELDS: Final = 10_000
 _MAX_DEPTH: Final = 100
 
 
-def arrow_type(descriptor: Any, selection: Selection = WHOLE) -> pa.DataType:
+def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbers: bool = False) -> pa.DataType:
     """The type of a column of such messages; a struct of all fields, but for well-known types.
 
     A message without fields has no column, as in Spark, unless it is the outermost.
@@ -73,11 +73,12 @@ def arrow_type(descriptor: Any, selection: Selection = WHOLE) -> pa.DataType:
         descriptor: google.protobuf's ``Descriptor`` of a message.
         selection: other fields get the type null in place of their own, so that a part of a message that contains itself has a
             type.
+        times_are_numbers: whether durations are the number of their microseconds: Delta has no column of intervals.
 
     Raises:
         SchemaError: the message contains itself, or has no fields, or too many.
     """
-    found = _Types().message(descriptor, (), selection)
+    found = _Types(times_are_numbers).message(descriptor, (), selection)
     if found is None:
         raise SchemaError(
             f"the Protobuf message {descriptor.full_name} has no fields, and Spark no struct without any."
@@ -86,14 +87,15 @@ def arrow_type(descriptor: Any, selection: Selection = WHOLE) -> pa.DataType:
 
 
 class _Types:
-    def __init__(self) -> None:
+    def __init__(self, times_are_numbers: bool) -> None:
         self._n_fields = 0
+        self._times_are_numbers = times_are_numbers
 
     def message(self, descriptor: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
         """None for a message without fields. ``around`` has the fields that lead to it."""
         known = _WELL_KNOWN.get(descriptor.full_name)
         if known is not None:
-            return known
+            return pa.int64() if self._times_are_numbers and pa.types.is_duration(known) else known
         fields = []
         for field in descriptor.fields:
             if selection and field.name not in selection:

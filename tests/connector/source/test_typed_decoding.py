@@ -53,7 +53,7 @@ def batches(records: DecodedRecords, **options: str) -> list[Any]:
     parsed = batch(**options)
     columns: TypedColumns = parsed.typed_columns
     readers = find_reader_schemas(columns, columns.typed, Cluster(parsed.client), parsed.subscription)
-    types = {name: column_type(reader, columns) for name, reader in readers.items()}
+    types = {name: column_type(reader, columns, getattr(columns, name)) for name, reader in readers.items()}
     schema = typed_source_schema(column_names({}, False, columns.added_columns), types)
     schema = type(schema)([field for field in schema.fields if field.name != "key"])
     arrow = arrow_schema(schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -276,3 +277,51 @@ def test_json_is_a_variant_as_parse_json_makes_it(spark: Any, kafka: Any, typed_
         rows.select("value").write.format("pykafka-wire").mode("append").options(
             **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": typed_topic.name, "valueFormat": "json"}
         ).save()
+
+
+def test_avro_of_connect_has_the_types_that_its_names_say_where_that_is_asked_for(
+    typed_topic: TypedTopic, load: Load
+) -> None:
+    def of(name: str, kind: str) -> dict[str, Any]:
+        return {"type": kind, "connect.version": 1, "connect.name": f"io.debezium.{name}"}
+
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    fields = {
+        "born": of("time.Date", "int"),
+        "seen": of("time.MicroTimestamp", "long"),
+        "at": of("time.ZonedTimestamp", "string"),
+        "clock": of("time.MicroTime", "long"),
+        "doc": of("data.Json", "string"),
+        "m": money,
+        "u": ["string", "long"],
+    }
+    schema = record(*({"name": name, "type": kind} for name, kind in fields.items())).replace(
+        "shop", "my-server.public"
+    )
+    row = {
+        "born": 20000,
+        "seen": 5_000_000,
+        "at": "2020-01-02T03:04:05Z",
+        "clock": 1,
+        "doc": "{}",
+        "m": Decimal("12.34"),
+        "u": 5,
+    }
+    typed_topic.write([typed_topic.encoded(schema, row)])
+    plain = load(valueFormat="avro", columns="value").select("value.*").schema.simpleString()
+    assert plain == (
+        "struct<born:int,seen:bigint,at:string,clock:bigint,doc:string,m:decimal(38,2),u:struct<member_string:string,member_long:bigint>>"
+    )
+    asked = {
+        "connectTypes": "variant",
+        "timesAsNumbers": "true",
+        "largeDecimals": "string",
+        "avroUnionFields": "number",
+    }
+    found = load(valueFormat="avro", columns="value", **asked).select("value.*")
+    assert found.schema.simpleString() == (
+        "struct<born:date,seen:timestamp_ntz,at:timestamp,clock:bigint,doc:variant,m:string,u:struct<member0:string,member1:bigint>>"
+    )
+    assert found.selectExpr("CAST(struct(born, seen, at, clock, to_json(doc), m, u.member1) AS STRING)").first()[0] == (
+        "{2024-10-04, 1970-01-01 00:00:05, 2020-01-02 03:04:05, 1, {}, 12.34, 5}"
+    )

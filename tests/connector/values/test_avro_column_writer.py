@@ -429,7 +429,7 @@ def test_a_fixed_that_no_decimal_needs_is_refused() -> None:
         (
             ["int", "string"],
             pa.bool_(),
-            "make it one of the union's types, or a struct of member0: int, member1: string",
+            "make it one of the union's types, or a struct of member_int: int, member_string: string",
         ),
         (RECORD, pa.string(), "make it a struct of the record's fields, as in struct(id, note, Pieces, state)"),
         (

@@ -10,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql.pandas.types import from_arrow_type
 
 from pykafka_wire.errors import SchemaError
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.message_reader import message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
@@ -137,3 +138,20 @@ def test_every_field_can_be_read_as_its_type() -> None:
         {"value": -5},
     )
     assert (row["free"], row["colors"]) == ('{"k":[1.0,null]}', [(2**64 - 1, "GREEN")])
+
+
+def test_a_duration_is_the_number_of_its_microseconds_where_a_table_cannot_store_it() -> None:
+    found = descriptor(
+        HEAD + "message M { google.protobuf.Duration took = 1; repeated google.protobuf.Duration all = 2; }"
+    )
+    column_type = arrow_type(found, times_are_numbers=True)
+    assert column_type == pa.struct([("took", pa.int64()), ("all", pa.list_(pa.field("element", pa.int64())))])
+    message = GetMessageClass(found)()
+    message.took.FromMicroseconds(-1_500_001)
+    message.all.add().seconds = 3
+    reader = message_reader(found, column_type)
+    value = message.SerializeToString()
+    assert pa.array([reader.read_one(value)], column_type).to_pylist() == [{"took": -1_500_001, "all": [3_000_000]}]
+    column, left = reader.read_column(Payloads.of(pa.array([value] * 100, pa.binary())))
+    assert not left.any()
+    assert column.to_pylist() == [{"took": -1_500_001, "all": [3_000_000]}] * 100

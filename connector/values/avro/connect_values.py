@@ -1,0 +1,96 @@
+"""Values of Kafka Connect's and Debezium's types that are texts or records: as dates, timestamps, decimals and variants.
+
+One by one a function returns the value, and raises DecodeError; of a column it returns the column, and which elements failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.arrow_conversion import conversion_to
+from pykafka_wire.values.avro.connect_types import connect_type_of
+from pykafka_wire.values.avro.schema import Schema
+from pykafka_wire.values.bulk.arrays import Flags, array_of
+from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.json.encodings import decimal_of_bytes
+from pykafka_wire.values.json.text import date_days, local_timestamp_micros, timestamp_micros
+from pykafka_wire.values.json.variant import VariantReader
+from pykafka_wire.values.numeric_times import INFINITE_TEXTS
+
+#: ``io.debezium.data.VariableScaleDecimal``.
+VARIABLE_DECIMAL: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
+_MAX_SCALE: Final = 1_000
+
+
+def is_variable_decimal(definition: Schema) -> bool:
+    """Whether a record is a decimal with a scale of its own."""
+    found = connect_type_of(definition)
+    return (
+        found is not None
+        and found.kind == "decimal"
+        and {each["name"] for each in definition["fields"]} == {"scale", "value"}
+    )
+
+
+def decimal_of_struct(value: dict[str, Any]) -> Decimal:
+    """Raises DecodeError."""
+    scale, unscaled = value["scale"], value["value"]
+    if not isinstance(scale, int) or not isinstance(unscaled, bytes) or not -_MAX_SCALE <= scale <= _MAX_SCALE:
+        raise DecodeError("a decimal without a scale or digits, or with more than any type holds")
+    return decimal_of_bytes(unscaled, scale)
+
+
+def decimal_conversion(wanted: pa.DataType) -> Callable[[Decimal], Any]:
+    """A decimal as text with all of its digits, without an exponent, or as another type."""
+    return (lambda number: f"{number:f}") if pa.types.is_string(wanted) else conversion_to(wanted)
+
+
+def time_of_text(text: str, wanted: pa.DataType) -> int | None:
+    """Days or microseconds since 1970; None for an infinity. Raises DecodeError."""
+    if text in INFINITE_TEXTS:
+        return None
+    if pa.types.is_date32(wanted):
+        found = date_days(text.removesuffix("Z"))
+    else:
+        found = timestamp_micros(text) if wanted.tz else local_timestamp_micros(text.removesuffix("Z"))
+    if found is None:
+        raise DecodeError("text where a time (ISO-8601) is expected")
+    return found
+
+
+def decimals_of_structs(structs: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+    convert = decimal_conversion(wanted)
+    return _one_by_one(structs, wanted, lambda value: convert(decimal_of_struct(value)))
+
+
+def times_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+    try:
+        return (texts if wanted == pa.timestamp("us", tz="UTC") else pc.utf8_rtrim(texts, "Z")).cast(wanted), None
+    except pa.ArrowInvalid:  # an infinity, or more digits of a second than Arrow's type has
+        return _one_by_one(texts, wanted, lambda text: time_of_text(text, wanted))
+
+
+def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+    if not len(texts):
+        return array_of(wanted)([]), None
+    column, left = VariantReader(wanted).read_column(Payloads.of(texts.view(pa.binary())))
+    return column, left if left.any() else None
+
+
+def _one_by_one(values: Any, wanted: pa.DataType, convert: Callable[[Any], Any]) -> tuple[Any, Flags | None]:
+    made: list[Any] = []
+    wrong = np.zeros(len(values), dtype=np.bool_)
+    for nth, value in enumerate(values):
+        try:
+            made.append(convert(value.as_py()) if value.is_valid else None)
+        except (DecodeError, UnicodeDecodeError):
+            made.append(None)
+            wrong[nth] = True
+    return array_of(wanted)(made), wrong if wrong.any() else None
