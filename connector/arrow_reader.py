@@ -136,9 +136,10 @@ def _schema(
         for column in wanted:
             check_has_type(column, has_registry=bool(columns.registry_options))
         readers = find_reader_schemas(columns, wanted, cluster, options.subscription)
-        registry = registry_in(columns)
         typed = {
-            column.name: readers[column.name].column_type(registry, selection.get(column.name, WHOLE), column)
+            column.name: readers[column.name].column_type(
+                registry_in(columns, column), selection.get(column.name, WHOLE), column
+            )
             for column in wanted
         }
         reader_schemas = for_tasks(readers, columns)

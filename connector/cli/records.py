@@ -188,7 +188,9 @@ def _registry_decoders(
     options = parse_source_options(given, "batch")
     columns = options.typed_columns
     readers = find_reader_schemas(columns, columns.typed, cluster, options.subscription)
-    types = {name: reader.column_type(registry_in(columns)) for name, reader in readers.items()}
+    types = {
+        each.name: readers[each.name].column_type(registry_in(columns, each), column=each) for each in columns.typed
+    }
     schema = pa.schema(types | dict.fromkeys(columns.added_columns, pa.string()))
     return column_decoders(columns, schema, for_tasks(readers, columns))
 

@@ -251,7 +251,9 @@ def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bo
         raise OptionError(
             f"{given} needs a schema: set {_URL} for values of a schema registry, or {option} for values without a registry."
         )
-    if column.schema is not None and column.subject is not None and values.mode != "sink":
+    # A subject of a context also says where ids are looked up.
+    is_useless = column.schema is not None and not (column.subject or ":.").startswith(":.")
+    if is_useless and values.mode != "sink":
         values.warnings.append(f"The option {column.option('Subject')} has no effect: values are read with {option}")
 
 

@@ -75,7 +75,7 @@ def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
         wanted = WantedSchema(
             column=column,
             type=column_type,
-            registry=registry,
+            registry=None if registry is None else registry.for_subject(column.subject),
             topic=options.topic,
             auto_register=typed.auto_register,
         )

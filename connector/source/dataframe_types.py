@@ -41,13 +41,12 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
         check_has_type(column, has_registry=bool(columns.registry_options))
     cluster = shared_cluster(options.client)
     readers = find_reader_schemas(columns, wanted, cluster, options.subscription) if wanted else {}
-    registry = registry_in(columns)
     types: dict[str, DataType] = {}
     for name in names:
         selected = options.columns.get(name, WHOLE)
         if name in readers:
             (column,) = (each for each in wanted if each.name == name)
-            types[name] = spark_type(readers[name].column_type(registry, selected, column))
+            types[name] = spark_type(readers[name].column_type(registry_in(columns, column), selected, column))
         else:
             check_whole(selected, name, SOURCE_COLUMNS.get(name, "string"))
     return typed_source_schema(names, types), readers
@@ -55,12 +54,12 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
 
 def column_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType:
     """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.source.reader_schema.ReaderSchema.column_type`."""
-    return spark_type(reader.column_type(registry_in(columns), column=column))
+    return spark_type(reader.column_type(registry_in(columns, column), column=column))
 
 
 def available_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType | None:
     """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
-    reader.value_format(registry_in(columns), column)  # raises where the schema itself is the problem
+    reader.value_format(registry_in(columns, column), column)  # raises where the schema itself is the problem
     try:
         return column_type(reader, columns, column)
     except SchemaError:

@@ -295,9 +295,10 @@ def _some(subjects: Collection[str], found: Mapping[str, tuple[RegistryId, Schem
 ReaderSchemas = Mapping[str, ReaderSchema]
 
 
-def registry_in(columns: TypedColumns) -> Registry | None:
-    """The registry that the options describe, None without one. It is asked for nothing."""
-    return registry_of(columns.registry_options)
+def registry_in(columns: TypedColumns, column: TypedColumn | None = None) -> Registry | None:
+    """The registry that the options describe, None without one, and the context of a column's subject. It is asked for nothing."""
+    found = registry_of(columns.registry_options)
+    return found if found is None or column is None else found.for_subject(column.subject)
 
 
 def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedColumn, ...]:
@@ -330,7 +331,7 @@ def find_reader_schemas(
     found: dict[str, ReaderSchema] = {}
     for column in wanted:
         given = schema_in_options(column)
-        registry = registry_in(columns)
+        registry = registry_in(columns, column)
         if column.types:
             topics = () if column.schema is not None else _topics(column, cluster, subscription)
             found[column.name] = _of_types(column, registry, topics)

@@ -24,7 +24,7 @@ from pykafka_wire.values.converter import (
     read_column,
     reasons_column,
 )
-from pykafka_wire.values.registry.framing import SchemaId, header_values
+from pykafka_wire.values.registry.framing import SchemaId, foreign_frames, header_values
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
@@ -76,10 +76,13 @@ class ColumnDecoder:
         """
         name = self.column.name
         rows = records.key if name == "key" else records.value
-        headers = None
+        headers, foreign = None, {}
         if self.needs_headers and records.headers.null_count < records.n_records:
             headers = header_values(records.headers, f"__{name}_schema_id")
-        decoded = read_column(self.format, self.type, rows, schema_headers=headers, max_bytes=_MAX_COLUMN_BYTES)
+            foreign = foreign_frames(records.headers, name)
+        decoded = read_column(
+            self.format, self.type, rows, schema_headers=headers, foreign=foreign, max_bytes=_MAX_COLUMN_BYTES
+        )
         if decoded.others and self.column.on_other_type == "error":
             rows_of_others = np.concatenate(decoded.others).tolist()
             reason = f"its type is none that {name}Types names"
@@ -135,10 +138,10 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
         SchemaError: the registry does not have a schema.
         RegistryError: it does not respond.
     """
-    registry = registry_in(columns)
     readers = from_json(reader_schemas)
     found = []
     for column in columns.typed:
+        registry = registry_in(columns, column)
         is_wanted = column.name in schema.names
         added = tuple(name for name in column.added_columns if name in schema.names)
         if not is_wanted and not added:

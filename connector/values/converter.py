@@ -9,14 +9,16 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
-from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, reassemble
+from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, flag_array, flags_at, reassemble
 from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads, all_left
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
@@ -219,12 +221,14 @@ def read_column(
     rows: Any,
     *,
     schema_headers: Any = None,
+    foreign: Mapping[int, str] = MappingProxyType({}),
     max_bytes: int | None = None,
 ) -> Decoded:
     """The values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
 
     Args:
         schema_headers: pa.BinaryArray, each record's header with its schema's id (:func:`~.registry.framing.header_values`).
+        foreign: why rows cannot be read whose schemas are named in other ways (:func:`~.registry.framing.foreign_frames`).
         max_bytes: what the column of more than one row may take, for each type; by default what Arrow can hold.
 
     Raises:
@@ -233,12 +237,17 @@ def read_column(
     """
     if not pa.types.is_binary(rows.type):
         rows = rows.cast(pa.binary())
+    others = [row for row in foreign if rows[row].is_valid]
+    if others:
+        left_out = flags_at(np.array(others), len(rows))
+        rows = pc.if_else(flag_array(left_out), pa.scalar(None, pa.binary()), rows)
     frames = split_frames(
         rows,
         value_format.framing,
         has_message_indexes=value_format.has_message_indexes,
         headers=schema_headers,
     )
+    frames.reasons.update((row, foreign[row]) for row in others)
     if isinstance(value_format, ReadsTypes):
         return _read_types(value_format, column_type, value_format.divided(frames), len(rows), max_bytes)
     column = _read_groups(

@@ -8,7 +8,7 @@ Owns its address, what every kind of registry offers, and the cache of schemas, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -24,6 +24,13 @@ _GLUE: Final = "glue://"
 #: The region, and the registry's name; without one AWS's default (``AWSSchemaRegistryConstants`` of its Java library).
 _GLUE_URL: Final = re.compile(r"glue://([a-z0-9-]+)(?:/([\w$#.-]{1,255}))?/?", re.ASCII)
 _DEFAULT_REGISTRY: Final = "default-registry"
+_CONTEXT: Final = re.compile(r":\.[^:]*:")
+
+
+def context_of(subject: str | None) -> str | None:
+    """``:.prod:`` of the subject ``:.prod:orders-value``; None for one that names no context, or the default one."""
+    found = _CONTEXT.match(subject or "")
+    return None if found is None or found[0] == ":.:" else found[0]
 
 
 class Api(Protocol):
@@ -66,6 +73,7 @@ class Registry:
         extra_headers: names and values of further HTTP headers, none of them a secret; sent to these addresses alone.
         proxy: ``http://host:port`` of an HTTP proxy; None for that of the environment, if any.
         rule_executors: confluent-kafka's executors of rules, as ``module:Class`` (:mod:`~pykafka_wire.values.registry.rules`).
+        subject: ``:.context:subject``, whose context ids are looked up in: each context of Confluent's registry has ids of its own.
     """
 
     url: str
@@ -78,6 +86,7 @@ class Registry:
     extra_headers: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     proxy: str | None = field(default=None, kw_only=True)
     rule_executors: tuple[str, ...] = field(default=(), kw_only=True)
+    subject: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.is_glue:
@@ -112,6 +121,15 @@ class Registry:
     def urls(self) -> list[str]:
         """Each address, without a slash at its end."""
         return [each.strip().rstrip("/") for each in self.url.split(",")]
+
+    @property
+    def context(self) -> str | None:
+        """The prefix of the subjects of a context, ``:.context:``; None for the default one."""
+        return context_of(self.subject)
+
+    def for_subject(self, subject: str | None) -> Registry:
+        """The same registry, for values whose subject this is."""
+        return self if context_of(subject) is None or self.is_glue else replace(self, subject=subject)
 
     @property
     def is_glue(self) -> bool:

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.values.registry.cache import this_minute
+from pykafka_wire.values.registry.client import context_of
 from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Rule, Schema
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 
@@ -40,7 +41,7 @@ class ConfluentApi:
         ids = _unknown_ids(self.registry)
         ids.check(schema_id)
         try:
-            response = request(self.registry, "GET", f"/schemas/ids/{schema_id}")
+            response = request(self.registry, "GET", f"/schemas/ids/{schema_id}{self._in_context}")
         except DecodeError:
             ids.missing(schema_id)
             raise
@@ -57,6 +58,12 @@ class ConfluentApi:
                 f"write ids that every registry knows. ({error.message})"
             ) from error
 
+    @property
+    def _in_context(self) -> str:
+        """The query by which an id is looked up in the context of the subject, not in the default one."""
+        context = self.registry.context
+        return "" if context is None else f"?{urlencode({'subject': self.registry.subject})}"
+
     def latest(self, subject: str) -> tuple[int, Schema]:
         response = request(self.registry, "GET", f"{_subject_path(subject)}/versions/latest")
         return _integer_field(self.registry, response, "id"), _schema(self.registry, response)
@@ -66,11 +73,18 @@ class ConfluentApi:
         return [name for name in map(str, found) if name.startswith(prefix)]
 
     def subjects_of(self, schema_id: int) -> list[str]:
-        return list(map(str, request(self.registry, "GET", f"/schemas/ids/{schema_id}/subjects", is_list=True)))
+        path = f"/schemas/ids/{schema_id}/subjects{self._in_context}"
+        return list(map(str, request(self.registry, "GET", path, is_list=True)))
 
     def version(self, reference: Reference) -> Schema:
-        path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
-        return _schema(self.registry, request(self.registry, "GET", path))
+        # As Confluent's clients: a name without a context is of that of the schema that refers to it.
+        context = "" if context_of(reference.subject) is not None else self.registry.context or ""
+        path = f"{_subject_path(context + reference.subject)}/versions/{reference.version}"
+        try:
+            found = request(self.registry, "GET", path)
+        except DecodeError:  # deleted since, though a schema refers to it: such a version stays readable
+            found = request(self.registry, "GET", f"{path}?deleted=true")
+        return _schema(self.registry, found)
 
     def lookup(self, subject: str, schema: Schema) -> int:
         response = request(self.registry, "POST", _subject_path(subject), _body(schema))

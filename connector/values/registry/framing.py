@@ -8,6 +8,7 @@ message's number. Knows no registry. https://github.com/awslabs/aws-glue-schema-
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 import zlib
@@ -129,6 +130,43 @@ def header_values(headers: Any, name: str) -> Any:
     records = np.searchsorted(lists - lists[0], found, side="right") - 1
     at[records], valid[records] = found, True
     return entries.field("value").take(to_arrow_with_nulls(at, valid))
+
+
+#: Headers in which serializers of other registries name a schema, of the values of a record or of its keys.
+_APICURIO: Final = {
+    column: {f"apicurio.{column}.{name}" for name in ("globalId", "contentId", "contentHash", "artifactId")}
+    for column in ("key", "value")
+}
+_AZURE: Final = "content-type"
+_AZURE_TYPE: Final = re.compile(rb"avro/binary\+([0-9a-fA-F]{32})")
+
+
+def foreign_frames(headers: Any, column: Literal["key", "value"]) -> dict[int, str]:
+    """Why records have no frame that is read, by their rows: their schemas are named in headers of other registries.
+
+    A value without a frame may begin like one, and would be read by the schema of another.
+
+    Args:
+        headers: the source's column.
+    """
+    names = set(headers.flatten().field("key").unique().to_pylist())
+    found: dict[int, str] = {}
+    for name in sorted(names & _APICURIO[column]):
+        reason = (
+            f"its schema is named by the header {name} of Apicurio's serializers, which is not looked up here: set "
+            "apicurio.registry.headers.enabled=false, apicurio.registry.as-confluent=true and apicurio.registry.use-id=contentId "
+            f"for the producers, or read without schema.registry.url, by a schema in {column}Schema"
+        )
+        found.update(dict.fromkeys(np.flatnonzero(validity(header_values(headers, name))).tolist(), reason))
+    if column == "value" and _AZURE in names:
+        values = header_values(headers, _AZURE)
+        for row in np.flatnonzero(validity(values)).tolist():
+            if (content_type := _AZURE_TYPE.fullmatch(values[row].as_py())) is not None:
+                found[row] = (
+                    f"its schema is {content_type[1].decode()} of Azure Schema Registry, by the header {_AZURE}, which is not "
+                    "looked up here: read without schema.registry.url, by a schema in valueSchema"
+                )
+    return found
 
 
 def _index(names: list[str | None], name: str) -> int:

@@ -97,6 +97,7 @@ class WriterSchema:
             OptionError: the subject has none, or one of another kind.
             RegistryError: the registry does not respond, or refuses the schema.
         """
+        registry = registry.for_subject(subject)
         if isinstance(schema, str):
             schema = Schema(kind=kind, text=schema)
         if schema is not None:
@@ -157,6 +158,13 @@ def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader
     return ReaderByRules(reader, changed(registry, subjects[0], number, schema, on_read=True))
 
 
+#: No registry gives the id 0.
+_EIGHT_BYTES: Final = (
+    ". An id that begins with four zero bytes is one of 8 bytes, as Apicurio's serializers write it by default, which is not "
+    "looked up here: set apicurio.registry.as-confluent=true and apicurio.registry.use-id=contentId for the producers"
+)
+
+
 def schema_of(
     registry: Registry, schema_id: SchemaId, kind: str, read: Schema | None = None, *, applied: Collection[str] = ()
 ) -> Schema:
@@ -175,7 +183,8 @@ def schema_of(
         schema = registry.by_id(schema_id.id)
     except DecodeError as error:
         named = "id" if isinstance(schema_id.id, int) else "version" if registry.is_glue else "GUID"
-        raise DecodeError(f"its schema with the {named} {schema_id.id} in {registry.url}: {error}") from error
+        hint = _EIGHT_BYTES if schema_id.id == 0 else ""
+        raise DecodeError(f"its schema with the {named} {schema_id.id} in {registry.url}: {error}{hint}") from error
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     rule = schema.rule("READ", "WRITEREAD", but=applied)

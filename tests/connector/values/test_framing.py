@@ -27,6 +27,7 @@ from pykafka_wire.values.registry.framing import (
     decode_message_indexes,
     encode_frame,
     encode_message_indexes,
+    foreign_frames,
     header_values,
     split_frames,
 )
@@ -273,3 +274,37 @@ def test_values_read_one_by_one_become_columns_before_python_holds_all_of_them()
     assert found.column.to_pylist() == [[row[0]] if row else None for row in rows]
     assert list(found.reasons) == [row for row in range(100) if not rows[row]]
     assert most < 20
+
+
+def test_values_whose_schemas_other_registries_name_in_headers_are_errors_that_say_so() -> None:
+    azure = ("content-type", b"avro/binary+0123456789abcdef0123456789abcdef")
+    of_rows = [
+        [("apicurio.value.globalId", bytes(8)), ("x", b"")],
+        [("apicurio.key.globalId", bytes(8))],
+        [azure],
+        [("content-type", b"application/json")],
+        None,
+        [("apicurio.value.contentId", bytes(8)), azure],
+    ]
+    headers = pa.array([each and [{"key": key, "value": value} for key, value in each] for each in of_rows], HEADERS)
+    reasons = foreign_frames(headers, "value")
+    assert reasons.keys() == {0, 2, 5}
+    assert "apicurio.value.globalId of Apicurio's serializers" in reasons[0]
+    assert "0123456789abcdef0123456789abcdef of Azure Schema Registry" in reasons[2]
+    assert foreign_frames(headers, "key").keys() == {1}
+    # They are not read, though they begin as a frame does; others are. A null stays null.
+    rows = pa.array([b"\0\0\0\0\1a", b"\0\0\0\0\1b", None, b"\0\0\0\0\1d", b"", b"\0\0\0\0\1f"])
+    found = read_column(Known(), pa.binary(), rows, foreign=reasons)
+    assert found.column.to_pylist() == [None, b"b", None, b"d", None, None]
+    assert {row: reason for row, reason in found.reasons.items() if row in reasons} == {0: reasons[0], 5: reasons[5]}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A format whose frames are required, and whose payloads are read as they are."""
+
+    framing: ClassVar[Framing] = "required"
+    has_message_indexes: ClassVar[bool] = False
+
+    def reader(self, schema_id: SchemaId | None, column_type: Any) -> Any:
+        return OneByOne(column_type, lambda payload: payload)
