@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connection_options, given_options, kafka_options, output, split_settings
+from pykafka_wire.cli.connection import (
+    connected,
+    connection_options,
+    given_options,
+    kafka_options,
+    output,
+    source_options,
+    split_settings,
+)
 from pykafka_wire.cli.ingest_screen import IngestScreen
 from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
@@ -72,6 +80,13 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
 @click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
 @click.option(
+    "--init",
+    "new_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a commented file of settings for the topics that there are, and end.",
+)
+@click.option(
     "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again, while no ingest runs, and end."
 )
 def ingest(
@@ -82,6 +97,7 @@ def ingest(
     is_plan: bool,
     is_verify: bool,
     is_replay: bool,
+    new_file: Path | None,
     **given: Any,
 ) -> None:
     """Land topics in tables: one Spark query, each topic its own Delta table, typed, and kept right while schemas change.
@@ -93,6 +109,9 @@ def ingest(
         raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
     if once and every is not None:
         raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
+    if new_file is not None:
+        _init(new_file, given)
+        return
     try:
         interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
@@ -117,6 +136,19 @@ def _host_and_port(option: str, text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535:
         raise click.UsageError(f"{option} {text}: give a port, or HOST:PORT; 0.0.0.0 is every address of this machine.")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _init(path: Path, given: dict[str, Any]) -> None:
+    from pykafka_wire.cli.ingest_init import write_settings
+    from pykafka_wire.values.registry.settings import registry_of
+
+    into = absolute(given["into"] or "./lake")
+    top = {"topics": given["topics"] or ".*", "into": into, "registry": given["registry"]}
+    top["checkpoint"] = absolute(given["checkpoint"] or f"{into.rstrip('/')}/_checkpoint")
+    top["kafka"] = {name.removeprefix("kafka."): value for name, value in kafka_options().items()}
+    registry = registry_of(source_options(given["registry"])) if given["registry"] else None
+    with connected() as cluster:
+        write_settings(cluster, path, top, registry)
 
 
 def _settings(file: Path | None, given: dict[str, Any]) -> Settings:

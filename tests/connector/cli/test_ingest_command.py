@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 from pykafka_wire.cli.ingest_screen import tables_drawn
 from pykafka_wire.ingest.landing import TableStatus
 from pykafka_wire.ingest.running import MicroBatch
+from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.ingest.watch import Watched, WatchedTable
 from tests.connector.cli.conftest import SCRIPT
@@ -72,6 +74,44 @@ def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
     batch = MicroBatch(number=1, parts={"t": part}, positions={"t": {0: 4}})
     assert batch.n_planned("t") == 26 + 5
     assert [batch.n_landed("t", position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]
+
+
+@pytest.mark.broker
+def test_a_file_is_made_of_what_the_topics_have(
+    kafka: Any, topic: Any, outside: Any, tmp_path: Path, command: Any
+) -> None:
+    prefix = f"init-{uuid.uuid4().hex[:8]}"
+    events, users, changes, texts = (
+        topic(1, {"cleanup.policy": "compact"} if each == "users" else None, name=f"{prefix}.{each}")
+        for each in ("events", "users", "changes", "texts")
+    )
+    good = [outside.Record(value=b'{"n": 2}', key=b"c") for _ in range(9)]
+    outside.produce(events, [outside.Record(value=b"{broken", key=b"b"), *good])
+    outside.produce(users, [outside.Record(value=b'{"name": "x"}', key=b'{"id": 1}')])
+    outside.produce(
+        changes, [outside.Record(value=b'{"payload": {"op": "c", "after": {"id": 1}}}', key=b'{"payload": {"id": 1}}')]
+    )
+    outside.produce(texts, [outside.Record(value=b"plain", key=b"\xff\xfe")])
+    file = tmp_path / "shop.toml"
+    asked = [
+        "ingest",
+        "--init",
+        str(file),
+        "-b",
+        kafka.bootstrap_servers,
+        "--topics",
+        rf"{prefix}\..*",
+        "--into",
+        str(tmp_path),
+    ]
+    said = command(*asked, "-X", "kafka.ssl.keystore.password=hush").stdout
+    assert "4 topics, 2 append, 1 cdc, 1 upsert" in said
+    assert "hush" not in file.read_text() and '"env:SSL_KEYSTORE_PASSWORD"' in file.read_text()
+    found = read_settings(file)
+    assert [(each.mode, each.format, each.key_format) for each in map(found.table_for, (events, users, changes, texts))] == [
+        ("append", "json", "string"), ("upsert", "json", "json"), ("cdc", "json", "json"), ("append", "string", "binary"),
+    ]  # fmt: skip
+    assert "the file exists" in command(*asked, code=1).stderr
 
 
 @pytest.mark.long

@@ -1,0 +1,244 @@
+"""``ingest --init FILE``: a commented file of settings, made of what the topics really have.
+
+Owns how a format, a mode and a key are recognised: by the registry's subjects, by the last records of each topic, and by its
+cleanup.policy. Secrets are not written: the file has references in their place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.working import working
+from pykafka_wire.ingest.settings import read_settings
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.registry.client import Registry
+    from pykafka_wire.wire.cluster.cluster import Cluster
+
+#: Of each partition so many of the last records are looked at.
+_SAMPLE: Final = 20
+#: The names of Debezium's own topics, which are no tables of a database.
+_HELPERS: Final = re.compile(r"__debezium|_?schema-?(changes|history)|.*\.transaction")
+_FRAME_BYTES: Final = 5
+#: Of values that are JSON a few may be damaged.
+_MOST: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """How a topic would be landed.
+
+    Attributes:
+        format, key_format: as in the file; None leaves it out.
+        why: what was seen, for a comment.
+    """
+
+    topic: str
+    mode: str
+    format: str
+    key_format: str | None
+    why: str
+
+
+def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], registry: Registry | None) -> None:
+    """Write the file, and say what is in it.
+
+    Args:
+        given: the settings that the command line has.
+
+    Raises:
+        click.ClickException: the file exists, or no topic matches.
+    """
+    if path.exists():
+        raise click.ClickException(f"--init {path}: the file exists; name another one, or delete it.")
+    pattern = str(given["topics"])
+    with working(f"looking up topics for {pattern}") as progress:
+        every = cluster.metadata.topics(None)
+        topics = sorted(
+            name for name, each in every.items() if not each.is_internal and re.fullmatch(pattern, name) is not None
+        )
+        helpers = [name for name in topics if _HELPERS.fullmatch(name)]
+        topics = [name for name in topics if name not in helpers]
+        if not topics:
+            raise click.ClickException(f"no topic matches {pattern}: pykafka-wire topics shows all.")
+        progress.show(f"sampling {counted(len(topics), 'topic')}")
+        compacted = _compacted(cluster, topics)
+        samples = _samples(cluster, topics)
+        suggestions = [
+            suggest(topic, *samples.get(topic, ([], [])), is_compacted=topic in compacted, registry=registry)
+            for topic in topics
+        ]
+    path.write_text(_text(given, suggestions, helpers), encoding="utf-8")
+    read_settings(path)
+    modes = Counter(each.mode for each in suggestions)
+    click.echo(
+        f"{path}: {counted(len(topics), 'topic')}, " + ", ".join(f"{n} {mode}" for mode, n in modes.most_common()) + "."
+    )
+    click.echo(f"Read it, then: pykafka-wire ingest {path} --plan")
+
+
+def suggest(
+    topic: str,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    *,
+    is_compacted: bool,
+    registry: Registry | None,
+) -> Suggestion:
+    """How a topic is to be landed, by what is in it."""
+    registered, schema = _registered(registry, topic, "value")
+    kind = registered or _format_of(values)
+    documents = list(map(_document, values)) if kind == "json" else []
+    is_debezium = _is_envelope(schema) or (bool(documents) and all(map(_is_change, filter(None, documents))))
+    has_keys = bool(keys) and all(key is not None for key in keys)
+    mode = "cdc" if is_debezium and has_keys else "upsert" if is_compacted and has_keys else "append"
+    key_format = None if not has_keys or _registered(registry, topic, "key")[0] else _format_of(keys)
+    seen = [f"{counted(len(values), 'record')} looked at"]
+    seen += ["Debezium's envelopes"] if is_debezium else []
+    seen += ["compacted"] if is_compacted else []
+    seen += ["no keys"] if (is_compacted or is_debezium) and not has_keys else []
+    if kind == "binary" and any(value and value[0] == 0 and len(value) > _FRAME_BYTES for value in values):
+        seen.append("values begin with a registry's frame: give its URL in registry, and leave format out")
+    return Suggestion(
+        topic=topic,
+        mode=mode,
+        format="registry" if registered else kind,
+        key_format=None if key_format == "binary" else key_format,
+        why=", ".join(seen),
+    )
+
+
+def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
+    """The kind of the newest schema of a topic's column, and its text."""
+    from pykafka_wire.errors import DecodeError
+
+    if registry is None:
+        return None, ""
+    try:
+        _, schema = registry.latest(f"{topic}-{column}")
+    except DecodeError:
+        return None, ""
+    return schema.kind.lower(), schema.text
+
+
+def _is_envelope(schema: str) -> bool:
+    """Whether an Avro schema, or a JSON Schema, is Debezium's."""
+    try:
+        found = json.loads(schema)
+    except ValueError:  # Protobuf, or none
+        return bool(re.search(r"\bafter\b.*\bop\b", schema, re.DOTALL))
+    described = found.get("fields") or found.get("properties") or () if isinstance(found, dict) else ()
+    return {"op", "after"} <= {each["name"] if isinstance(each, dict) else each for each in described}
+
+
+def _is_change(document: Any) -> bool:  # Any: a JSON value
+    inner = document.get("payload", document) if isinstance(document, dict) else None
+    return isinstance(inner, dict) and {"op", "after"} <= inner.keys()
+
+
+def _format_of(samples: Sequence[bytes | None]) -> str:
+    """``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
+    there = [each for each in samples if each is not None]
+    if sum(isinstance(_document(each), dict) for each in there) >= _MOST * len(there):
+        return "json"
+    try:
+        for each in there:
+            each.decode("utf-8")
+    except UnicodeDecodeError:
+        return "binary"
+    return "string"
+
+
+def _document(data: bytes | None) -> Any:  # Any: a JSON value
+    try:
+        return None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
+    from pykafka_wire.wire.cluster.admin import describe_topic_configs
+    from pykafka_wire.wire.errors import BrokerError
+
+    try:
+        configs = describe_topic_configs(cluster, topics, ["cleanup.policy"])
+    except BrokerError:  # not allowed: nobody knows
+        return set()
+    return {topic for topic, found in configs.items() if "compact" in (found.get("cleanup.policy") or "")}
+
+
+def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[bytes | None], list[bytes | None]]]:
+    """Keys and values of the last records of each topic."""
+    from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
+    from pykafka_wire.wire.cluster.admin import LATEST
+    from pykafka_wire.wire.fetch.range_read import fetch_ranges
+    from pykafka_wire.wire.records.decode import Columns
+
+    partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
+    starts = resolve_position(cluster, partitions, ("shift", -_SAMPLE))
+    ranges = ranges_between(starts, offsets_at(cluster, partitions, LATEST))
+    found: dict[str, tuple[list[bytes | None], list[bytes | None]]] = {}
+    for chunk in fetch_ranges(cluster, ranges, columns=Columns(key=True, value=True)) if ranges else ():
+        records = chunk.records
+        for index, key, value in zip(
+            records.slice_index.tolist(), records.key.to_pylist(), records.value.to_pylist(), strict=True
+        ):
+            keys, values = found.setdefault(chunk.ranges[index].topic, ([], []))
+            keys.append(key)
+            values.append(value)
+    return found
+
+
+def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:
+    shapes = Counter((each.format, each.key_format) for each in suggestions)
+    (value_format, key_format), _ = shapes.most_common(1)[0]
+    lines = [
+        "# An ingest's settings; docs/ingest.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
+        f"checkpoint = {_quoted(given['checkpoint'])}  # of this ingest alone",
+        f"topics = {_quoted(given['topics'])}  # a regular expression that matches the whole name",
+        f"into = {_quoted(given['into'])}  # a folder; or schema, or catalog.schema",
+    ]
+    lines += [f"registry = {_quoted(given['registry'])}"] if given.get("registry") else []
+    lines += ["", "[kafka]  # client settings under Kafka's names"]
+    for name, value in given["kafka"].items():
+        is_secret = name.removeprefix("kafka.") in _secrets() and not value.startswith(("env:", "file:", "provider:"))
+        shown = f"env:{re.sub('[^A-Z0-9]', '_', name.upper())}" if is_secret else value
+        lines.append(f"{_quoted(name)} = {_quoted(shown)}" + ("  # set this variable" if is_secret else ""))
+    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {_quoted(value_format)}"]
+    lines += [f"key_format = {_quoted(key_format)}"] if key_format else []
+    lines += [
+        "# min_rows = 1000    # a topic waits for so many new records,",
+        '# max_delay = "5m"   # or for so long: fewer, larger files',
+    ]
+    for each in suggestions:
+        if each.mode == "append" and (each.format, each.key_format) == (value_format, key_format):
+            continue
+        lines += ["", f"[[table]]  # {each.why}", f"topic = {_quoted(re.escape(each.topic))}"]
+        for name, value, usual in (
+            ("mode", each.mode, "append"), ("format", each.format, value_format), ("key_format", each.key_format, key_format),
+        ):  # fmt: skip
+            if value != usual:
+                lines.append(f"{name} = {_quoted(value or 'binary')}")
+    if helpers:
+        lines += ["", f"# Debezium's own topics, no tables: {', '.join(helpers)}. topics can leave them out."]
+    return "\n".join(lines) + "\n"
+
+
+def _secrets() -> set[str]:
+    from pykafka_wire.wire.settings import ClientSettings
+
+    return {each.name.replace("_", ".") for each in fields(ClientSettings) if each.metadata.get("secret")}
+
+
+def _quoted(text: str) -> str:
+    """A TOML string: as it is where it can be, for regular expressions."""
+    return f"'{text}'" if "\\" in text and "'" not in text else json.dumps(text)
