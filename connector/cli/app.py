@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "checkpoint": ("checkpoints", "Show the micro-batches and offsets in a query's checkpoint."),
     "cluster": ("cluster", "Run a real Kafka on this machine until Ctrl-C."),
     "commit": ("groups", "Commit offsets to a group."),
+    "demo": ("demo", "See an ingest at work: a Kafka with topics that grow, and a table for each."),
     "doctor": ("doctor", "Find out why a connection fails."),
     "groups": ("groups", "List the consumer groups."),
     "ingest": ("ingest", "Land topics in tables: one query, each topic its own Delta table."),

@@ -18,6 +18,8 @@ ResultT = TypeVar("ResultT")
 _WINDOW_S: Final = 60.0
 #: Rates below are shown as none at all: a record in a minute and a half.
 _LOWEST_RATE: Final = 0.01
+#: Of a group's ends; at one in two seconds half of them are the last four minutes.
+_MOST_SAMPLES: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,29 @@ class LagHistory:
         if sample.lag and read - written >= _LOWEST_RATE:
             caught_up_s = sample.lag / (read - written)
         return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
+
+
+@dataclass(slots=True)
+class Freshness:
+    """How long ago a group had reached all that its topics had, by the ends of their logs at the samples so far.
+
+    The samples reach back for an hour at least, thinned out the older they are.
+    """
+
+    _ends: deque[tuple[float, dict[tuple[str, int], int]]] = field(default_factory=deque)
+
+    def add(self, rows: Iterable[Mapping[str, Any]], at_s: float | None = None) -> float | None:
+        """Take up one more sample, as :meth:`LagSample.of`; seconds, None where no sample is old enough to tell."""
+        now = time.monotonic() if at_s is None else at_s
+        known = [row for row in rows if row["lag"] is not None]
+        committed = {(row["topic"], row["partition"]): row["committed"] for row in known}
+        self._ends.append((now, {(row["topic"], row["partition"]): row["latest"] for row in known}))
+        if len(self._ends) > _MOST_SAMPLES:
+            self._ends = deque([*list(self._ends)[: _MOST_SAMPLES // 2 : 2], *list(self._ends)[_MOST_SAMPLES // 2 :]])
+        for seen_at, ends in reversed(self._ends):
+            if all(committed.get(place, 0) >= end for place, end in ends.items()):
+                return now - seen_at
+        return None
 
 
 def poll(

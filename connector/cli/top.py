@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
-from pykafka_wire.cli.lag import lag_of_groups
-from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
+from pykafka_wire.cli.lag import GENERATED, lag_of_groups
+from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagSample, Rates, duration, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
+from pykafka_wire.ingest.settings import GROUP_PREFIX
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
@@ -30,6 +31,7 @@ from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
 _OTHER_LINES: Final = 5
 _MARKER: Final = "marker"
+_INGEST: Final = "ingest"
 #: Of a group's or a topic's name, at least so many characters are shown.
 _MIN_NAME_WIDTH: Final = 12
 #: Columns of the terminal from which on there is room for all columns of the table.
@@ -40,13 +42,16 @@ _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
     """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader, and for the
-    marker of an exactly-once query, whose offsets are no positions."""
+    marker of an exactly-once query, whose offsets are no positions. ``fresh_s``: so long ago it had all that its topics had; None
+    while that is unknown. ``name`` is an ingest's, in place of its group."""
 
     group: str
+    name: str | None
     kind: str
     state: str
     topics: Sequence[str]
     lag: int | None
+    fresh_s: float | None
     rates: Rates
 
     def document(self) -> dict[str, Any]:
@@ -78,8 +83,9 @@ _ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many updates.")
 def top(text: str | None, every: float, once: bool, count: int | None) -> None:
-    """Show the streaming queries and consumer groups that have committed offsets; with TEXT, those whose names contain it.
+    """Show the ingests, streaming queries and consumer groups that have committed offsets; with TEXT, those whose names contain it.
 
+    "fresh" is the time since which a group may lack records: it had all that its topics had before, as far as was seen here.
     Rates are those of the last minute: offsets that a group has committed, and offsets written to its topics. Keys: q quits; l, r
     and n sort by lag, rate and name. With --json each update is a line.
     """
@@ -108,6 +114,7 @@ class _Watched:
         self._cluster = cluster
         self._text = text
         self._histories: dict[str, LagHistory] = {}
+        self._freshness: dict[str, Freshness] = {}
 
     def sample(self) -> Overview:
         """All groups with committed offsets, by lag."""
@@ -117,6 +124,7 @@ class _Watched:
         # Without the wait for an election: the next sample comes soon.
         reports = lag_of_groups(cluster, fetched, election_ms=0)
         self._histories = {group.name: self._histories.get(group.name, LagHistory()) for group in listed}
+        self._freshness = {group.name: self._freshness.get(group.name, Freshness()) for group in listed}
         found = []
         for group in listed:
             if committed := fetched.get(group.name):
@@ -124,10 +132,12 @@ class _Watched:
                 is_known = report.lag is not None and kind != _MARKER
                 sample = GroupSample(
                     group=group.name,
+                    name=_ingest_of(group.name) if kind == _INGEST else None,
                     kind=kind,
                     state=group.state,
                     topics=sorted({tp.topic for tp in committed}),
                     lag=report.lag if is_known else None,
+                    fresh_s=self._freshness[group.name].add(report.rows) if is_known else None,
                     rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else Rates(),
                 )
                 found.append(sample)
@@ -135,12 +145,21 @@ class _Watched:
 
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
-    """``query`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
+    """``query``, ``ingest`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
     if any(map(is_marker, metadata)):
         return _MARKER
-    return "query" if any(map(_is_of_a_query, metadata)) else group.kind.lower()
+    if not any(map(_is_of_a_query, metadata)):
+        return group.kind.lower()
+    return _INGEST if _ingest_of(group.name) is not None else "query"
+
+
+def _ingest_of(group: str) -> str | None:
+    """The name of the ingest whose query commits to a group."""
+    found = GENERATED.fullmatch(group)
+    prefix = "" if found is None else found["prefix"]
+    return prefix.removeprefix(GROUP_PREFIX) if prefix.startswith(GROUP_PREFIX) else None
 
 
 def _is_of_a_query(metadata: str) -> bool:
@@ -191,16 +210,23 @@ def _screen(
     for name in shown:
         is_name = name in ("group", "topics")
         table.add_column(name, no_wrap=not is_name, min_width=_MIN_NAME_WIDTH if is_name else None)
-    for name in ("lag", "read/s", "written/s"):
+    for name in ("lag", "fresh", "read/s", "written/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)
     room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
     for group in groups[:room]:
-        cells = {"group": group.group, "kind": group.kind, "state": group.state, "topics": ", ".join(group.topics)}
+        is_alone = sum(each.name == group.name for each in groups) == 1
+        cells = {
+            "group": group.name if group.name and is_alone else group.group,
+            "kind": group.kind,
+            "state": group.state,
+            "topics": ", ".join(group.topics),
+        }
         figures = (group.rates.read_per_s, group.rates.written_per_s)
         table.add_row(
             *(Text(printable(cells[name]), no_wrap=True, overflow="ellipsis") for name in shown),
             "-" if group.lag is None else f"{group.lag:,}",
+            "-" if group.fresh_s is None else duration(group.fresh_s),
             *("-" if figure is None else rate(figure) for figure in figures),
             "" if group.lag is None else outlook(group.lag, group.rates, is_short=is_narrow),
         )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, duration, outlook, rate
+from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagSample, Rates, duration, outlook, rate
 
 NOON = datetime(2026, 1, 5, 12, 0, 0)
 ORDERS = frozenset({("orders", 0)})
@@ -20,6 +20,23 @@ def sample(at_s: float, committed: int, latest: int, partitions: frozenset[tuple
 def rates_of(*samples: LagSample) -> Rates:
     history = LagHistory()
     return [history.add(each) for each in samples][-1]
+
+
+def test_freshness_is_the_age_of_the_last_ends_that_were_reached() -> None:
+    freshness = Freshness()
+
+    def add(at_s: float, committed: int, latest: int) -> float | None:
+        lag = latest - committed
+        return freshness.add(
+            [{"topic": "t", "partition": 0, "committed": committed, "latest": latest, "lag": lag}], at_s
+        )
+
+    assert add(0.0, 5, 10) is None  # nobody knows for how long
+    assert add(10.0, 9, 20) is None
+    assert add(20.0, 10, 30) == 20.0  # what was there at 0
+    assert add(30.0, 30, 30) == 0.0
+    last = [add(30.0 + n, 30, 31) for n in range(1, 500)][-1]
+    assert last is not None and 499.0 <= last <= 529.0  # old samples are thinned out
 
 
 def test_a_lag_that_falls_has_an_end() -> None:

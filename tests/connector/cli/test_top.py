@@ -59,7 +59,7 @@ def test_queries_and_groups_for_scripts(
     looked = json.loads(command("top", *at, "--once", "--json").stdout)
     ours, theirs = sorted(looked["groups"], key=lambda group: group["kind"], reverse=True)
     assert ours == {
-        "group": f"{prefix}-a", "kind": "query", "state": "Empty", "topics": [name], "lag": 3,
+        "group": f"{prefix}-a", "name": None, "fresh_s": None, "kind": "query", "state": "Empty", "topics": [name], "lag": 3,
         "read_per_s": 0.0, "written_per_s": 0.0, "caught_up_s": None,
     }  # fmt: skip
     assert (theirs["group"], theirs["kind"], theirs["lag"]) == (f"{prefix}-b", "classic", 8)
@@ -116,7 +116,7 @@ def test_a_narrow_terminal_cuts_names_and_no_figure(
     arguments = ["top", "-b", kafka.bootstrap_servers, group, "--once", "--every", "0.1"]
     head, row = plain(terminal_output(arguments, columns=80)).splitlines()[1:3]
     assert len(row.rstrip()) <= 80
-    assert head.split() == ["group", "kind", "lag", "read/s", "written/s", "outlook"]
+    assert head.split() == ["group", "kind", "lag", "fresh", "read/s", "written/s", "outlook"]
     assert row.startswith("a-group-with-") and row.split(maxsplit=5)[1:] == [
         "classic", "12,345", "0", "0", "does not fall"
     ]  # fmt: skip
