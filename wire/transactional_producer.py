@@ -80,29 +80,24 @@ class TransactionalProducer:
         """A transaction that has begun; leaving its ``with`` block commits it, or aborts it after an error.
 
         Args:
-            consumer: its positions are committed with the transaction. If that is not committed, the consumer goes back, and
-                :meth:`Consumer.poll <pykafka_wire.wire.consumer.Consumer.poll>` returns the same records again, to this
-                consumer or another member of its group. Process those: a transaction of records from before is not committed.
+            consumer: its positions are committed with the transaction. If that is not committed, or does not begin, the consumer
+                goes back, and :meth:`Consumer.poll <pykafka_wire.wire.consumer.Consumer.poll>` returns the same records again, to
+                this consumer or another member of its group. Process those: a transaction of records from before is not committed.
 
         Raises:
             ProducerFencedError: another producer has taken the ``transactional.id`` over.
             SettingsError: the consumer commits by itself, or reads what is not committed.
             WireError: the coordinator refuses the id, or does not respond.
         """
-        if self._fork_generation != forks.generation:
-            raise forks.forked_transaction_error(self._transactional_id)
-        if self._fenced is not None:
-            raise self._fenced
-        self._abort_open()
         if consumer is not None:
             _check_settings(consumer.settings)
         try:
-            begun = Transaction.begin(self._cluster, self._transactional_id, successor_of=self._predecessor())
-        except ProducerFencedError as error:
-            self._fenced = error
+            self._last = self._begin()
+        except BaseException:
+            if consumer is not None:  # its positions are past records that no transaction has
+                consumer.after_transaction(False)
             raise
-        self._last = begun
-        self._open = RecordTransaction(self._settings, begun, consumer)
+        self._open = RecordTransaction(self._settings, self._last, consumer)
         return self._open
 
     def metrics(self) -> ClientTotals:
@@ -119,6 +114,18 @@ class TransactionalProducer:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
+
+    def _begin(self) -> Transaction:
+        if self._fork_generation != forks.generation:
+            raise forks.forked_transaction_error(self._transactional_id)
+        if self._fenced is not None:
+            raise self._fenced
+        self._abort_open()
+        try:
+            return Transaction.begin(self._cluster, self._transactional_id, successor_of=self._predecessor())
+        except ProducerFencedError as error:
+            self._fenced = error
+            raise
 
     def _abort_open(self) -> None:
         """Abort the transaction that was left without its end; its consumer goes back, or its records would be skipped."""
@@ -223,9 +230,11 @@ class RecordTransaction(RecordSender):
         self._is_over = True
         self._waiting.clear()
         self._error = RecordsNotWrittenError("this transaction is over", remedy="Begin another one.")
-        self._transaction.abort()  # unless it was committed
-        if self._consumer is not None:
-            self._consumer.after_transaction(None if self._transaction.in_doubt else self.committed)
+        try:
+            self._transaction.abort()  # unless it was committed
+        finally:  # Ctrl-C may end the abort
+            if self._consumer is not None:
+                self._consumer.after_transaction(None if self._transaction.in_doubt else self.committed)
 
     def _raise_failure(self) -> None:
         if self._fork_generation != forks.generation:

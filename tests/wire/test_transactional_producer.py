@@ -290,6 +290,39 @@ def test_a_transaction_of_records_that_were_polled_before_an_abort_is_not_commit
     assert committed_values(kafka, target) == [[b"%d" % number for number in range(10)]]
 
 
+def test_records_of_a_transaction_that_does_not_begin_are_polled_again(kafka: Any, topic: Any, own_id: str) -> None:
+    """The consumer's positions are past them, and a later transaction would commit those."""
+    source, target = topic(), topic()
+    fill(kafka, source, 0, 10)
+    refused = writing(kafka, own_id) | {"transaction.timeout.ms": "2000000000"}
+    with (
+        Consumer(reading(kafka, own_id)) as consumer,
+        TransactionalProducer(refused) as never,
+        TransactionalProducer(writing(kafka, own_id)) as producer,
+        TransactionalProducer(writing(kafka, own_id)) as successor,
+    ):
+        consumer.subscribe([source])
+        assert values(poll(consumer)) == list(range(10))
+        with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+            never.transaction(consumer)
+        assert values(poll(consumer)) == list(range(10))
+        producer.transaction().abort()
+        successor.transaction().abort()
+        for _ in range(2):
+            with pytest.raises(ProducerFencedError):
+                producer.transaction(consumer)
+            assert values(poll(consumer)) == list(range(10))
+        fill(kafka, source, 10, 13)
+        found = list(range(10))
+        while len(found) < 13:
+            found += values(poll(consumer))
+        with successor.transaction(consumer) as transaction:
+            for number in found:
+                transaction.send(target, b"%d" % number)
+        assert transaction.committed
+    assert committed_values(kafka, target) == [[b"%d" % number for number in range(13)]]
+
+
 def test_a_transaction_without_records_and_positions_is_committed(
     transaction_version_brokers: tuple[str, Any], topic: Any, own_id: str
 ) -> None:
