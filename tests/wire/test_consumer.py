@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 import uuid
@@ -26,6 +27,8 @@ from pykafka_wire.wire import (
 from pykafka_wire.wire.cluster.admin import create_partitions
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError
+from pykafka_wire.wire.groups.member import GroupMember
+from pykafka_wire.wire.groups.member_state import MemberStateMachine
 
 pytestmark = pytest.mark.broker
 
@@ -310,6 +313,41 @@ def test_a_leader_shares_new_partitions_out(kafka: Any, topic: Any, consumer: An
         create_partitions(cluster, {name: 2})
     await_shares([reader], {TopicPartition(name, 0), TopicPartition(name, 1)})
     reader.end()
+
+
+class Foreign(MemberStateMachine):
+    """A member whose subscription is bytes of another client."""
+
+    metadata = b""
+
+    def _subscription(self, strategy: str) -> bytes:
+        return self.metadata
+
+
+@pytest.mark.parametrize("client", ["Sarama before 1.38", "bytes behind the last field", "malformed bytes"])
+def test_a_member_of_another_client_does_not_end_the_leaders_membership(
+    kafka: Any, topic: Any, consumer: Any, group: str, client: str
+) -> None:
+    name = topic(partitions=2)
+    produce(kafka, name, 0, [b"a"])
+    produce(kafka, name, 1, [b"b"])
+    leader = Reader(consumer(), [name])
+    leader.start()
+    await_shares([leader], {TopicPartition(name, 0), TopicPartition(name, 1)})
+    # Topics, then null user data: Sarama writes version 1 without the owned partitions that it has.
+    subscription = struct.pack(">ih", 1, len(name)) + name.encode() + struct.pack(">i", -1)
+    machine = Foreign(group, [name], session_timeout_ms=6_000, rebalance_timeout_ms=60_000)
+    machine.metadata = {
+        "Sarama before 1.38": b"\0\1" + subscription,
+        "bytes behind the last field": b"\0\0" + subscription + b"more",
+        "malformed bytes": b"\xff\xff" + subscription,
+    }[client]
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        foreign = GroupMember(cluster, machine)
+        assert len(foreign.join()) == (0 if client == "malformed bytes" else 1)
+        foreign.leave()
+    await_shares([leader], {TopicPartition(name, 0), TopicPartition(name, 1)})
+    leader.end()
 
 
 def test_a_member_that_polls_no_more_loses_its_place_until_it_does(kafka: Any, topic: Any, consumer: Any) -> None:

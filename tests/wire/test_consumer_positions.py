@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition, WireError
-from pykafka_wire.wire.cluster.admin import create_topics, delete_topics
+from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 from tests.broker_features import lacking
-from tests.wire.test_consumer import Reader, await_shares, ends_of, poll_until, produce, records_of
+from tests.wire.test_consumer import TIMEOUT_S, Reader, await_shares, ends_of, poll_until, produce, records_of
 
 pytestmark = pytest.mark.broker
 
@@ -122,6 +122,84 @@ def test_a_pattern_finds_topics_that_are_created_later(
             wanted = tuple(TopicPartition(name, partition) for name, partition in ((first, 0), (later, 0), (later, 1)))
             poll_until(consumer, lambda _: consumer.assignment == wanted)
         delete_topics(cluster, [later])
+
+
+def test_a_topic_that_does_not_exist_yet_is_read_soon_after_it_is_created(
+    kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str]
+) -> None:
+    """Long before ``metadata.max.age.ms``, as by Java's consumer."""
+    later = f"{topic()}-later"
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        with Consumer(settings | protocol | {"metadata.max.age.ms": "300000"}) as consumer:
+            consumer.subscribe([later])
+            poll_until(consumer, lambda _: has_joined(consumer))
+            assert consumer.assignment == ()
+            create_topics(cluster, {later: (1, 1)})
+            produce(kafka, later, 0, [b"first"])
+            assert [r.value for r in records_of(poll_until(consumer, records_of))] == [b"first"]
+        delete_topics(cluster, [later])
+
+
+@pytest.mark.parametrize("subscribes", ["by name", "by pattern"])
+def test_a_topic_that_was_deleted_is_read_again_once_it_is_created_again(
+    kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str], subscribes: str
+) -> None:
+    name = f"{topic()}-again"
+    tp = TopicPartition(name, 0)
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        create_topics(cluster, {name: (1, 1)})
+        with Consumer(settings | protocol | {"metadata.max.age.ms": "100"}) as consumer:
+            consumer.subscribe([name] if subscribes == "by name" else re.compile(f"{name}|none"))
+            poll_until(consumer, lambda _: consumer.assignment == (tp,))
+            delete_topics(cluster, [name])
+            deadline = time.monotonic() + TIMEOUT_S
+            while consumer.assignment:
+                assert time.monotonic() < deadline
+                with suppress(WireError):  # the topic is gone
+                    consumer.poll(100)
+            create_topics(cluster, {name: (1, 1)})
+            produce(kafka, name, 0, [b"of the new one"])
+            assert [r.value for r in records_of(poll_until(consumer, records_of))] == [b"of the new one"]
+        delete_topics(cluster, [name])
+
+
+def has_joined(consumer: Consumer) -> bool:
+    try:
+        return consumer.group_metadata().member.generation >= 0
+    except BrokerError:
+        return False
+
+
+@pytest.mark.parametrize("grows", ["while it is away", "later"])
+def test_a_static_leader_that_comes_back_sees_new_partitions(topic: Any, settings: dict[str, str], grows: str) -> None:
+    """KIP-814: it skips the assignment, and so it does not know whether that covers all partitions."""
+    name = topic(partitions=2)
+    static = settings | {
+        "group.id": f"group-{name}",
+        "group.instance.id": "one",
+        "metadata.max.age.ms": "500",
+        "heartbeat.interval.ms": "100",
+    }
+
+    def partitions(n_partitions: int) -> tuple[TopicPartition, ...]:
+        return tuple(TopicPartition(name, partition) for partition in range(n_partitions))
+
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        leader = Consumer(static)
+        leader.subscribe([name])
+        poll_until(leader, lambda _: leader.assignment == partitions(2))
+        leader.close(leave=False)
+        if grows == "while it is away":
+            create_partitions(cluster, {name: 4})
+        with Consumer(static) as again:
+            again.subscribe([name])
+            poll_until(again, lambda _: len(again.assignment) >= 2)
+            if grows == "later":
+                generation = again.group_metadata().member.generation
+                assert again.poll(700) is not None
+                assert again.group_metadata().member.generation == generation  # nothing has grown: no rebalance
+                create_partitions(cluster, {name: 4})
+            poll_until(again, lambda _: again.assignment == partitions(4))
 
 
 def test_one_string_is_no_list_of_topics(settings: dict[str, str]) -> None:

@@ -270,7 +270,14 @@ def test_a_newer_assignment_is_read_as_the_newest_known() -> None:
     assert decode_versioned(ConsumerProtocolAssignment, memoryview(data)) == assignment
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0\0\0", b"\0\0\0\0\0\0\xff\xff\xff\xff\0"])
+def test_what_follows_the_last_field_is_left() -> None:
+    """As by Java's reader."""
+    assert decode_versioned(
+        ConsumerProtocolAssignment, b"\0\0\0\0\0\0\xff\xff\xff\xff\0"
+    ) == ConsumerProtocolAssignment(assigned_partitions=[])
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0\0\0", b"\0\0\0\0\0\1\0\1a"])
 def test_a_malformed_assignment_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_versioned(ConsumerProtocolAssignment, data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.groups.strategies import (
     COOPERATIVE_STICKY,
     Subscriber,
@@ -55,8 +54,26 @@ def test_user_data_of_another_kind_is_no_generation() -> None:
     cut = VERSION_0[:-8] + bytes.fromhex("000000020007")
     member = JoinGroupResponseMember(member_id="m", metadata=cut)
     assert decode_subscriber(member).generation == -1
-    with pytest.raises(ProtocolError):
-        decode_subscriber(JoinGroupResponseMember(member_id="m", metadata=VERSION_1[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("written", "topics"),
+    [
+        (b"\0\1" + VERSION_0[2:], "ab"),
+        (VERSION_1[:-1], "ab"),
+        (VERSION_0 + b"more", "ab"),
+        (VERSION_0[:-1], ""),
+        (b"\xff\xff" + VERSION_0[2:], ""),
+        (b"", ""),
+    ],
+)
+def test_a_subscription_of_another_client_is_read_as_far_as_it_goes(
+    written: bytes, topics: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Version 1 without owned partitions is what Sarama before 1.38 writes."""
+    subscriber = decode_subscriber(JoinGroupResponseMember(member_id="m", metadata=written))
+    assert (subscriber.topics, subscriber.owned) == (frozenset(topics), ())
+    assert ("member m is assigned nothing" in caplog.text) == (topics == "")
 
 
 def test_assignments_go_there_and_back() -> None:

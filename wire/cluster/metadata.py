@@ -275,6 +275,20 @@ class Metadata:
         # The responses leave it out.
         raise broker_error(_UNKNOWN_TOPIC, topic=next(iter(missing or ()), None), api="Metadata")
 
+    def existing_topics(self, names: Iterable[str], *, deadline: Deadline) -> dict[str, TopicMetadata]:
+        """Those of the topics that exist, as a broker describes them now; waits for no other to be created.
+
+        Raises:
+            NoBrokerAvailableError: no broker responds.
+        """
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        retry = Retry(self._backoff, deadline, self._counters)
+        cache, failures = retry.run(lambda: self._refresh_once(wanted, deadline), "Metadata")
+        with self._lock:
+            return {name: cache.topics[name] for name in wanted if name not in failures and name in cache.topics}
+
     def _suggest_topics(self, error: UnknownTopicError) -> None:
         """Name topics that are called nearly like the unknown one, in the error's remedy; a typing error is the likely cause."""
         try:

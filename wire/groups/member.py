@@ -8,9 +8,11 @@ to :mod:`~pykafka_wire.wire.cluster.cluster`, the thread to :mod:`~pykafka_wire.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -22,9 +24,11 @@ from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, brok
 from pykafka_wire.wire.groups.member_state import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, MemberState, MemberStateMachine
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
 from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
-from pykafka_wire.wire.groups.strategies import are_cooperative
+from pykafka_wire.wire.groups.strategies import are_cooperative, decode_assignment
 from pykafka_wire.wire.protocol.message import ByVersion, Request
 from pykafka_wire.wire.protocol.messages.group import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -34,10 +38,12 @@ from pykafka_wire.wire.protocol.messages.group import (
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 #: The time for a response to JoinGroup on top of the rebalance timeout, as in Java's client.
 _JOIN_EXTRA_MS: Final = 5_000
 _FIRST_BATCHED_LEAVE: Final = 3
-ResponseT = TypeVar("ResponseT", JoinGroupResponse, SyncGroupResponse, HeartbeatResponse)
+ResponseT = TypeVar("ResponseT", JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, DescribeGroupsResponse)
 _numbers = itertools.count(1)
 
 
@@ -111,6 +117,8 @@ class GroupMember:
         elif isinstance(request, JoinGroupRequest):
             timeout_ms = machine.rebalance_timeout_ms + _JOIN_EXTRA_MS
             machine.handle_join(self._request(request, timeout_ms=timeout_ms))
+            if machine.skips_assignment:
+                machine.assigned_counts = self._assigned_counts()
         elif request is not None:
             machine.handle_sync(self._request(request))
 
@@ -127,14 +135,33 @@ class GroupMember:
     def topics_have_changed(self) -> bool:
         """Whether other topics match the pattern than in the last join, or this leader's assignment no longer covers the
         partitions of all topics."""
-        machine = self.state_machine
-        # The next heartbeat is due within the session timeout.
-        timeout_ms = min(self._cluster.settings.default_api_timeout_ms, machine.session_timeout_ms // 3)
-        if self._subscription.pattern is not None and self._matching(timeout_ms) != machine.topics:
+        if self._subscription.pattern is not None and self._matching(self._check_ms) != self.state_machine.topics:
             return True
-        if not (machine.is_leader and machine.assigned_counts):
+        return self.counts_have_changed()
+
+    def counts_have_changed(self) -> bool:
+        """Whether this leader's assignment no longer covers the partitions of all topics that members have subscribed to."""
+        machine = self.state_machine
+        if machine.assigned_counts is None:
             return False
-        return self._n_partitions(machine.group_topics, timeout_ms) != machine.assigned_counts
+        return self._n_partitions(machine.group_topics, self._check_ms) != machine.assigned_counts
+
+    @property
+    def _check_ms(self) -> int:
+        """The time for metadata between two heartbeats: the next one is due within the session timeout."""
+        return min(self._cluster.settings.default_api_timeout_ms, self.state_machine.session_timeout_ms // 3)
+
+    def _assigned_counts(self) -> dict[str, int]:
+        """The partitions by topic that the group has assigned, as its coordinator describes them: topics may have grown while their
+        leader was away. Where that is unknown, what topics have now."""
+        machine = self.state_machine
+        try:
+            described = self._request(DescribeGroupsRequest(groups=[machine.group_id])).groups[0]
+            assigned = {tp for member in described.members for tp in decode_assignment(member.member_assignment)}
+        except WireError as error:
+            logger.warning("group %s: what it has assigned is unknown: %s", machine.group_id, error)
+            return self._n_partitions(machine.group_topics)
+        return dict(Counter(tp.topic for tp in assigned))
 
     def _match_topics(self) -> None:
         if self._subscription.pattern is not None:
@@ -177,9 +204,8 @@ class GroupMember:
         return Deadline.after_ms(timeout_ms, cancelled=self._closed)
 
     def _n_partitions(self, topics: frozenset[str], timeout_ms: int | None = None) -> dict[str, int]:
-        # Metadata of all topics: a request for one that does not exist (yet) would wait for it.
-        known = self._cluster.metadata.topics(None, deadline=self._deadline(timeout_ms))
-        return {topic: len(known[topic].partitions) for topic in topics if topic in known}
+        known = self._cluster.metadata.existing_topics(topics, deadline=self._deadline(timeout_ms))
+        return {name: len(topic.partitions) for name, topic in known.items()}
 
 
 #: How often a wait looks whether its deadline was cancelled, or whether a member that leaves has left.
@@ -403,17 +429,24 @@ class ClassicMembership:
     def send(self) -> float:
         if self._joining:
             self.member.join()
-            self._refreshed_at = time.monotonic()
+            # One that skipped the assignment does not know whether it still covers all partitions.
+            self._refreshed_at = float("-inf") if self.state_machine.skips_assignment else time.monotonic()
             with self._changed:
                 self._joining = False
                 self._thread.forget_failure()
-        elif self.member.heartbeat() and time.monotonic() - self._refreshed_at > self._refresh_s:
-            self._refreshed_at = time.monotonic()
-            if self.member.topics_have_changed():
+        elif self.member.heartbeat():
+            is_due = time.monotonic() - self._refreshed_at > self._refresh_s
+            if is_due:
+                self._refreshed_at = time.monotonic()
+            # A topic that does not exist yet is looked for with each heartbeat, as Java's consumer does all the time.
+            if self.member.topics_have_changed() if is_due else self._finds_topics():
                 self.state_machine.rejoin()
         if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self.request_join()
         return self._interval_s
+
+    def _finds_topics(self) -> bool:
+        return self.state_machine.lacks_topics and self.member.counts_have_changed()
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
         if not self._rejoins or (isinstance(error, BrokerError) and error.code == FENCED_INSTANCE_ID):

@@ -91,7 +91,9 @@ class MemberStateMachine:
         times_lost: how often it was lost.
         protocol: the assignment strategy that the group has agreed on.
         is_leader: whether this member assigns the partitions in this generation.
-        assigned_counts: partitions by topic, as this leader has assigned them; other counts mean that a topic has grown.
+        skips_assignment: whether this leader has come back to a group that keeps its assignment (KIP-814).
+        assigned_counts: partitions by topic, as they are assigned; None unless this leader knows it. Other counts mean that
+            a topic has grown, or was created or deleted.
     """
 
     def __init__(
@@ -115,7 +117,8 @@ class MemberStateMachine:
         self.times_lost = 0
         self.protocol = ""
         self.is_leader = False
-        self.assigned_counts: dict[str, int] = {}
+        self.skips_assignment = False
+        self.assigned_counts: Mapping[str, int] | None = None
         self.strategies = tuple(strategies)
         self._rack_id = rack_id
         self.session_timeout_ms = session_timeout_ms
@@ -142,6 +145,11 @@ class MemberStateMachine:
     def group_topics(self) -> frozenset[str]:
         """All topics that members of the group have subscribed to; only the leader knows them."""
         return frozenset(topic for member in self._members for topic in member.topics)
+
+    @property
+    def lacks_topics(self) -> bool:
+        """Whether this leader has assigned nothing of a topic, since it did not exist."""
+        return self.assigned_counts is not None and not self.group_topics <= self.assigned_counts.keys()
 
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
         """The JoinGroup or SyncGroup to send now; None if there is none."""
@@ -193,14 +201,13 @@ class MemberStateMachine:
         self.identity = replace(self.identity, member_id=response.member_id, generation=response.generation_id)
         self.is_leader = response.leader == response.member_id
         self._assignments = []
-        self._members = []
+        self._members = [decode_subscriber(member) for member in response.members] if self.is_leader else []
+        self.assigned_counts = None
         self.assignment = ()
-        self.state = MemberState.SYNCING
-        if self.is_leader:
-            self._members = [decode_subscriber(member) for member in response.members]
-            # KIP-814: a static leader that came back gets the members, but must not assign partitions anew.
-            if not response.skip_assignment:
-                self.state = MemberState.ASSIGNING
+        # KIP-814: a static leader that came back gets the members, but must not assign partitions anew.
+        self.skips_assignment = self.is_leader and response.skip_assignment
+        assigns = self.is_leader and not response.skip_assignment
+        self.state = MemberState.ASSIGNING if assigns else MemberState.SYNCING
 
     def assign(self, n_partitions: Mapping[str, int]) -> None:
         """Assign the partitions to the members, as the leader.

@@ -14,11 +14,13 @@ CooperativeStickyAssignor write. It does no I/O. KIP-429 (owned partitions), KIP
 from __future__ import annotations
 
 import heapq
+import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol.messages.group import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,
@@ -29,6 +31,8 @@ from pykafka_wire.wire.protocol.messages.group import (
     encode_versioned,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition, request_topics
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +252,13 @@ def encode_subscription(
 
 
 def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
-    """A member and what it sent to the leader. Raises ProtocolError for malformed bytes."""
-    subscription = decode_versioned(ConsumerProtocolSubscription, member.metadata)
+    """Returns a member and what it sent to the leader. One whose bytes are malformed subscribes to nothing, with a warning: it
+    must not end the leader's membership, and so the group."""
+    try:
+        subscription = decode_versioned(ConsumerProtocolSubscription, member.metadata)
+    except ProtocolError as error:
+        logger.warning("member %s is assigned nothing: its subscription is malformed: %s", member.member_id, error)
+        subscription = ConsumerProtocolSubscription(topics=[])
     generation, user_data = subscription.generation_id, subscription.user_data or b""
     if generation < 0 and len(user_data) == _GENERATION.size:
         (generation,) = _GENERATION.unpack(user_data)

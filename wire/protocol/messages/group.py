@@ -5,6 +5,7 @@ states, KIP-848 types), and what consumers put into JoinGroup and SyncGroup: sub
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TypeVar
 
@@ -192,8 +193,9 @@ def encode_versioned(message: ConsumerProtocolSubscription | ConsumerProtocolAss
 
 
 def decode_versioned(cls: type[MessageT], data: bytes | memoryview) -> MessageT:
-    """The message in bytes that start with its version. A version newer than ours is read as our newest, what follows is
-    left: versions only ever append fields (KIP-429).
+    """The message in bytes that start with its version, as other clients write them. Versions only ever append fields (KIP-429):
+    one newer than ours is read as our newest, one that lacks its fields as an older one (Sarama before 1.38 writes version 1
+    without owned partitions), and what follows the last field is left.
 
     Raises ProtocolError for malformed bytes.
     """
@@ -202,7 +204,8 @@ def decode_versioned(cls: type[MessageT], data: bytes | memoryview) -> MessageT:
     version = _VERSION.unpack_from(data)[0]
     if version < 0:
         raise ProtocolError(f"{cls.__name__} has version {version}", api=cls.__name__)
-    newest = cls.versions[1]
-    if version > newest:
-        return cls.read(data, newest, _VERSION.size)[0]
-    return cls.decode(data[_VERSION.size :], version)
+    oldest, newest = cls.versions
+    for readable in range(min(version, newest), oldest, -1):
+        with contextlib.suppress(ProtocolError):
+            return cls.read(data, readable, _VERSION.size)[0]
+    return cls.read(data, oldest, _VERSION.size)[0]
