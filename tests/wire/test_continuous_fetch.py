@@ -107,6 +107,63 @@ def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeB
             assert time.monotonic() < deadline
 
 
+def leads_to_follower(*batches: memoryview, ends: list[int]) -> Callable[[FetchRequest, int], FetchResponse]:
+    """The log of a leader that names broker 2 to whoever tells a rack, with its high watermark, as Kafka's do."""
+    serve = log_of(*batches, ends=ends)
+
+    def reply(request: FetchRequest, version: int) -> FetchResponse:
+        if not request.rack_id:
+            return serve(request, version)
+        end = {"high_watermark": ends[-1], "last_stable_offset": ends[-1]}
+        return response(request, preferred_read_replica=2, **end)
+
+    return reply
+
+
+def test_a_partition_ends_where_its_leaders_log_does_and_not_that_of_a_follower_that_trails(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    leader, follower = brokers
+    leader.on[FetchRequest] = leads_to_follower(batch_at(0), batch_at(N_RECORDS), ends=[N_RECORDS, 2 * N_RECORDS])
+    follower.on[FetchRequest] = log_of(batch_at(0), ends=[N_RECORDS])
+    started = time.monotonic()
+    with client(leader, client_rack="r2") as cluster:
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
+        n_records = 0
+        while not (ended := read.ended()):
+            fetched = read.poll(Deadline.after_ms(200))
+            n_records += 0 if fetched is None else fetched.records.n_records
+            assert time.monotonic() < started + 30
+    assert (ended, n_records) == ([ZERO], 2 * N_RECORDS)
+    assert 1.0 < time.monotonic() - started < 10  # FOLLOWER_WAIT_S
+    assert leader.count(FetchRequest) < 40
+
+
+def test_a_follower_that_keeps_up_goes_on_serving_at_the_end_of_the_log(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    leader, follower = brokers
+    leader.on[FetchRequest] = leads_to_follower(batch_at(0), ends=[N_RECORDS])
+    serve = log_of(batch_at(0), ends=[N_RECORDS])
+
+    def wait_and_serve(request: FetchRequest, version: int) -> FetchResponse:
+        time.sleep(request.max_wait_ms / 1000)
+        return serve(request, version)
+
+    follower.on[FetchRequest] = wait_and_serve
+    with client(leader, client_rack="r2", fetch_max_wait_ms="100") as cluster:
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
+        poll_until(read, lambda fetched: fetched is not None)
+        poll_until(read, lambda _: read.ended() == [ZERO])
+        until = Deadline.after_ms(3_000)
+        while not until.expired:
+            assert read.poll(until) is None
+        assert read.ended() == []
+    assert leader.count(FetchRequest) <= 6
+    assert follower.count(FetchRequest) > 15
+    assert all(request.rack_id for request in leader.requests if isinstance(request, FetchRequest))
+
+
 def test_time_between_polls_is_not_the_reads(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     """A consumer that works on its records for longer than default.api.timeout.ms finds its read as it left it."""
     leader, _ = brokers

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.fetch.range_read import FetchCounters, fetch_ranges
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
@@ -92,3 +94,22 @@ def test_a_follower_in_the_rack_of_this_process_is_read_from(
     by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in responses) for node in (1, 2)}
     assert by_broker[1] == 1
     assert by_broker[2] > 5
+
+
+def test_a_consumer_of_a_follower_reads_to_the_leaders_end_and_on(two_brokers: Any, place_topic: Any) -> None:
+    """KIP-392: a follower's high watermark trails, so that right after a write it ends early."""
+    place_topic(two_brokers, "rack-ends", {0: [1, 2]})
+    tp = TopicPartition("rack-ends", 0)
+    settings = {"bootstrap.servers": two_brokers.bootstrap_servers, "client.rack": "r2"}
+    with Consumer(settings) as consumer:
+        consumer.assign({tp: 0})
+        n_records = 0
+        for turn in range(1, 21):
+            produce(two_brokers, "rack-ends", numbered(100, 1, size=100), acks="all")
+            consumer.seek(tp, n_records)
+            deadline = time.monotonic() + 30
+            while n_records < 100 * turn:
+                polled = consumer.poll(500)
+                n_records += len(polled)
+                assert not polled.ended or n_records == 100 * turn
+                assert time.monotonic() < deadline

@@ -195,6 +195,7 @@ class RangeProgress:
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
         replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
             again. `leader_only_until`: until then no follower is to be used.
+        follower_empty_since: since when followers have had no records, None where they have, or the leader's log ends here.
         leader: (node, leader epoch) that the last response came under.
         last_epoch: the leader epoch of the last batch, -1 if unknown.
         not_before: time before which it is not to be asked for again.
@@ -218,6 +219,7 @@ class RangeProgress:
     replica: int = -1
     replica_until: float = 0.0
     leader_only_until: float = 0.0
+    follower_empty_since: float | None = None
     leader: tuple[int, int] = (-1, -1)
     last_epoch: int = -1
     not_before: float = 0.0
@@ -260,6 +262,10 @@ class RangeProgress:
         """For how many seconds it has given nothing."""
         return 0.0 if self.stalled_since is None else now - self.stalled_since
 
+    def follower_waited_s(self, now: float) -> float:
+        """For how many seconds followers have had no records, though the leader's log did not end here."""
+        return 0.0 if self.follower_empty_since is None else now - self.follower_empty_since
+
     def advance(self, scan: BatchScan) -> None:
         """Moves the position over what was scanned, and with it every sign of trouble away."""
         if scan.n_bytes:
@@ -272,6 +278,7 @@ class RangeProgress:
             self.last_epoch = scan.leader_epoch
         self.min_bytes = 0
         self.at_end = False
+        self.follower_empty_since = None
         self.recover()
 
     def recover(self) -> None:
@@ -292,10 +299,16 @@ class RangeProgress:
 
     def leave_follower(self, until: float) -> None:
         """Back to the leader, until then without a rack: the leader would name the same follower again."""
-        self.replica, self.leader_only_until = -1, until
+        self.replica, self.leader_only_until, self.follower_empty_since = -1, until, None
+
+    def miss_records(self, now: float) -> None:
+        """A follower has none."""
+        if self.follower_empty_since is None:
+            self.follower_empty_since = now
 
     def reach_end(self) -> None:
-        """The log ends at the position, for now."""
+        """The leader's log ends at the position, for now."""
+        self.follower_empty_since = None
         if not self.at_end:
             self.at_end = self.reports_end = True
 

@@ -44,6 +44,7 @@ from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCo
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.fetch.response_handler import (
     FOLLOWER_WAIT_S,
+    AskedLeader,
     EndMissing,
     Enlarged,
     Failed,
@@ -90,6 +91,8 @@ _PURPOSE: Final = "fetch"
 #: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
 #: does not from being asked without end.
 _MIN_PAUSE_S: Final = 0.005
+#: Before a follower is asked again that has no records yet, though the leader has.
+_FOLLOWER_PAUSE_S: Final = 0.05
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
 #: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
 _LEADER_ONLY_S: Final = 45.0
@@ -546,15 +549,26 @@ class RangeRead:
                 self._counters.n_retries += 1
             case Enlarged():  # what was asked for was not given
                 self._back_off(progress)
-            case Redirected(replica):
+            case Redirected(replica, at_end):
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
+                if at_end:
+                    progress.reach_end()
+                elif progress.follower_empty_since is not None:
+                    # A follower's high watermark trails the leader's until its next fetch.
+                    progress.not_before = now + _FOLLOWER_PAUSE_S
                 progress.replica = replica
                 progress.replica_until = now + max(self._settings.metadata_max_age_ms / 1000, FOLLOWER_WAIT_S)
+            case AskedLeader():
+                progress.miss_records(now)
+                progress.replica = -1
+                self._moved_at = now
             case Waiting(at_end):
                 progress.not_before = now + _MIN_PAUSE_S
                 if at_end:
                     progress.reach_end()
                 if self._handler.end_wait_s is None:
+                    if at_end is None:
+                        progress.miss_records(now)
                     progress.recover()
                     self._moved_at = now
                     return

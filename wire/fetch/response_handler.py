@@ -10,8 +10,12 @@ response                                            what it means
 records, of whole batches                           :class:`Received`
 records, of less than one batch                     :class:`Enlarged`; :class:`Failed` where no broker accepts such a batch
 a diverging leader epoch (KIP-595)                  :class:`Failed`: the log was truncated
-the name of a follower in our rack (KIP-392)        :class:`Redirected`, unless the leader is to serve the range
-no records, of a follower                           :class:`Waiting` for a second, then :class:`LeftFollower`
+the name of a follower in our rack (KIP-392)        :class:`Redirected`, unless the leader is to serve the range;
+                                                    :class:`LeftFollower` where it has had no records for a second that the leader
+                                                    has
+no records, of a follower                           :class:`Waiting` for a second, then :class:`LeftFollower`. In a read without
+                                                    an end :class:`AskedLeader`, at first and after each second: a follower may
+                                                    trail, so the log's end is the leader's to tell
 no records, since the log ends here                 :class:`Waiting`, in a bounded read up to a time limit, then :class:`EndMissing`
 no records, since others took the room              :class:`Skipped`
 an error code of a follower                         :class:`LeftFollower`: what a follower lacks its leader may have
@@ -80,9 +84,14 @@ class Enlarged:
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
-    """The leader names a follower in our rack, which is to serve the range."""
+    """The leader names a follower in our rack, which is to serve the range.
+
+    Attributes:
+        at_end: whether the leader's log ends at the position.
+    """
 
     replica: int
+    at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,11 @@ class Waiting:
     """
 
     at_end: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLeader:
+    """A follower has no records: the leader is to tell whether its log ends here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +151,9 @@ class Failed:
     cause: WireError | None = None
 
 
-Outcome = Received | Enlarged | Redirected | Waiting | Skipped | LeftFollower | Retried | EndMissing | Failed
+Outcome = (
+    Received | Enlarged | Redirected | Waiting | AskedLeader | Skipped | LeftFollower | Retried | EndMissing | Failed
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +186,10 @@ class ResponseHandler:
             return Failed(_truncated_error(progress, data, node=node))
         replica = data.preferred_read_replica
         if replica >= 0 and replica != node and now >= progress.leader_only_until:
-            return Redirected(replica)
+            at_end = self._is_at_end(requested, data, progress.position, node=node)
+            if not at_end and progress.follower_waited_s(now) > FOLLOWER_WAIT_S:
+                return LeftFollower("trails the leader")
+            return Redirected(replica, at_end)
         if not data.records:
             return self._on_no_records(requested, data, is_first=is_first, node=node, now=now)
         records = memoryview(data.records)
@@ -183,7 +202,7 @@ class ResponseHandler:
             (transaction.producer_id, transaction.first_offset)
             for transaction in (data.aborted_transactions or () if self.read_committed else ())
         ]
-        return Received(records, scan, aborted, self._is_at_end(data, scan.next_offset))
+        return Received(records, scan, aborted, self._is_at_end(requested, data, scan.next_offset, node=node))
 
     def on_failure(self, progress: RangeProgress, error: WireError, *, in_grace: bool, now: float) -> Retried | Failed:
         """What it means that a range could not be asked for, or that its request failed, or has to be repeated.
@@ -199,17 +218,21 @@ class ResponseHandler:
         stalled_s = progress.stalled_s(now)
         return Retried(error) if in_grace and stalled_s <= self.deadline_s else no_progress(progress, stalled_s, error)
 
-    def _is_at_end(self, data: PartitionData, position: int) -> bool:
-        """Whether the leader serves nothing from `position` on, for now."""
-        return 0 <= (data.last_stable_offset if self.read_committed else data.high_watermark) <= position
+    def _is_at_end(self, requested: RequestedPartition, data: PartitionData, position: int, *, node: int) -> bool:
+        """Whether the leader serves nothing from `position` on, for now; a follower does not know, since it may trail."""
+        served_end = data.last_stable_offset if self.read_committed else data.high_watermark
+        return node == requested.leader[0] and 0 <= served_end <= position
 
     def _on_no_records(
         self, requested: RequestedPartition, data: PartitionData, *, is_first: bool, node: int, now: float
     ) -> Outcome:
         progress = requested.progress
-        at_end = self._is_at_end(data, progress.position)
+        at_end = self._is_at_end(requested, data, progress.position, node=node)
         if self.end_wait_s is None:
-            return Waiting(at_end)
+            if node == requested.leader[0]:
+                return Waiting(at_end)
+            is_confirmed = progress.at_end and progress.follower_waited_s(now) <= FOLLOWER_WAIT_S
+            return Waiting(None) if is_confirmed else AskedLeader()
         if not at_end and not is_first:
             return Skipped()
         stalled_s = progress.stalled_s(now)
