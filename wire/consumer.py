@@ -153,13 +153,15 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
         """Read these partitions in place of those before, without the group's assignment. A mapping has offsets to start at (or
         EARLIEST, LATEST). Without offsets, a partition that was assigned before goes on where it was, and others start at the
-        group's committed offsets, else by ``auto.offset.reset``."""
+        group's committed offsets, else by ``auto.offset.reset``. With ``enable.auto.commit`` the positions until now are committed
+        in the background."""
         if self._membership is not None:
             raise ValueError("this consumer has subscribed: close it, or use another one, to assign partitions")
         starts: dict[TopicPartition, int | None] = (
             dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
         )
         kept = {tp for tp in self._assignment.partitions if tp in starts and starts[tp] is None}
+        self._commits.begin_auto_commit(self._assignment.positions)
         self._give_up(self._assignment.partitions - kept)
         self._assignment.add({tp: start for tp, start in starts.items() if tp not in kept})
 
@@ -189,6 +191,7 @@ class Consumer:
             membership: Membership = ConsumerMembership(self._cluster, group, subscription)
         else:
             membership = ClassicMembership.of(self._cluster, group, subscription)
+        self._commits.begin_auto_commit(self._assignment.positions)
         self._membership = self._commits.membership = membership
         self._subscribed_in = forks.generation
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
@@ -244,6 +247,7 @@ class Consumer:
     def position(self, tp: TopicPartition) -> int:
         """The next offset to read. Raises KeyError for a partition that is not assigned, and TopicRecreatedError for one of a
         recreated topic until the group assigns it anew."""
+        self._check_fork()
         return self._assignment.position(tp, self._api_deadline())
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -284,14 +288,18 @@ class Consumer:
                 poll, and commit again what is still assigned.
         """
         self._check_usable()
+        positions = self._assignment.positions
         wanted = (
-            self._assignment.positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
+            positions
+            if offsets is None
+            else {tp: _position_at(offset, positions.get(tp)) for tp, offset in offsets.items()}
         )
         self._commits.commit(wanted, self._api_deadline())
         self._assignment.keep(wanted)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, by default of the assigned partitions; without those that have none."""
+        self._check_fork()
         wanted = self.assignment if partitions is None else tuple(partitions)
         return {tp: committed.offset for tp, committed in self._commits.fetch(wanted, self._api_deadline()).items()}
 
@@ -310,6 +318,7 @@ class Consumer:
             SettingsError: there is no ``group.id``.
             BrokerError: the member has not joined, or has lost its place.
         """
+        self._check_fork()
         return self._commits.group_metadata()
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
@@ -379,9 +388,12 @@ class Consumer:
     def _is_forked_member(self) -> bool:
         return self._membership is not None and self._subscribed_in != forks.generation
 
-    def _check_usable(self) -> None:
+    def _check_fork(self) -> None:
         if self._is_forked_member():
             raise forks.forked_consumer_error(self._commits.group)
+
+    def _check_usable(self) -> None:
+        self._check_fork()
         if self._is_closed:
             raise ValueError("this consumer is closed")
 
@@ -456,3 +468,8 @@ class Consumer:
             self._assignment.add(dict.fromkeys(partitions), {tp: topic_ids[tp] for tp in partitions if tp in topic_ids})
             if self._on_assigned is not None:
                 self._on_assigned(tuple(sorted(partitions)))
+
+
+def _position_at(offset: int, read_to: Position | None) -> Position:
+    """An offset to commit; that of the position that was read to has its leader epoch."""
+    return read_to if read_to is not None and read_to.offset == offset else Position(offset)

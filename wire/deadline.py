@@ -6,10 +6,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.settings import ClientSettings
+
+#: The longest wait at a time, 24 days: what poll() takes, in an int32. A deadline may be later, or infinite.
+_LONGEST_MS: Final = 2.0**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,10 @@ class Deadline:
         return f"{time.monotonic() - started:.1f} s" + (f" ({self.setting})" if self.setting else "")
 
     def remaining_ms(self) -> float:
-        """Milliseconds that are left, 0 when it has passed."""
+        """Milliseconds that are left, 0 when it has passed; no more than one wait can be for."""
         if self.cancelled is not None and self.cancelled.is_set():
             return 0.0
-        return max(0.0, (self.at - time.monotonic()) * 1000)
+        return min(_LONGEST_MS, max(0.0, (self.at - time.monotonic()) * 1000))
 
     @property
     def expired(self) -> bool:

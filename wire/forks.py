@@ -1,8 +1,9 @@
 """Whether the process forked since an object was made: a child must not go on under its parent's producer id.
 
 Owns a count of the forks that lead to this process, and the list of what a child must repair. Whoever keeps a producer id,
-sequences or records of its own process remembers :data:`generation` with them, and compares before each use. A module's
-attribute, not a call or ``os.getpid()``: it is compared for each record that is sent.
+sequences, records or a thread of its own process remembers :data:`generation` with them, and compares before each use. A module's
+attribute, not a call or ``os.getpid()``: it is compared for each record that is sent. Calls in threads do it in one place
+(:mod:`~pykafka_wire.wire.background_call`); futures of a child's copies of connections fail.
 
 A child that wrote under its parent's producer id would lose records: the broker takes its first batch for a duplicate of the
 parent's, acknowledges it and drops it. So the child's producer gets a new id; it fails if the parent had unacknowledged records.

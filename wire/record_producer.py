@@ -62,7 +62,7 @@ class RecordProducer(RecordSender):
     def reset(self) -> None:
         """After an error: drop what is not acknowledged, and start over with a new producer id."""
         self._fork_generation = forks.generation
-        self._waiting.clear()
+        self._drop_waiting()
         self._error = None
         self._producer.reset()
 

@@ -228,7 +228,7 @@ class RecordTransaction(RecordSender):
 
     def _end(self) -> None:
         self._is_over = True
-        self._waiting.clear()
+        self._drop_waiting()
         self._error = RecordsNotWrittenError("this transaction is over", remedy="Begin another one.")
         try:
             self._transaction.abort()  # unless it was committed

@@ -13,6 +13,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
 from pykafka_wire.wire.cluster.cluster import ANY, Deadline
 from pykafka_wire.wire.cluster.describe import list_groups
+from pykafka_wire.wire.connection.connection import software_version
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, likely_release
@@ -38,6 +39,17 @@ def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -
         assert cluster.finalized_feature("no.such.feature") == 0
         assert cluster.supports(ANY, MetadataRequest, 9)
         assert name in cluster.metadata.topics(None)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("installed", ["0.1.0+acme.1", "0.1.0.dev3+g054a7dd1.d20261126", "1!2.0_rc-", "+"])
+def test_a_broker_accepts_whatever_version_is_installed(
+    kafka: Any, installed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-511 allows few characters: ApiVersions would be refused."""
+    monkeypatch.setattr("pykafka_wire.wire.connection.connection._SOFTWARE_VERSION", software_version(installed))
+    with real(kafka) as cluster:
+        assert cluster.metadata.brokers()
 
 
 @pytest.mark.broker

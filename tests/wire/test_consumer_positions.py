@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition, WireError
+from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
@@ -53,6 +53,71 @@ def test_paused_partitions_give_nothing_and_go_on_where_they_were(
         assert (consumer.position(zero), consumer.paused, consumer.assignment) == (5, (zero,), (zero, one))
         consumer.resume([zero])
         assert [r.value for r in records_of(poll_until(consumer, lambda p: bool(records_of(p))))] == [b"paused"]
+
+
+@pytest.mark.parametrize("timeout_ms", [2**63 - 1, float("inf")])
+def test_a_poll_may_wait_for_ever(kafka: Any, topic: Any, settings: dict[str, str], timeout_ms: float) -> None:
+    name = topic()
+    produce(kafka, name, 0, [b"a"])
+    with Consumer(settings) as consumer:
+        consumer.assign({TopicPartition(name, 0): 0})
+        assert [record.value for record in consumer.poll(timeout_ms)] == [b"a"]
+        assert consumer.poll(timeout_ms).ended or consumer.poll(timeout_ms).ended
+
+
+@pytest.mark.parametrize("then", ["assigns others", "subscribes"])
+def test_positions_are_committed_before_partitions_are_given_up(
+    kafka: Any, topic: Any, settings: dict[str, str], then: str
+) -> None:
+    """As by Java's consumer, with ``enable.auto.commit``: what was processed is not read again."""
+    name = topic(partitions=2)
+    zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(kafka, name, 0, [b"%d" % number for number in range(5)])
+    produce(kafka, name, 1, [b"other"])
+    with Consumer(settings | {"group.id": f"group-{name}", "heartbeat.interval.ms": "100"}) as consumer:
+        consumer.assign([zero])
+        assert len(records_of(poll_until(consumer, ends_of))) == 5
+        if then == "assigns others":
+            consumer.assign([one])
+            assert consumer.committed([zero]) == {zero: 5}
+            assert [record.value for record in records_of(poll_until(consumer, ends_of))] == [b"other"]
+            consumer.assign([zero])
+            produce(kafka, name, 0, [b"5"])
+            assert [record.value for record in records_of(poll_until(consumer, ends_of))] == [b"5"]
+        else:
+            consumer.subscribe([name])
+            polled = poll_until(consumer, lambda polled: len(ends_of(polled)) == 2)
+            assert [record.value for record in records_of(polled)] == [b"other"]
+
+
+@pytest.mark.needs("topic ids")
+def test_positions_keep_their_leader_epoch_when_they_go_back_or_are_looked_up(
+    kafka: Any, topic: Any, settings: dict[str, str]
+) -> None:
+    """By it the first Fetch notices that the log was truncated meanwhile (KIP-320), and a commit tells it to others."""
+    name = topic()
+    tp = TopicPartition(name, 0)
+    produce(kafka, name, 0, [b"a", b"b"])
+    group = {"group.id": f"group-{name}", "enable.auto.commit": "false"}
+
+    def epoch(consumer: Consumer) -> int:
+        return consumer.positions()[tp].leader_epoch
+
+    with Consumer(settings | group) as consumer:
+        consumer.assign([tp])
+        assert (consumer.position(tp), epoch(consumer)) == (0, 0)  # by auto.offset.reset
+        poll_until(consumer, ends_of)
+        consumer.commit({tp: 2})
+        produce(kafka, name, 0, [b"c"])
+        poll_until(consumer, records_of)
+        consumer.after_transaction(False)
+        assert (consumer.position(tp), epoch(consumer)) == (2, 0)
+        poll_until(consumer, records_of)
+        with Consumer(settings | group) as other:
+            other.assign([tp])
+            assert (other.position(tp), epoch(other)) == (2, 0)
+        consumer.seek(tp, LATEST)
+        assert (consumer.position(tp), epoch(consumer)) == (3, 0)
 
 
 def test_partitions_that_stay_assigned_go_on_where_they_were(kafka: Any, topic: Any, settings: dict[str, str]) -> None:

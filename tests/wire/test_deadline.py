@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -18,6 +19,18 @@ def test_a_deadline_runs_on_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # the wall clock jumps by decades
     assert 9_000 < deadline.remaining_ms() <= 10_000
     assert not deadline.expired
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, float("inf")])
+def test_a_deadline_that_never_comes_can_be_waited_for(ms: float) -> None:
+    """select.poll takes an int32 of milliseconds, a lock some 292 years."""
+    deadline = Deadline.after_ms(ms)
+    assert not deadline.expired
+    assert deadline.remaining_ms() == deadline.at_most_ms(ms).remaining_ms() == 2**31 - 1
+    woken = threading.Event()
+    woken.set()
+    assert woken.wait(deadline.remaining_ms() / 1000)
+    assert Deadline.after_ms(10).at_most_ms(ms).remaining_ms() <= 10
 
 
 def test_a_past_deadline_has_nothing_left() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import weakref
 from typing import Any
 
@@ -187,6 +188,20 @@ def test_a_response_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: py
     assert [progress.delivered.offset for progress in ranges] == [40, 40]
     assert (counters.n_bytes, counters.n_records) == (n_bytes, 80)
     assert decoder.max_bytes < before
+
+
+def test_many_empty_records_are_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a hundred times more memory decoded than the seven bytes that it has."""
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_RECORDS", 2_500)
+    (progress,) = ranges_of(10_000)
+    batches = [batch_bytes([b""] * 1_000) for _ in range(10)]
+    for nth, batch in enumerate(batches):
+        struct.pack_into(">q", batch, 0, nth * 1_000)
+    part = arrive(progress, bytearray().join(batches))
+    pieces = list(decoder_of([progress], FetchCounters()).decode(Chunk(1, [part])))
+    assert [piece.records.n_records for piece in pieces] == [2_000] * 5
+    assert [int(piece.records.offset[0]) for piece in pieces] == list(range(0, 10_000, 2_000))
+    assert progress.delivered.offset == 10_000
 
 
 @pytest.mark.parametrize(("codec", "is_held"), [(Codec.NONE, [False]), (Codec.LZ4, [True, False])])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.connection.transport import Sockets
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.record_producer import RecordProducer
@@ -159,3 +164,101 @@ def test_a_member_of_a_group_is_its_parents(kafka: Any, topic: Any) -> None:
         consumer.commit()
         assert consumer.committed() == {TopicPartition(name, 0): 5}
         assert consumer.assignment == (TopicPartition(name, 0),)
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """Accepts connections, and responds to nothing: what is opened to it is still being opened at the fork."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def at_a_slow_address(server: socket.socket) -> Iterator[None]:
+    """While this goes on, this process and its threads reach no broker, but an address that responds to nothing."""
+    address = (int(socket.AF_INET), server.getsockname())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sockets, "addresses", lambda *_: [address])
+        yield
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_child_opens_a_connection_that_its_parent_was_opening(
+    kafka: Any, topic: Any, cluster: Cluster, silent: socket.socket, resets: bool
+) -> None:
+    name = topic(partitions=1)
+    producer = Producer(cluster)
+    cluster.metadata.leader(TopicPartition(name, 0))
+
+    def write() -> None:
+        if resets:
+            producer.reset()
+        producer.append(name, 0, encode(numbered(0, 10)))
+        assert producer.flush(Deadline.after_ms(20_000))[TopicPartition(name, 0)].n_records == 10
+
+    with at_a_slow_address(silent):
+        assert not producer._readiness.ready(1)
+    in_child(write)
+    assert read(cluster, name) == numbered(0, 10)
+
+
+@pytest.mark.parametrize("what", ["a look-up", "a commit", "a fetch"])
+def test_a_child_goes_on_with_an_assigned_consumer_whose_parent_was_at(
+    kafka: Any, topic: Any, cluster: Cluster, silent: socket.socket, what: str
+) -> None:
+    name = topic(partitions=1)
+    tp = TopicPartition(name, 0)
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 10)))
+    producer.flush()
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": f"forked-{name}",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": "0",
+        "fetch.max.wait.ms": "60000",
+    }
+
+    def poll(consumer: Consumer, n_records: int) -> list[bytes | None]:
+        polled: list[bytes | None] = []
+        deadline = time.monotonic() + 20
+        while len(polled) < n_records:
+            assert time.monotonic() < deadline
+            polled += [record.value for record in consumer.poll(100)]
+        return polled
+
+    with Consumer(settings) as consumer:
+        consumer.assign([tp])
+        if what == "a look-up":
+            with at_a_slow_address(silent):
+                assert not consumer.poll(50)
+            in_child(lambda: poll(consumer, 10) and None)
+            return
+        poll(consumer, 10)
+        if what == "a commit":
+            with at_a_slow_address(silent):
+                consumer.poll(0)
+        else:
+            consumer.poll(500)  # which leaves a request that waits for records
+        producer.append(name, 0, encode(numbered(10, 20)))
+        producer.flush()
+
+        def go_on() -> None:
+            assert len(poll(consumer, 10)) == 10
+            consumer.commit()
+            assert consumer.committed() == {tp: 20}
+
+        in_child(go_on)
+
+
+def test_a_child_has_no_part_in_its_parents_group(kafka: Any, topic: Any) -> None:
+    with Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"forked-{topic()}"}) as consumer:
+        consumer.subscribe(["t"])
+        tp = TopicPartition("t", 0)
+
+        def rejected_call() -> None:
+            for use in (consumer.group_metadata, consumer.committed, lambda: consumer.position(tp)):
+                with pytest.raises(ForkedConsumerError):
+                    use()
+
+        in_child(rejected_call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import tracemalloc
 from typing import Any
 
 import confluent_kafka
@@ -44,6 +45,27 @@ def test_records_arrive_as_they_were_sent(kafka: Any, topic: Any, codec: str) ->
     assert first.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
     assert (second.key(), second.value(), second.headers()) == (None, None, None)
     assert last.value() == b"at the end"
+
+
+@pytest.mark.parametrize("large", ["headers", "values of many topics"])
+def test_records_that_wait_count_for_buffer_memory(kafka: Any, topic: Any, large: str) -> None:
+    names = [topic(partitions=1)] if large == "headers" else [topic(partitions=1) for _ in range(12)]
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "buffer.memory": str(8 << 20), "linger.ms": "0"}
+    tracemalloc.start()
+    try:
+        with RecordProducer(settings) as producer:
+            for number in range(2_400):
+                content = b"%05d" % number * 4_000
+                if large == "headers":
+                    producer.send(names[0], b"v", headers=[("h", content)])
+                else:
+                    producer.send(names[number % len(names)], content)
+                del content
+            producer.flush()
+            held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held < 20 << 20
 
 
 def test_keys_choose_partitions_as_with_other_clients_and_others_stay_together(kafka: Any, topic: Any) -> None:

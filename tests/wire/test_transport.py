@@ -18,7 +18,7 @@ from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, TransportError, WireError
-from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, ApiVersionsResponse
 from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest, MetadataRequest, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -87,6 +87,58 @@ def test_every_address_of_a_name_is_tried(
         connection_to(broker.port, host="kafka.example").open(soon())
     assert str(raised.value).count("connection refused") == 3
     assert all(address in str(raised.value) for address, _ in addresses)
+
+
+@contextlib.contextmanager
+def named(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> Iterator[None]:
+    """While this goes on, every name has these addresses."""
+    with monkeypatch.context() as patch:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in addresses]
+        patch.setattr(socket, "getaddrinfo", lambda *a, **k: found)
+        yield
+
+
+def test_each_address_of_a_name_has_the_whole_time_for_its_handshake(
+    broker: FakeBroker, connection_to: Callable[..., Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share for each of six would be too little for any of them."""
+
+    def slow(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        time.sleep(0.4)
+        return versions_response()
+
+    broker.on[ApiVersionsRequest] = slow
+    with named(monkeypatch, *((f"127.0.0.{last}", broker.port) for last in range(1, 7))):
+        connection_to(broker.port, "kafka.example").open(soon(2_000))
+
+
+def test_silent_addresses_of_a_name_leave_the_next_one_its_time(
+    broker: FakeBroker, connection_to: Callable[..., Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as another:
+        addresses = [silent.getsockname(), another.getsockname(), ("127.0.0.1", broker.port)]
+        with named(monkeypatch, *addresses):
+            started = time.monotonic()
+            connection_to(broker.port, "kafka.example", socket_connection_setup_timeout_ms=500).open(soon())
+            assert 1.0 <= time.monotonic() - started < 5
+            # Where the deadline is shorter than that, each leaves half of it.
+            connection_to(broker.port, "kafka.example").open(soon(2_000))
+
+
+@pytest.mark.parametrize("security", ["PLAINTEXT", "SSL"])
+def test_an_attempt_ends_soon_after_its_deadline_was_cancelled(
+    connection_to: Callable[..., Connection], security: str
+) -> None:
+    cancelled = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = connection_to(silent.getsockname()[1], security_protocol=security)
+        timer = threading.Timer(0.2, cancelled.set)
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(TransportError):
+            connection.open(Deadline.after_ms(8_000, cancelled=cancelled))
+        assert time.monotonic() - started < 3
+        timer.join()
 
 
 def test_a_name_that_does_not_resolve_is_named(connection_to: Callable[..., Connection]) -> None:

@@ -127,7 +127,7 @@ class Cluster:
         self.metadata.after_fork()
         self._trace.after_fork()
         self.counters.after_fork()
-        self._connections.abandon()
+        self._connections.after_fork()
 
     # --- one request to one broker, once ------------------------------------------------------------------------------
 
@@ -554,7 +554,7 @@ class BrokerReadiness:
             self._opening.pop(node_id, None)
             return True
         opening = self._opening.get(node_id)
-        if opening is None:
+        if opening is None or opening.is_lost:
             opening = self._opening[node_id] = BackgroundCall(
                 lambda deadline: self._cluster.connect(node_id, purpose=self._purpose, deadline=deadline),
                 deadline=Deadline.of_call(self._cluster.settings),

@@ -110,8 +110,11 @@ class ConnectionPool:
         #: Is called with the error when another broker has responded than the one that is meant.
         self.on_misrouted: Callable[[MisroutedConnectionError], None] = lambda error: None
 
-    def get(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
+    def get(self, node: Broker, purpose: str, deadline: Deadline, *, attempt_ms: float | None = None) -> Connection:
         """The open connection to a broker; opens one where there is none, or none that may still be used.
+
+        Args:
+            attempt_ms: the time for each address of the broker's name, by default ``socket.connection.setup.timeout.ms``.
 
         Raises:
             TransportError: the broker cannot be reached, or could not be within ``reconnect.backoff.ms``.
@@ -121,13 +124,14 @@ class ConnectionPool:
         """
         with self._lock:
             slot = self._slots.setdefault((node.node_id, purpose), _Slot())
-        if not slot.lock.acquire(timeout=deadline.remaining_ms() / 1000 + 0.001):
+        soon = deadline if attempt_ms is None else deadline.at_most_ms(attempt_ms)
+        if not slot.lock.acquire(timeout=soon.remaining_ms() / 1000 + 0.001):
             raise DeadlineExceededError("another thread is connecting", broker=str(node))
         try:
             connection = slot.connection
             if connection is not None and slot.node is not None and slot.node[:3] == node[:3]:
                 if connection.session_ends:
-                    connection.drain(deadline)
+                    connection.drain(soon)
                 if connection.usable:
                     return connection
             if connection is not None:
@@ -138,7 +142,7 @@ class ConnectionPool:
             connection = self.seed(node.host, node.port, str(node), self._identity(node))
             slot.connection, slot.node = connection, node
             try:
-                self._open(connection, node.host, node.port, deadline)
+                self._open(connection, node.host, node.port, deadline, attempt_ms)
             except MisroutedConnectionError as error:
                 self.on_misrouted(error)
                 raise
@@ -199,20 +203,20 @@ class ConnectionPool:
             host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network, meant
         )
 
-    def open_seed(self, host: str, port: int, deadline: Deadline) -> Connection:
+    def open_seed(self, host: str, port: int, deadline: Deadline, *, attempt_ms: float) -> Connection:
         """A connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""
         self._reconnects.require_due(host, port)
         connection = self.seed(host, port)
         try:
-            self._open(connection, host, port, deadline)
+            self._open(connection, host, port, deadline, attempt_ms)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _open(self, connection: Connection, host: str, port: int, deadline: Deadline) -> None:
+    def _open(self, connection: Connection, host: str, port: int, deadline: Deadline, attempt_ms: float | None) -> None:
         try:
-            connection.open(deadline)
+            connection.open(deadline, attempt_ms=attempt_ms)
         except TransportError as error:
             self._reconnects.record_failure(host, port, error)
             raise
@@ -275,11 +279,17 @@ class ConnectionPool:
                 slot.connection.close(TransportError("the client was closed", broker=slot.connection.label))
 
     def abandon(self) -> None:
-        """Close all sockets of this process and take no lock. In a forked child the connections stay the parent's, and a
-        thread that the child lacks may hold a lock; at a process's end one may be held for as long as a response takes."""
+        """Close all sockets at the process's end, and take no lock: one may be held for as long as a response takes."""
+        for connection in self._forget_all():
+            connection.abandon()
+
+    def after_fork(self) -> None:
+        """In a forked child: the connections are the parent's, and a thread that the child lacks may hold a lock."""
+        for connection in self._forget_all():
+            connection.after_fork()
+
+    def _forget_all(self) -> list[Connection]:
         slots, self._slots = self._slots, {}
         self._lock = threading.Lock()
         self._reconnects = Reconnects(self._settings)
-        for slot in slots.values():
-            if slot.connection is not None:
-                slot.connection.abandon()
+        return [slot.connection for slot in slots.values() if slot.connection is not None]

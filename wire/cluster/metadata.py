@@ -158,16 +158,17 @@ class MetadataSource:
     ) -> tuple[MetadataResponse, int] | None:
         """One broker's response; None if it has not joined its cluster yet, as one that is just starting.
 
-        ``attempt_ms`` limits opening a connection, and for the response of a broker that may have died on an open one. Who has
-        just gone through the handshake is alive, and gets the time of any request: metadata of many topics take theirs.
+        ``attempt_ms`` limits opening a connection to each address of a name, and for the response of a broker that may have died on
+        an open one. Who has just gone through the handshake is alive, and gets the time of any request: metadata of many topics
+        take theirs.
         """
         response_ms = float(self._settings.request_timeout_ms)
         seed = None
         if node is not None:
-            connection = self._connections.get(node, GENERAL, deadline.at_most_ms(attempt_ms))
+            connection = self._connections.get(node, GENERAL, deadline, attempt_ms=attempt_ms)
             response_ms = min(response_ms, attempt_ms)
         else:
-            connection = seed = self._connections.open_seed(host, port, deadline.at_most_ms(attempt_ms))
+            connection = seed = self._connections.open_seed(host, port, deadline, attempt_ms=attempt_ms)
         try:
             response_deadline = deadline.at_most_ms(response_ms)
             pending = connection.send(request, deadline=response_deadline)
@@ -235,7 +236,9 @@ class Metadata:
             self._cache = MetadataCache()
 
     def after_fork(self) -> None:
-        """In a forked child: a thread that it does not have may have held the lock."""
+        """In a forked child: a thread that it does not have may have held the lock, with a response half taken in."""
+        if self._lock.locked():
+            self._cache = MetadataCache()
         self._lock = threading.Lock()
 
     def topics(

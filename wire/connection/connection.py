@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import select
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -46,8 +48,15 @@ _LARGE_REQUEST_BYTES: Final = 1024 * 1024
 #: The share of a SASL session's lifetime after which it is renewed (KIP-368; Java draws from 0.85 to 0.95).
 _SESSION_SHARE: Final = 0.85
 
+
+def software_version(installed: str) -> str:
+    """Returns a version as ApiVersions may name it (KIP-511): letters, digits, and in between dots and hyphens. Brokers refuse a
+    request with anything else, such as the ``+`` of a local version."""
+    return re.sub("[^a-zA-Z0-9.-]", "-", installed).strip("-.") or "0"
+
+
 try:
-    _SOFTWARE_VERSION = version("pykafka-wire")
+    _SOFTWARE_VERSION = software_version(version("pykafka-wire"))
 except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
@@ -99,8 +108,12 @@ class Connection:
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
-    def open(self, deadline: Deadline) -> Connection:
+    def open(self, deadline: Deadline, *, attempt_ms: float | None = None) -> Connection:
         """Connect to the first address that responds, and go through the handshake.
+
+        Args:
+            attempt_ms: the time for each address, by default ``socket.connection.setup.timeout.ms``. Where less is left, an
+                address leaves half of it to the next ones.
 
         Raises:
             TransportError: no address could be reached, or the handshake failed; names each address and why.
@@ -111,7 +124,8 @@ class Connection:
         started = time.monotonic()
         mechanism = self._new_mechanism()
         # A token endpoint's time is not the broker's.
-        deadline = Deadline(deadline.at + time.monotonic() - started)
+        deadline = replace(deadline, at=deadline.at + time.monotonic() - started)
+        attempt_ms = self._settings.socket_connection_setup_timeout_ms if attempt_ms is None else attempt_ms
         started = time.monotonic()
         try:
             addresses = self._network.addresses(self._host, self._port)
@@ -119,11 +133,10 @@ class Connection:
             error.broker = self.label
             raise
         for n_tried, address in enumerate(addresses):
-            # An address that swallows packets leaves the others their share of a short deadline.
-            share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
-            attempt = deadline.at_most_ms(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
+            left_ms = deadline.remaining_ms()
+            is_short = left_ms < attempt_ms and n_tried < len(addresses) - 1
             try:
-                self._open_address(address, attempt, mechanism)
+                self._open_address(address, deadline.at_most_ms(left_ms / 2 if is_short else attempt_ms), mechanism)
             except BaseException as error:
                 self.close()
                 if isinstance(error, MisroutedConnectionError):
@@ -220,6 +233,16 @@ class Connection:
         Takes no lock, for a thread that the child does not have may have held it.
         """
         self._close_transport()
+
+    def after_fork(self) -> None:
+        """In a forked child: give the connection up, and fail the futures that the child has copies of."""
+        self.abandon()
+        self._lock = threading.RLock()
+        self.state_machine.state = State.CLOSED
+        error = TransportError("this process was forked, and the connection is its parent's", broker=self.label)
+        for pending in self._pending:
+            pending.set_error(error)
+        self._pending.clear()
 
     @property
     def readable_at(self) -> int | None:

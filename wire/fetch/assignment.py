@@ -135,17 +135,19 @@ class Assignment:
         self._found_ids.pop(tp, None)
         self._go_to(tp, start)
 
-    def _go_to(self, tp: TopicPartition, start: Start) -> None:
+    def _go_to(self, tp: TopicPartition, start: Start | Position) -> None:
         """Continue at ``start`` in the topic that was read until now."""
         self._in_doubt.pop(tp, None)
         self._drop_lookup({tp})
         if tp not in self._unresolved:
             del self.positions[tp]
-        if start is None or start < 0:
-            self._unresolved[tp] = start
-        else:  # known at once: a commit that follows must not leave it out
+        if isinstance(start, int) and start >= 0:
+            start = Position(start)
+        if isinstance(start, Position):  # known at once: a commit that follows must not leave it out
             self._unresolved.pop(tp, None)
-            self.positions[tp] = self._kept[tp] = Position(start)
+            self.positions[tp] = self._kept[tp] = start
+        else:
+            self._unresolved[tp] = start
         self._ended_at.pop(tp, None)
         self._read = None
 
@@ -157,7 +159,7 @@ class Assignment:
         """Continue after what was committed last, else where reading began, or was sought. ``asks_group``: it is unknown whether
         the positions were committed; they stay where the group has them."""
         for tp, position in tuple(self.positions.items()):
-            self._go_to(tp, None if asks_group else self._kept[tp].offset)
+            self._go_to(tp, None if asks_group else self._kept[tp])
             if asks_group:
                 self._in_doubt[tp] = position
         for tp, (where, until) in self._set_aside.items():
@@ -285,7 +287,7 @@ class Assignment:
 
     def _resolve(self, deadline: Deadline) -> bool:
         """Whether all starts are known; looks them up until the deadline, and a later call continues."""
-        if self._lookup is None:
+        if self._lookup is None or self._lookup[1].is_lost:
             asked = dict(self._unresolved)
             rewound = {tp: (position, self._kept[tp]) for tp, position in self._in_doubt.items()}
             call = BackgroundCall(
@@ -322,9 +324,12 @@ class Assignment:
             tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
         }
         symbolic = {tp: start for tp, start in offsets.items() if start < 0}
-        found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline)
-        offsets |= {tp: listed.offset for tp, listed in found.items()}
-        return {tp: Position(offset) for tp, offset in offsets.items()} | committed
+        listed = list_offsets(
+            self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline
+        )
+        # With the leader's epoch the first Fetch says whether the log was truncated meanwhile (KIP-320).
+        found = {tp: Position(each.offset, each.leader_epoch) for tp, each in listed.items()}
+        return {tp: Position(offset) for tp, offset in offsets.items()} | found | committed
 
     def _reset(self, tp: TopicPartition) -> int:
         policy = self._settings.auto_offset_reset

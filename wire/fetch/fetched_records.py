@@ -34,6 +34,8 @@ _MIN_RESPONSE_BYTES: Final = 256 * 1024
 _RESPONSE_BYTES: Final = 48 * 1024 * 1024
 #: Of a response, decompressed at a time. While it is decoded it takes some three times as much.
 _PIECE_BYTES: Final = 8 * 1024 * 1024
+#: The same in records, of which empty ones are 7 bytes each: what is decoded takes some 100 bytes for each.
+_PIECE_RECORDS: Final = 1 << 18
 #: Records of this size or more on average, as fetched, are large. Decoding takes memory for each record and time for each response:
 #: of large records a response of 8 MiB takes little more memory than one of 4, and is read at 1.05 to 1.3 times the rate.
 _LARGE_RECORD_BYTES: Final = 512
@@ -223,6 +225,7 @@ class ChunkDecoder:
                 read_committed=self._read_committed,
                 check_crc=self._check_crc and not any(part.is_checked for part in parts),
                 budget_bytes=_PIECE_BYTES,
+                budget_records=_PIECE_RECORDS,
                 may_overwrite=True,
             )
         except WireError as error:

@@ -32,6 +32,8 @@ _STALE_IDENTITY: Final = frozenset({22, 27, 113})
 ResultT = TypeVar("ResultT")
 #: Offset and leader epoch (-1 if unknown) by topic-partition.
 Positions = Mapping[TopicPartition, tuple[int, int]]
+_Offsets = Mapping[TopicPartition, int]
+_Commit = BackgroundCall[_Offsets]
 
 
 class GroupCommits:
@@ -46,7 +48,7 @@ class GroupCommits:
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         #: The automatic commit in progress, and the positions for which the one before a revocation has begun.
-        self._committing: BackgroundCall[Mapping[TopicPartition, int]] | None = None
+        self._committing: _Commit | None = None
         self._before_revocation: Positions | None = None
 
     @property
@@ -74,11 +76,13 @@ class GroupCommits:
     def fetch(
         self, partitions: Iterable[TopicPartition], deadline: Deadline, *, as_member: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The group's committed offsets, without those that there are not.
+        """The group's committed offsets, without those that there are not; after the automatic commit in progress.
 
         Args:
             as_member: let the coordinator reject a member of the consumer protocol (KIP-848) that has lost its place.
         """
+        if (committing := self._committing) is not None:
+            committing.wait(deadline)
         stable = self._settings.isolation_level == "read_committed"
         wanted = list(partitions)
 
@@ -101,14 +105,14 @@ class GroupCommits:
         if not self._end_auto_commit(Deadline.after_ms(0)):
             return
         if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
-            self._begin_auto_commit(positions)
+            self.begin_auto_commit(positions)
 
     def commit_before_revocation(self, positions: Positions, deadline: Deadline) -> bool:
         """Whether the automatic commit before a revocation has ended; waits until the deadline, and a later call continues."""
         if self._before_revocation != positions:
             if not self._end_auto_commit(deadline):
                 return False
-            self._begin_auto_commit(positions)
+            self.begin_auto_commit(positions)
             self._before_revocation = dict(positions)
         return self._end_auto_commit(deadline)
 
@@ -128,7 +132,8 @@ class GroupCommits:
         if self._committing is not None:
             self._committing.cancel()
 
-    def _begin_auto_commit(self, positions: Positions) -> None:
+    def begin_auto_commit(self, positions: Positions) -> None:
+        """Begin an automatic commit of what is not committed yet, behind the one in progress."""
         settings = self._settings
         changed = {tp: position for tp, position in positions.items() if self._committed.get(tp) != position[0]}
         self._committed_at = time.monotonic()
@@ -136,7 +141,7 @@ class GroupCommits:
             return
         try:
             self._committing = BackgroundCall(
-                self._call(changed),
+                self._behind(self._committing, self._call(changed)),
                 deadline=Deadline.of_call(settings),
                 name=f"pykafka-wire commit of {settings.group_id}",
             )
@@ -145,9 +150,23 @@ class GroupCommits:
         else:
             self._forget_committed(changed)
 
+    def _behind(self, before: _Commit | None, call: Callable[[Deadline], _Offsets]) -> Callable[[Deadline], _Offsets]:
+        """A call that waits for the end of the one before, which must not overwrite it."""
+        if before is None:
+            return call
+
+        def wait_and_call(deadline: Deadline) -> _Offsets:
+            before.wait(deadline)
+            return call(deadline)
+
+        return wait_and_call
+
     def _end_auto_commit(self, deadline: Deadline) -> bool:
         """Whether no automatic commit is in progress; waits for its end until the deadline."""
-        if self._committing is None:
+        if (
+            self._committing is None or self._committing.is_lost
+        ):  # then the parent's positions are the parent's to commit
+            self._committing = None
             return True
         if not self._committing.wait(deadline):
             return False
@@ -158,13 +177,13 @@ class GroupCommits:
             logger.warning("group %s: the commit of positions failed: %s", self._settings.group_id, error)
         return True
 
-    def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
+    def _call(self, positions: Positions) -> Callable[[Deadline], _Offsets]:
         """A call that commits positions under the present generation, and returns their offsets."""
         group, member = self.group, self._member()
         topic_ids = self._topic_ids()
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
 
-        def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
+        def call(deadline: Deadline) -> _Offsets:
             def commit(current: MemberIdentity) -> None:
                 commit_offsets(self._cluster, group, offsets, member=current, topic_ids=topic_ids, deadline=deadline)
 

@@ -305,13 +305,13 @@ class Producer:
         if self._is_idempotent:
             self._max_in_flight = min(self._max_in_flight, _MAX_IN_FLIGHT)
         self._backoff = Backoff(self._settings)
-        self._readiness = BrokerReadiness(cluster, PURPOSE)
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._fork_generation = forks.generation
+        self._readiness = BrokerReadiness(self._cluster, PURPOSE)
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues = PartitionQueues()
         self._in_flight = InFlightRequests()

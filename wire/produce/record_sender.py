@@ -27,12 +27,21 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 #: Single records are encoded together: at so many bytes of keys and values, or so many records, without waiting for flush.
 _COLLECT_BYTES: Final = 1024 * 1024
 _COLLECT_RECORDS: Final = 10_000
-#: Rows of a table are put in the order of their partitions, which copies them, so many bytes at a time.
+#: What waits of all topics has at most this share of ``buffer.memory``, which the encoded batches have for themselves.
+_COLLECT_SHARE: Final = 4
+#: Rows of a table are put in the order of their partitions, which copies them, so many bytes or rows at a time. Encoding takes some
+#: 150 bytes for each row.
 _ENCODE_BYTES: Final = 32 * 1024 * 1024
+_ENCODE_ROWS: Final = 1 << 19
+#: What a record takes beside its key, value and headers while it waits.
+_RECORD_BYTES: Final = 150
+#: What a header counts for beside its name and value: less than it takes, since it costs time to encode fewer records at once.
+_HEADER_BYTES: Final = 16
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
-Headers = Sequence[tuple[str, bytes | None]]
+_Header = tuple[str, bytes | None]
+Headers = Sequence[_Header]
 
 
 class BatchSink(Protocol):
@@ -54,7 +63,7 @@ class _Rows:
     def __init__(self) -> None:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.headers: list[list[dict[str, object]] | None] = []
+        self.headers: list[list[_Header] | None] = []
         self.timestamps: list[int] = []
         self.partitions: list[int] = []
         self.n_bytes = 0
@@ -69,6 +78,8 @@ class RecordSender:
         self._codec = Codec[settings.compression_type.upper()]
         self._partitioner = Partitioner(settings)
         self._waiting: dict[str, _Rows] = {}
+        self._waiting_bytes = 0
+        self._max_waiting_bytes = settings.buffer_memory // _COLLECT_SHARE
         self._error: WireError | None = None
         self._fork_generation = forks.generation
 
@@ -95,7 +106,11 @@ class RecordSender:
             value = _as_bytes(value, "value")
         if key is not None and type(key) is not bytes:
             key = _as_bytes(key, "key")
-        row_headers = _as_headers(headers) if headers else None
+        n_bytes = len(key or b"") + len(value or b"")
+        row_headers = None
+        if headers:
+            row_headers, header_bytes = _as_headers(headers)
+            n_bytes += header_bytes
         if timestamp_ms is None:
             timestamp_ms = _now_ms()
         elif not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
@@ -108,6 +123,9 @@ class RecordSender:
         if rows is not None and (rows.n_bytes >= _COLLECT_BYTES or len(rows.values) >= _COLLECT_RECORDS):
             self._encode_waiting(topic)  # may fail, so it comes first: a record whose send() failed is not queued
             rows = None
+        elif self._waiting_bytes >= self._max_waiting_bytes:  # of many topics
+            self._encode_all()
+            rows = None
         if rows is None:
             rows = self._waiting[topic] = _Rows()
         rows.keys.append(key)
@@ -115,7 +133,8 @@ class RecordSender:
         rows.headers.append(row_headers)
         rows.timestamps.append(int(timestamp_ms))
         rows.partitions.append(int(partition))
-        rows.n_bytes += len(key or b"") + len(value or b"")
+        rows.n_bytes += n_bytes
+        self._waiting_bytes += n_bytes + _RECORD_BYTES
 
     def send_arrow(self, topic: str, rows: Any) -> None:  # Any: pyarrow has no types
         """Queue the rows of a pa.Table or pa.RecordBatch: columns ``value`` and, where they exist, ``key``, ``headers``,
@@ -152,6 +171,10 @@ class RecordSender:
         """Raises what prevents further records: an earlier error, or a fork."""
         raise NotImplementedError
 
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
     def _encode_all(self) -> None:
         for topic in list(self._waiting):
             self._encode_waiting(topic)
@@ -164,6 +187,7 @@ class RecordSender:
         # Before the records are taken: where a look-up fails, none is lost, and the next call looks again.
         self._look_up(topic, partitions)
         del self._waiting[topic]
+        self._waiting_bytes -= rows.n_bytes + _RECORD_BYTES * len(rows.values)
         with self._failing():
             self._append(
                 topic,
@@ -215,7 +239,7 @@ class RecordSender:
             n_partitions = self._sink.partitions_for(topic)
             chosen[left] = self._partitioner.place(topic, keys.take(at), values.take(at), n_partitions)
         n_bytes = sum(rows.nbytes for rows in (keys, values, headers) if rows is not None)
-        step = max(1, n_rows * _ENCODE_BYTES // max(n_bytes, _ENCODE_BYTES))
+        step = max(1, min(_ENCODE_ROWS, n_rows * _ENCODE_BYTES // max(n_bytes, _ENCODE_BYTES)))
         for start in range(0, n_rows, step):
             some = slice(start, start + step)
             rows_headers = None if headers is None else headers[some]
@@ -262,16 +286,21 @@ def _as_bytes(content: object, what: str) -> bytes:
     raise TypeError(f"{what} must be bytes or None, not {type(content).__name__}: encode it first")
 
 
-def _as_headers(headers: Headers) -> list[dict[str, object]]:
-    """Headers as Arrow takes them."""
-    row: list[dict[str, object]] = []
+def _as_headers(headers: Headers) -> tuple[list[_Header], int]:
+    """Returns headers as Arrow takes them, and how many bytes of ``buffer.memory`` they count for."""
+    row: list[_Header] = []
+    n_bytes = 0
     for name, content in headers:
         if type(name) is not str or not name.isascii():
             _require_name(name)
-        if type(content) is not bytes and content is not None:
+        if type(content) is bytes:
+            n_bytes += len(content)
+        elif content is not None:
             content = _as_bytes(content, f"header {name!r}")
-        row.append({"key": name, "value": content})
-    return row
+            n_bytes += len(content)
+        n_bytes += len(name)
+        row.append((name, content))
+    return row, n_bytes + _HEADER_BYTES * len(row)
 
 
 def _require_name(name: object) -> None:

@@ -107,6 +107,7 @@ def decode(
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     budget_bytes: int = MAX_BUFFER_BYTES,
+    budget_records: int | None = None,
     may_overwrite: bool = False,
 ) -> DecodedRecords:
     """The records of all slices as columns.
@@ -115,6 +116,8 @@ def decode(
         max_decompressed_bytes: maximum decompressed size of one batch.
         budget_bytes: decoding stops once batches have this decompressed size: see ``unfinished``. Messages of magic 0 and 1,
             which brokers since 4.0 no longer accept, are decompressed before and do not count.
+        budget_records: it stops before batches exceed this number of records, but for the first one: records take memory, however
+            few bytes they have.
         may_overwrite: the memory of the slices, and between them in the same buffer, is not needed after they are decoded.
             After an error it is as it was.
 
@@ -154,7 +157,12 @@ def decode(
     if read_committed:
         wanted &= ~aborted_batches(framed, slices)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
+    fitting = rows
+    if budget_records is not None and len(rows) > 1:
+        fitting = rows[: max(1, int(counts[rows].cumsum().searchsorted(budget_records, side="right")))]
+    # What does not fit is in the same memory.
+    may_overwrite = may_overwrite and len(fitting) == len(rows)
+    buffer, starts, ends = _payloads(framed, fitting, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
