@@ -209,7 +209,7 @@ def test_record_batches_are_views_of_the_frame() -> None:
 
 def test_a_request_without_a_response_is_not_waited_for() -> None:
     connection = ready()
-    connection.send(ProduceRequest(acks=0), expects_response=False)
+    connection.send(ProduceRequest(acks=0))
     sent = connection.send(MetadataRequest(topics=[]))
     assert connection.n_in_flight == 1
     assert len(feed(connection, frame(sent, MetadataResponse()))) == 1

@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.background_call import BackgroundCall
@@ -75,6 +76,79 @@ class CoordinatorKind(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """How requests are sent.
+
+    Attributes:
+        version_cap: the highest version that they may go in, None for any.
+        purpose: the connection to each broker to use.
+        response_ms: the time for one response, ``request.timeout.ms`` where it is None.
+    """
+
+    version_cap: int | None = None
+    purpose: str = GENERAL
+    response_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Addressed(Generic[KeyT, ResponseT]):
+    """A request, with what it is for, its broker's node id, and the purpose of the connection."""
+
+    key: KeyT
+    node: int
+    request: Asked[ResponseT]
+    purpose: str
+
+
+class _Route(Protocol[KeyT]):
+    """The way to the brokers of requests, by their keys.
+
+    Attributes:
+        moved_by: the action of error codes that say that another broker is the one.
+    """
+
+    moved_by: Action
+
+    def find(self, keys: Sequence[KeyT], deadline: Deadline) -> Mapping[KeyT, int]:
+        """Returns the node id of each key's broker."""
+
+    def forget(self, key: KeyT) -> None:
+        """Find the key's broker anew: it cannot be reached, or is not the one any more."""
+
+
+class _NodeRoute:
+    """Keys are node ids, :data:`ANY` or :data:`CONTROLLER`."""
+
+    moved_by = Action.REFRESH_METADATA
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def find(self, keys: Sequence[int], deadline: Deadline) -> Mapping[int, int]:
+        return {node_id: self._cluster.resolve(node_id, deadline).node_id for node_id in keys}
+
+    def forget(self, key: int) -> None:
+        if key == CONTROLLER:
+            self._cluster.metadata.forget_controller()
+
+
+class _CoordinatorRoute:
+    """Keys are groups or transactional ids, whose coordinators are asked."""
+
+    moved_by = Action.FIND_COORDINATOR
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorKind) -> None:
+        self._cluster = cluster
+        self._kind = kind
+
+    def find(self, keys: Sequence[str], deadline: Deadline) -> Mapping[str, int]:
+        return self._cluster.coordinators(self._kind, keys, deadline=deadline)
+
+    def forget(self, key: str) -> None:
+        self._cluster.metadata.forget_coordinator(self._kind, key)
 
 
 class Cluster:
@@ -159,11 +233,7 @@ class Cluster:
             except UnsupportedVersionError as error:
                 error.broker = node_id
                 raise
-        # Produce with acks=0 is the one request without a response.
-        expects_response = getattr(request, "acks", None) != 0
-        pending: ResponseFuture[ResponseT] = connection.send(
-            request, cap=version_cap, expects_response=expects_response, deadline=deadline
-        )
+        pending: ResponseFuture[ResponseT] = connection.send(request, cap=version_cap, deadline=deadline)
         return pending
 
     def supports(
@@ -177,7 +247,7 @@ class Cluster:
     ) -> bool:
         """Whether a broker and this client both speak a version of an API."""
         deadline = deadline or Deadline.of_call(self.settings)
-        connection = self._connection(self._resolve(node_id, deadline), purpose, deadline)
+        connection = self._connection(self.resolve(node_id, deadline), purpose, deadline)
         return connection.state_machine.supports(request, version)
 
     def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
@@ -222,17 +292,9 @@ class Cluster:
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
-        return self._ask_each(
-            request.name,
-            {node_id: request},
-            lambda _, until: {node_id: self._resolve(node_id, until).node_id},
-            lambda _: self.metadata.forget_controller() if node_id == CONTROLLER else None,
-            Action.REFRESH_METADATA,
-            error_codes=error_codes,
-            deadline=deadline,
-            purpose=GENERAL,
-            version_cap=version_cap,
-        )[node_id]
+        terms = _Terms(version_cap=version_cap)
+        what, retry = request.name, self.retry(deadline)
+        return self._request_each(_NodeRoute(self), {node_id: request}, what, retry, terms, error_codes)[node_id]
 
     def by_coordinator(
         self,
@@ -246,7 +308,7 @@ class Cluster:
         request_timeout_ms: int | None = None,
     ) -> dict[str, ResponseT]:
         """The response to a request for each key, of its coordinator, on a connection of its own; of many requests, on a few of
-        each coordinator. Retried while it moves or loads (fault 3).
+        each coordinator. Retried while it moves or loads.
 
         Args:
             error_codes: the codes in a response, by default all; retriable ones are retried, others left to the caller.
@@ -256,56 +318,40 @@ class Cluster:
             DeadlineExceededError: chained to the last failure.
         """
         one = repr(next(iter(requests), ""))
-        return self._ask_each(
-            f"a request to the coordinator of {one}"
-            if len(requests) == 1
-            else f"requests to the coordinators of {len(requests)} keys, one is {one},",
-            requests,
-            lambda keys, until: self.coordinators(kind, keys, deadline=until),
-            lambda key: self.metadata.forget_coordinator(kind, key),
-            Action.FIND_COORDINATOR,
-            error_codes=error_codes,
-            deadline=deadline,
-            purpose=purpose,
-            version_cap=version_cap,
-            request_timeout_ms=request_timeout_ms,
-        )
+        what = f"a request to the coordinator of {one}"
+        if len(requests) != 1:
+            what = f"requests to the coordinators of {len(requests)} keys, one is {one},"
+        terms = _Terms(version_cap=version_cap, purpose=purpose, response_ms=request_timeout_ms)
+        route = _CoordinatorRoute(self, kind)
+        return self._request_each(route, requests, what, self.retry(deadline), terms, error_codes)
 
-    def _ask_each(
+    def _request_each(
         self,
-        what: str,
+        route: _Route[KeyT],
         requests: Mapping[KeyT, Asked[ResponseT]],
-        find: Callable[[Sequence[KeyT], Deadline], Mapping[KeyT, int]],
-        forget: Callable[[KeyT], None],
-        moved_by: Action,
-        *,
+        what: str,
+        retry: Retry,
+        terms: _Terms,
         error_codes: Callable[[ResponseT], Iterable[int]] | None,
-        deadline: Deadline | None,
-        purpose: str,
-        version_cap: int | None,
-        request_timeout_ms: int | None = None,
     ) -> dict[KeyT, ResponseT]:
-        """The response to each request, of the broker that ``find`` names for its key, which is found anew with each try.
-
-        Args:
-            forget: called where the broker of a key cannot be reached, or is not the one any more.
-            moved_by: the action of error codes that report another broker.
-        """
-        retry = self.retry(deadline)
+        """Returns the response to each request, of the broker that ``route`` finds for its key, anew with each try."""
         responses: dict[KeyT, ResponseT] = {}
         # Many requests have connections of their own, beside which others go on.
-        purposes = [purpose] if len(requests) == 1 else [f"{purpose} {nth}" for nth in range(_BULK_CONNECTIONS)]
+        purposes = [terms.purpose]
+        if len(requests) > 1:
+            purposes = [f"{terms.purpose} {nth}" for nth in range(_BULK_CONNECTIONS)]
 
-        def ask() -> dict[KeyT, ResponseT]:
+        def request_missing() -> dict[KeyT, ResponseT]:
             missing = [key for key in requests if key not in responses]
-            for portion in _portions(find(missing, retry.deadline)):
-                asked = (
-                    (key, node, requests[key], purposes[n % len(purposes)]) for n, (key, node) in enumerate(portion)
-                )
-                for key, place, response in self._exchange(asked, retry, forget, version_cap, request_timeout_ms):
+            for portion in _portions(route.find(missing, retry.deadline)):
+                addressed = [
+                    _Addressed(key, node, requests[key], purposes[n % len(purposes)])
+                    for n, (key, node) in enumerate(portion)
+                ]
+                for key, place, response in self._exchange(addressed, retry, route.forget, terms):
                     codes = list(error_codes(response) if error_codes else response.error_codes())
-                    if any(error_info(code).action is moved_by for code in codes):
-                        forget(key)
+                    if any(error_info(code).action is route.moved_by for code in codes):
+                        route.forget(key)
                     retried = next(filter(retry.allows, codes), None)
                     if retried is None:
                         responses[key] = response
@@ -317,7 +363,7 @@ class Cluster:
                 raise Unfinished
             return responses
 
-        return retry.run(ask, what)
+        return retry.run(request_missing, what)
 
     def by_leader(
         self,
@@ -353,8 +399,8 @@ class Cluster:
             by_node: dict[int, list[TopicPartition]] = {}
             for tp, (node, _) in lookup.leaders.items():
                 by_node.setdefault(node, []).append(tp)
-            asked = [(group, node, build(group), GENERAL) for node, group in by_node.items()]
-            for _, place, response in self._exchange(asked, retry, forget, version_cap):
+            addressed = [_Addressed(group, node, build(group), GENERAL) for node, group in by_node.items()]
+            for _, place, response in self._exchange(addressed, retry, forget, _Terms(version_cap=version_cap)):
                 for tp, code, value in results(response):
                     if tp not in remaining:
                         continue
@@ -381,26 +427,27 @@ class Cluster:
 
     def _exchange(
         self,
-        asked: Iterable[tuple[KeyT, int, Asked[ResponseT], str]],
+        addressed: Iterable[_Addressed[KeyT, ResponseT]],
         retry: Retry,
         forget: Callable[[KeyT], None],
-        version_cap: int | None,
-        request_timeout_ms: int | None = None,
+        terms: _Terms,
     ) -> Iterator[tuple[KeyT, Place, ResponseT]]:
-        """The responses to requests that are sent all at once, with where an error code in them is from; what cannot be reached is
-        forgotten, and kept as a failure.
-
-        Args:
-            asked: what for, the node id, the request and the connection's purpose.
-        """
-        timeout_ms = request_timeout_ms or self.settings.request_timeout_ms
+        """Yields the responses to requests that are sent all at once, with where an error code in them is from; what cannot be
+        reached is forgotten, and kept as a failure."""
+        timeout_ms = terms.response_ms or self.settings.request_timeout_ms
         flights: list[tuple[KeyT, int, ResponseFuture[ResponseT]]] = []
-        for key, node, request, purpose in asked:
+        for each in addressed:
             try:
-                pending = self.send(node, request, purpose=purpose, version_cap=version_cap, deadline=retry.deadline)
-                flights.append((key, node, pending))
+                pending = self.send(
+                    each.node,
+                    each.request,
+                    purpose=each.purpose,
+                    version_cap=terms.version_cap,
+                    deadline=retry.deadline,
+                )
+                flights.append((each.key, each.node, pending))
             except TransportError as error:
-                forget(key)
+                forget(each.key)
                 retry.keep(error)
         for key, node, pending in flights:
             try:
@@ -432,7 +479,7 @@ class Cluster:
         retry = self.retry(deadline)
 
         def find() -> dict[str, int]:
-            asked = self._resolve(ANY, retry.deadline).node_id
+            asked = self.resolve(ANY, retry.deadline).node_id
             batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=retry.deadline)
             while wanted := [key for key in keys if key not in found][: _MAX_FOUND if batched else 1]:
                 found.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
@@ -474,14 +521,14 @@ class Cluster:
         retry = self.retry()
 
         def level() -> int:
-            connection = self._connection(self._resolve(ANY, retry.deadline), GENERAL, retry.deadline)
+            connection = self._connection(self.resolve(ANY, retry.deadline), GENERAL, retry.deadline)
             return connection.state_machine.finalized_features.get(name, 0)
 
         return retry.run(level, f"asking for the feature {name}")
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, node_id: int, deadline: Deadline) -> Broker:
+    def resolve(self, node_id: int, deadline: Deadline) -> Broker:
         """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
         if node_id >= 0:
             return self.metadata.broker(node_id, deadline=deadline)

@@ -294,7 +294,6 @@ class Connection:
         request: Request[Any],
         *,
         cap: int | None = None,
-        expects_response: bool = True,
         deadline: Deadline | None = None,
     ) -> ResponseFuture[Any]:
         """Send a request; the future that this returns has its response.
@@ -311,9 +310,9 @@ class Connection:
         with self._held(deadline):
             self._wait_out_throttle(deadline)
             try:
-                sent = self.state_machine.send(request, cap, expects_response=expects_response)
+                sent = self.state_machine.send(request, cap)
                 pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
-                if expects_response:
+                if request.expects_response:
                     self._pending.append(pending)
                 self._trace.sent(self.label, sent)
                 request_deadline = Deadline.after_ms(self._settings.request_timeout_ms)

@@ -180,11 +180,8 @@ class StateMachine:
         low, high = self.api_versions.get(request.api_key, (1, 0))
         return low <= version <= high
 
-    def send(self, request: Request[Any], cap: int | None = None, *, expects_response: bool = True) -> Sent:
+    def send(self, request: Request[Any], cap: int | None = None) -> Sent:
         """Queue a request in the highest version that both sides speak, at most ``cap``; bytes are in :meth:`outgoing`.
-
-        Args:
-            expects_response: False for a request that gets no response (Produce with acks=0).
 
         Raises:
             TransportError: the connection is not ready.
@@ -192,7 +189,7 @@ class StateMachine:
         """
         if self.state is not State.READY:
             raise TransportError(f"the connection is {self.state.value}", api=type(request).name)
-        return self._send(request, self.version_of(type(request), cap), expects_response=expects_response)
+        return self._send(request, self.version_of(type(request), cap))
 
     def outgoing(self) -> list[Segment]:
         """The bytes to send, in segments, handed out once."""
@@ -204,7 +201,7 @@ class StateMachine:
         log, self._handshake_log = self._handshake_log, []
         return log
 
-    def _send(self, request: Request[Any], version: int, *, expects_response: bool = True) -> Sent:
+    def _send(self, request: Request[Any], version: int) -> Sent:
         segments = encode_request(request, version, self._next_correlation_id, self._client_id)
         sent = Sent(
             self._next_correlation_id, request, version, sum(memoryview(segment).nbytes for segment in segments)
@@ -212,7 +209,7 @@ class StateMachine:
         if self.state is not State.READY:
             self._handshake_log.append(sent)
         self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
-        if expects_response:
+        if request.expects_response:
             self._in_flight.append(sent)
         self._outgoing += segments
         return sent

@@ -143,6 +143,11 @@ class Request(Message, Generic[ResponseT]):
         cls.api_key = api_key
         cls.response = get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # the X of Request[X]
 
+    @property
+    def expects_response(self) -> bool:
+        """Whether a broker responds to it."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class ByVersion(Generic[ResponseT]):

@@ -87,6 +87,10 @@ class ProduceRequest(Request[ProduceResponse], api_key=0, versions=(3, 13), flex
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
+    @property
+    def expects_response(self) -> bool:
+        return self.acks != 0
+
 
 class InitProducerIdResponse(Message, versions=(0, 5), flexible=2):
     throttle_time_ms: int = int32(ignorable=True)
