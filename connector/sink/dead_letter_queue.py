@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.response_handler import RejectedRecords
+from pykafka_wire.wire.produce.split_batches import RejectedRecords
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import broker_error
-from pykafka_wire.wire.produce.response_handler import split_in_half, take_out
+from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
 from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches

@@ -46,13 +46,12 @@ from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
     Failed,
     Outcome,
-    RejectedRecords,
     Replaced,
     ResponseHandler,
     Restarted,
     Retried,
-    split_to_size,
 )
+from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
 from pykafka_wire.wire.protocol.messages.produce import (
     TOPIC_ID_VERSION,
     InitProducerIdRequest,

@@ -26,11 +26,8 @@ A retry beyond ``retries`` or after ``delivery.timeout.ms`` is :class:`Failed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
@@ -43,15 +40,9 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
+from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_half, take_out
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
-from pykafka_wire.wire.records import batches
-from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.records.batches import EncodedBatch, read_header
-from pykafka_wire.wire.records.compression import codec_of
-from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
-from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.records.varints import Ints
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -67,8 +58,6 @@ _AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTE
 _CORRUPT_TRIES: Final = 3
 #: An error names at most so many of a batch's rejected records.
 _MAX_RECORD_ERRORS: Final = 10
-_EVERYTHING: Final = Columns(headers=True, timestamp_type=False)
-_NO_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,101 +291,3 @@ def too_large_error(
     )
     error.remedy = f"Raise {limit}, or make the {'record' if encoded.n_records == 1 else 'batches'} smaller."
     return error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRecords:
-    """Records that no broker will accept, as columns of `n_records`, and why.
-
-    Attributes:
-        error: what would have failed the producer; names the place and the rows.
-        reasons: the broker's message for each record, the error's where the broker sent none.
-        row: int64[n_records], as :attr:`EncodedBatch.first_row` counts.
-        key, value, headers, timestamp: as :func:`~pykafka_wire.wire.records.encode.encode_batches` takes them.
-    """
-
-    topic_partition: TopicPartition
-    error: BrokerError
-    reasons: tuple[str, ...]
-    row: Ints
-    key: Any
-    value: Any
-    headers: Any
-    timestamp: Ints
-
-    @property
-    def n_records(self) -> int:
-        return len(self.timestamp)
-
-
-def split_to_size(encoded: EncodedBatch, max_bytes: int, level: int | None) -> Iterable[EncodedBatch]:
-    """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
-    if len(encoded.data) <= max_bytes or encoded.n_records == 1:
-        return (encoded,)
-    return (part for half in split_in_half(encoded, level) for part in split_to_size(half, max_bytes, level))
-
-
-def split_in_half(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
-    """The records of a batch of two or more, as two batches or more: none has more than about half of the bytes, unless
-    one record has, nor more than half of the records.
-
-    Their producer fields are blank. ``level`` is the codec's, as it was.
-    """
-    records = _decode(encoded)
-    n_bytes = sum(int(column.nbytes) for column in (records.key, records.value, records.headers))
-    every = np.arange(records.n_records)
-    return _encode(encoded, records, every, level, max_bytes=n_bytes // 2, max_records=(records.n_records + 1) // 2)
-
-
-def take_out(
-    tp: TopicPartition, encoded: EncodedBatch, faults: Mapping[int, str | None], error: BrokerError, level: int | None
-) -> tuple[RejectedRecords, list[EncodedBatch]]:
-    """The records of a batch at the indexes in ``faults``, and a batch of the others if there are any.
-
-    ``faults`` has ascending indexes, and the broker's message for each record where it sent one.
-    """
-    records = _decode(encoded)
-    out = np.array(list(faults), dtype=np.int64)
-    wanted = to_arrow(out)
-    taken = RejectedRecords(
-        topic_partition=tp,
-        error=error,
-        reasons=tuple(words or error.message for words in faults.values()),
-        row=encoded.first_row + out,
-        key=records.key.take(wanted),
-        value=records.value.take(wanted),
-        headers=records.headers.take(wanted),
-        timestamp=records.timestamp[out],
-    )
-    rest = np.delete(np.arange(records.n_records), out)
-    return taken, _encode(encoded, records, rest, level)
-
-
-def _decode(encoded: EncodedBatch) -> DecodedRecords:
-    batch = RecordSlice(memoryview(encoded.data), 0, encoded.n_records)
-    return decode([batch], _EVERYTHING, read_committed=False, check_crc=False)
-
-
-def _encode(
-    encoded: EncodedBatch,
-    records: DecodedRecords,
-    rows: Ints,
-    level: int | None,
-    *,
-    max_bytes: int = _NO_LIMIT,
-    max_records: int | None = None,
-) -> list[EncodedBatch]:
-    wanted = to_arrow(rows)
-    pieces = encode_batches(
-        key=records.key.take(wanted),
-        value=records.value.take(wanted),
-        headers=records.headers.take(wanted),
-        timestamp=records.timestamp[rows],
-        codec=codec_of(read_header(memoryview(encoded.data)).attributes),
-        level=level,
-        max_batch_bytes=batches.HEADER_BYTES + max_bytes,
-        max_records=max_records,
-    )
-    for piece in pieces:
-        piece.first_row = encoded.first_row + int(rows[piece.first_row])
-    return pieces
