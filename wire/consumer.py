@@ -32,10 +32,10 @@ from pykafka_wire.wire.errors import TopicRecreatedError
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_progress import Position
+from pykafka_wire.wire.groups.classic.membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
-from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
-from pykafka_wire.wire.groups.member import ClassicMembership
+from pykafka_wire.wire.groups.kip848.membership import ConsumerMembership
 from pykafka_wire.wire.groups.membership import Membership, Subscription, Topics
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns

@@ -22,9 +22,9 @@ from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.groups.classic.membership import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.classic.state_machine import MemberState
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import MemberState
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns

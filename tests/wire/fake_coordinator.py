@@ -9,7 +9,7 @@ from typing import Final
 
 from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.groups.strategies import encode_assignment
+from pykafka_wire.wire.groups.classic.strategies import encode_assignment
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

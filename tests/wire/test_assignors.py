@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from pykafka_wire.local.jars import KAFKA_VERSION, classpath, kafka_jars
 from pykafka_wire.local.java import ensure_java
-from pykafka_wire.wire.groups.strategies import ASSIGNORS, Assignor, Subscriber, assign_range, assign_round_robin
+from pykafka_wire.wire.groups.classic.strategies import (
+    ASSIGNORS,
+    Assignor,
+    Subscriber,
+    assign_range,
+    assign_round_robin,
+)
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 JAVA = Path(__file__).parent.parent / "conformance" / "Assign.java"

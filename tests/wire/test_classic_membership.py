@@ -17,7 +17,7 @@ from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
+from pykafka_wire.wire.groups.classic.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
@@ -31,7 +31,7 @@ from pykafka_wire.wire.protocol.messages.group import (
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.wire.fake_coordinator import SASL, GroupCoordinator, end_early, takes_passwords
 from tests.wire.fake_fetch import response
-from tests.wire.test_consumer_membership import commit_response, committed
+from tests.wire.test_kip848_membership import commit_response, committed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 22, 27, 25

@@ -12,7 +12,7 @@ from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
 )
 from tests.wire.fake_coordinator import ConsumerGroupCoordinator
-from tests.wire.test_consumer_membership import Member
+from tests.wire.test_kip848_membership import Member
 
 
 @pytest.fixture

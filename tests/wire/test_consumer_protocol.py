@@ -15,7 +15,7 @@ from pykafka_wire.wire import ClientSettings, Consumer, SubscriptionPattern, Top
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import describe_group
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
+from pykafka_wire.wire.groups.kip848.membership import ConsumerMembership
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from tests.wire.test_consumer import Reader, await_shares, ends_of, members, poll_until, produce, records_of

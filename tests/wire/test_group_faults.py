@@ -14,7 +14,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
+from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
 from tests.wire.conftest import await_in_sync
 from tests.wire.test_consumer import Reader, await_shares, produce
 

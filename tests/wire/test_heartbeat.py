@@ -12,8 +12,8 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, SettingsError, WireError
-from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import MemberState
+from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
+from pykafka_wire.wire.groups.classic.state_machine import MemberState
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,

@@ -18,7 +18,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitReques
 from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator, end_early
 from tests.wire.fake_fetch import response
 from tests.wire.test_consumer import TIMEOUT_S, ends_of, members, poll_until, produce, records_of
-from tests.wire.test_consumer_membership import T0, T1, Member, commit_response, committed
+from tests.wire.test_kip848_membership import T0, T1, Member, commit_response, committed
 
 OLD = [b"old %d" % number for number in range(5)]
 NEW = [b"new %d" % number for number in range(8)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.groups.strategies import Subscriber, assign_cooperative_sticky, assign_sticky
+from pykafka_wire.wire.groups.classic.strategies import Subscriber, assign_cooperative_sticky, assign_sticky
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 TOPICS = ["a", "b", "c"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.wire.groups.strategies import (
+from pykafka_wire.wire.groups.classic.strategies import (
     COOPERATIVE_STICKY,
     Subscriber,
     are_cooperative,

@@ -1,1 +1,1 @@
-"""Consumer groups: assignment strategies, a member's states and requests, heartbeats, and committed offsets."""
+"""Consumer groups: a consumer's place in one, its commits and committed offsets; a package for each group protocol."""

@@ -1,8 +1,8 @@
 """The thread of a group's member, in either group protocol: when it sends, what an error means for the membership, how it leaves.
 
 Heartbeats go out in time however long the member's caller works. What is sent is the protocol's:
-:mod:`~pykafka_wire.wire.groups.member` for the classic one, :mod:`~pykafka_wire.wire.groups.consumer_membership` for that of
-KIP-848.
+:mod:`~pykafka_wire.wire.groups.classic.membership` for the classic one, :mod:`~pykafka_wire.wire.groups.kip848.membership` for
+that of KIP-848.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The group names a target, the partitions that the consumer is to own from now on. The consumer gives up what is not in it, takes
 up what is new, and acknowledges. Which requests that takes is the implementation's:
-:mod:`~pykafka_wire.wire.groups.member` for the classic protocol, and
-:mod:`~pykafka_wire.wire.groups.consumer_membership` for that of KIP-848.
+:mod:`~pykafka_wire.wire.groups.classic.membership` for the classic protocol, and
+:mod:`~pykafka_wire.wire.groups.kip848.membership` for that of KIP-848.
 
 A consumer subscribes to topics by name, or to those that match a pattern. Patterns are matched here (a compiled
 :class:`re.Pattern`), or by the group's coordinator (:class:`SubscriptionPattern`). It does no I/O; who subscribes asks for the

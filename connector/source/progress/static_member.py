@@ -19,7 +19,7 @@ from typing import NoReturn
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from pykafka_wire.wire.groups.member import ClassicMembership, GroupMember, member_state_machine
+from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
 from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -1,7 +1,7 @@
 """A consumer's place in a group of the consumer protocol (KIP-848): what a heartbeat brings, and what the consumer does about it.
 
 Owns the steps between the consumer's thread and that of :mod:`~pykafka_wire.wire.groups.member_thread`, and the heartbeats on the
-network. Their content belongs to :mod:`~pykafka_wire.wire.groups.consumer_member_state`, retries while the coordinator moves or
+network. Their content belongs to :mod:`~pykafka_wire.wire.groups.kip848.state_machine`, retries while the coordinator moves or
 loads to :mod:`~pykafka_wire.wire.cluster.cluster`. Unlike in the classic protocol nobody waits for others: a heartbeat has its
 response at once, and the coordinator assigns.
 """
@@ -21,7 +21,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
-from pykafka_wire.wire.groups.consumer_member_state import (
+from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
+from pykafka_wire.wire.groups.kip848.state_machine import (
     FENCED_MEMBER_EPOCH,
     JOIN_EPOCH,
     TOPIC_AUTHORIZATION_FAILED,
@@ -29,7 +30,6 @@ from pykafka_wire.wire.groups.consumer_member_state import (
     ConsumerMemberStateMachine,
     Place,
 )
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
 from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
 from pykafka_wire.wire.protocol.message import ByVersion

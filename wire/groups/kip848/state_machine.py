@@ -31,7 +31,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from pykafka_wire.wire.errors import BrokerError, broker_error
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID
+from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,

@@ -9,7 +9,7 @@ import pytest
 
 from pykafka_wire.wire.error_codes import ERRORS, Action
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.consumer_member_state import (
+from pykafka_wire.wire.groups.kip848.state_machine import (
     ConsumerMemberState,
     ConsumerMemberStateMachine,
     Place,

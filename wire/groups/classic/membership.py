@@ -1,8 +1,8 @@
 """A consumer's place in a group of the classic protocol: the requests, step by step, the thread that joins and sends heartbeats,
 and when the consumer joins again, what it gives up before or after.
 
-The content of the requests belongs to :mod:`~pykafka_wire.wire.groups.member_state`, retries while the coordinator moves or loads
-to :mod:`~pykafka_wire.wire.cluster.cluster`, the thread to :mod:`~pykafka_wire.wire.groups.member_thread`.
+The content of the requests belongs to :mod:`~pykafka_wire.wire.groups.classic.state_machine`, retries while the coordinator moves
+or loads to :mod:`~pykafka_wire.wire.cluster.cluster`, the thread to :mod:`~pykafka_wire.wire.groups.member_thread`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.groups.member_state import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, MemberState, MemberStateMachine
+from pykafka_wire.wire.groups.classic.state_machine import (
+    FENCED_INSTANCE_ID,
+    UNKNOWN_MEMBER_ID,
+    MemberState,
+    MemberStateMachine,
+)
+from pykafka_wire.wire.groups.classic.strategies import are_cooperative, decode_assignment
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
 from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
-from pykafka_wire.wire.groups.strategies import are_cooperative, decode_assignment
 from pykafka_wire.wire.protocol.message import ByVersion, Request
 from pykafka_wire.wire.protocol.messages.group import (
     DescribeGroupsRequest,

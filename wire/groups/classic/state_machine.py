@@ -32,8 +32,7 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
-from pykafka_wire.wire.groups.membership import MemberIdentity
-from pykafka_wire.wire.groups.strategies import (
+from pykafka_wire.wire.groups.classic.strategies import (
     ASSIGNORS,
     Subscriber,
     decode_assignment,
@@ -41,6 +40,7 @@ from pykafka_wire.wire.groups.strategies import (
     encode_assignment,
     encode_subscription,
 )
+from pykafka_wire.wire.groups.membership import MemberIdentity
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pykafka_wire.wire.errors import BrokerError, ProtocolError
-from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
-from pykafka_wire.wire.groups.strategies import decode_assignment, encode_assignment
+from pykafka_wire.wire.groups.classic.state_machine import MemberState, MemberStateMachine
+from pykafka_wire.wire.groups.classic.strategies import decode_assignment, encode_assignment
 from pykafka_wire.wire.protocol.messages.group import (
     ConsumerProtocolSubscription,
     HeartbeatResponse,

@@ -1,0 +1,1 @@
+"""A member of the consumer group protocol of KIP-848: ConsumerGroupHeartbeat, and assignments made by the coordinator."""
