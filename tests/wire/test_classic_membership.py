@@ -288,7 +288,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
         return commit_response(request, code=ILLEGAL_GENERATION if is_stale else 0)
 
     coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
-    member.consumer._commits._begin_auto_commit({T0: Position(9)})
+    member.consumer._commits.begin_auto_commit({T0: Position(9)})
     member.poll_until(lambda: coordinator.count(OffsetCommitRequest) == 1)
     coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=ILLEGAL_GENERATION)
     member.poll_until(lambda: len(member.events) == 3)
