@@ -27,6 +27,8 @@ from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
+from pykafka_wire.page.address import PageSettings
+from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from pykafka_wire.values.registry.registered_schema import RegistryId
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -73,6 +75,8 @@ class Ingest:
         self._landing: Landing | None = None
         self._query: StreamingQuery | None = None
         self._micro_batch: MicroBatch | None = None
+        #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
+        self.page: Page | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins anew."""
@@ -167,6 +171,7 @@ class Ingest:
         once: bool = False,
         every: str = "10 seconds",
         planned: list[PlannedTable] | None = None,
+        ui: PageSettings | str | int | None = None,
     ) -> StreamingQuery:
         """Start the query, after everything is checked that can be.
 
@@ -174,10 +179,12 @@ class Ingest:
             once: end when all is landed that is there now.
             every: the time between two micro-batches, as Spark's trigger.
             planned: what :meth:`checked_plan` has found just before.
+            ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends; :attr:`page` has its link.
 
         Raises:
             IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
                 query's, the session cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
+            OptionError: the page cannot listen there.
         """
         if self._query is not None and self._query.isActive:
             raise IngestError("this ingest is running: stop its query first.")
@@ -186,9 +193,37 @@ class Ingest:
             raise IngestError(
                 "an ingest in a session of Spark Connect needs Spark 4.2: use a newer Spark, or a classic session."
             )
+        if is_connect and ui is not None:
+            raise IngestError(
+                "the page shows what this process knows, and Spark Connect's server lands the tables: leave out ui, or use a "
+                "classic session."
+            )
+        if self.page is not None:  # of an earlier start
+            self.page.close()
+        self.page = None if ui is None else Page(PageSettings.of(ui))
+        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+        try:
+            if planned is None:
+                planned = self.checked_plan()
+            query = self._start(spark, trigger, planned, is_connect=is_connect)
+        except BaseException:
+            if self.page is not None:
+                self.page.close()
+            raise
+        if self.page is not None:
+            from pykafka_wire.ingest.page_source import IngestPage, Run
+
+            formats = {each.topic: each.format for each in planned}
+            run = Run(
+                ingest=self, spark=spark, query=query, formats=formats, shows_values=self.page.settings.shows_values
+            )
+            self.page.serve(IngestPage(run))
+        return query
+
+    def _start(
+        self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable], *, is_connect: bool
+    ) -> StreamingQuery:
         spark.dataSource.register(PykafkaWireDataSource)
-        if planned is None:
-            planned = self.checked_plan()
         mistakes = []
         if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.schema):
             mistakes.append(f"the schema {self.settings.into} does not exist: CREATE SCHEMA {self.settings.into}")
@@ -204,7 +239,6 @@ class Ingest:
         if log is not None and not is_connect:
             self._continue(spark, log)
 
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         self._query = (
             spark.readStream.format("pykafka-wire")
             .options(**self._stream_options())

@@ -26,6 +26,7 @@ PACKAGES = {
     "pykafka_wire/local": "connector/local",
     "pykafka_wire/metrics": "connector/metrics",
     "pykafka_wire/options": "connector/options",
+    "pykafka_wire/page": "connector/page",
     "pykafka_wire/sink": "connector/sink",
     "pykafka_wire/sink/exactly_once": "connector/sink/exactly_once",
     "pykafka_wire/source": "connector/source",
@@ -72,7 +73,8 @@ def test_the_wheel_holds_exactly_the_packages(wheel: Path) -> None:
         f"{package}/{file.name}" for package, folder in PACKAGES.items() for file in (ROOT / folder).glob("*.py")
     }
     others = {"pykafka_wire/py.typed", "pyspark_pykafka_wire/py.typed", "pykafka_wire/cli/log4j2.properties"}
-    assert found == expected | others
+    page = {f"pykafka_wire/page/static/{file.name}" for file in (ROOT / "connector/page/static").iterdir()}
+    assert found == expected | others | page
 
 
 def test_every_folder_with_python_files_is_a_package_of_the_wheel() -> None:

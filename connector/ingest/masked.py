@@ -1,0 +1,68 @@
+"""What of an ingest may be shown to whoever sees its page: settings without secrets, errors without values of records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.wire.masking import without_secrets
+from pykafka_wire.wire.settings import SETTINGS
+
+_MASK: Final = "***"
+_SECRETS: Final = frozenset(each.name for each in SETTINGS if each.secret)
+#: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
+_SECRET: Final = re.compile(
+    r"secret|password|passphrase|token|credential|jaas|user\.info|access\.?key|private|\bsas\b", re.I
+)
+#: A secret that is given by reference is none itself.
+_REFERENCE: Final = re.compile(r"(env|file|dir):")
+#: Errors of Spark and Delta that quote values of records, and where they do.
+_QUOTED: Final = tuple(
+    (re.compile(pattern, re.DOTALL), f"\\1{_MASK}\\2")
+    for pattern in (
+        r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()",
+        r"(\[(?:CAST_INVALID_INPUT|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)[A-Z_.]*\] The value ).*?( of the type | cannot )",
+    )
+)
+
+
+def without_values(text: str) -> str:
+    """An error's text without the values of records that Spark and Delta put into some. Those of this package have none."""
+    for pattern, shown in _QUOTED:
+        text = pattern.sub(shown, text)
+    return text
+
+
+def masked_settings(settings: Settings) -> dict[str, str]:
+    """All settings that are not at their defaults, as texts; secrets are masked."""
+    return dict(_shown(settings, "", ("defaults", "tables"))) | {
+        name: text
+        for place, table in (
+            ("defaults", settings.defaults),
+            *((f"table {each.topic}", each) for each in settings.tables),
+        )
+        for name, text in _shown(table, f"{place}: ", ("topic",))
+    }
+
+
+def _shown(of: Settings | Table, prefix: str, besides: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for each in fields(of):
+        value: Any = getattr(of, each.name)
+        if each.name in besides or value in (None, "", ()) or value == each.default:
+            continue
+        if isinstance(value, Mapping):
+            for name, text in value.items():
+                yield f"{prefix}{each.name}.{name}", _masked(name, str(text))
+        else:
+            text = ", ".join(value) if isinstance(value, tuple) else str(value)
+            yield prefix + each.name, without_secrets(text) if each.name in ("checkpoint", "into", "registry") else text
+
+
+def _masked(name: str, text: str) -> str:
+    is_secret = name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
+    if is_secret and not _REFERENCE.match(text):
+        return _MASK
+    return without_secrets(text) if "://" in text else text

@@ -1,0 +1,517 @@
+"""An ingest's snapshots for its page: from what the ingest knows in this process, Spark's progress, and the tables' own logs.
+
+Asks neither brokers nor the registry. One Spark job there is, and a small one: a table's newest rejects, when somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.streaming.query import StreamingQuery
+
+import pykafka_wire
+from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
+from pykafka_wire.ingest.landing import TableStatus, shown
+from pykafka_wire.ingest.masked import masked_settings, without_values
+from pykafka_wire.ingest.processes import Processes
+from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.table_log import LoggedCommit, TableLog, TableSize, changes_between
+from pykafka_wire.page.snapshots import (
+    Column,
+    Commit,
+    IngestSnapshot,
+    IngestState,
+    MicroBatch,
+    PartitionSnapshot,
+    ProcessFigures,
+    Reject,
+    SchemaChange,
+    TableHistory,
+    TableSnapshot,
+    TableState,
+    Trouble,
+)
+from pykafka_wire.wire.masking import without_secrets
+
+_log = logging.getLogger(__name__)
+
+#: Micro-batches that are kept.
+_BATCHES: Final = 60
+#: What processes use is measured after so long, and sizes of tables are looked at.
+_MEASURED_S: Final = 5.0
+_SIZED_S: Final = 2.0
+#: So many rejects are shown, of so many of the newest commits of rejects, and so many bytes of a value.
+_REJECTS: Final = 20
+_REJECT_COMMITS: Final = 10
+_VALUE_BYTES: Final = 500
+#: A query of rejects that takes longer is cancelled.
+_QUERY_S: Final = 20.0
+#: Durations in Spark's progress, by the phase that they belong to.
+_PHASES: Final = {
+    "planning": ("latestOffset", "getBatch", "queryPlanning"),
+    "landing": ("addBatch",),
+    "committing": ("walCommit", "commitOffsets", "commitBatch"),
+}
+
+
+class RunningIngest(Protocol):
+    """What of an ingest is asked."""
+
+    settings: Settings
+
+    @property
+    def query_name(self) -> str: ...
+    @property
+    def statuses(self) -> Mapping[str, TableStatus]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A query of an ingest.
+
+    Attributes:
+        formats: of the topics that were planned at the start.
+        shows_values: whether values of rejects may be shown.
+    """
+
+    ingest: RunningIngest
+    spark: SparkSession
+    query: StreamingQuery
+    formats: Mapping[str, str]
+    shows_values: bool
+    started_at: float = field(default_factory=time.time)
+
+
+class IngestPage:
+    """A running ingest as a :class:`~pykafka_wire.page.snapshots.PageSource`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._settings = run.ingest.settings
+        self._masked = masked_settings(self._settings)
+        self._versions = _versions(run.spark)
+        self._batches: deque[MicroBatch] = deque(maxlen=_BATCHES)
+        self._ends: LogEnds = {}
+        self._completeness = _Completeness(run.started_at)
+        self._first: dict[str, dict[int, int]] = {}
+        self._processes = Processes()
+        self._measured: tuple[float, Mapping[str, ProcessFigures]] = (float("-inf"), {})
+        self._logs = _Logs(self._folder)
+        self._sizes = _Sizes(self._logs)
+
+    def snapshot(self, *, is_watched: bool) -> IngestSnapshot:
+        """See :meth:`~pykafka_wire.page.snapshots.PageSource.snapshot`."""
+        state, error = self._state()
+        self._take_progress()
+        now = time.time()
+        statuses = self._statuses()
+        if is_watched:
+            self._sizes.want({each.topic: each.commits for each in statuses})
+        if time.monotonic() - self._measured[0] >= _MEASURED_S:
+            self._measured = time.monotonic(), self._processes.figures()
+        settings = self._settings
+        return IngestSnapshot(
+            at=now,
+            name=self._run.ingest.query_name,
+            state=state,
+            started_at=self._run.started_at,
+            error=error,
+            topics=settings.topics,
+            into=without_secrets(settings.into),
+            checkpoint=without_secrets(settings.checkpoint),
+            registry=None if settings.registry is None else without_secrets(settings.registry),
+            brokers=tuple(_brokers(settings)),
+            versions=self._versions,
+            settings=self._masked,
+            tables=tuple(self._table(each, now) for each in statuses),
+            micro_batches=tuple(self._batches),
+            bytes_written=self._sizes.written,
+            processes=self._measured[1],
+        )
+
+    def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:
+        """See :meth:`~pykafka_wire.page.snapshots.PageSource.partitions`."""
+        status, ends = self._run.ingest.statuses.get(topic), self._ends.get(topic, {})
+        position = dict(status.position or {}) if status is not None else {}
+        first = self._first.get(topic, {})
+        return tuple(
+            PartitionSnapshot(
+                partition=p,
+                position=position.get(p),
+                log_end=ends.get(p),
+                landed=max(0, position[p] - first.get(p, position[p])) if p in position else 0,
+            )
+            for p in sorted(position.keys() | ends.keys())
+        )
+
+    def queries(self, topic: str) -> Mapping[str, str]:
+        """See :meth:`~pykafka_wire.page.snapshots.PageSource.queries`."""
+        name = self._settings.name_of(topic)
+        identifier, place = self._settings.identifier(name), self._settings.place(name)
+        found = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
+        if self._settings.is_folder:
+            found["PySpark"] = f'spark.read.format("delta").load({json.dumps(place)}).show()'
+            quoted = place.replace("'", "''")
+            found["DuckDB"] = f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20"
+        else:
+            found["PySpark"] = f"spark.table({json.dumps(place)}).show()"
+        return found
+
+    def history(self, topic: str) -> TableHistory:
+        """See :meth:`~pykafka_wire.page.snapshots.PageSource.history`."""
+        try:
+            with self._logs.open(topic) as log:
+                log.refresh()
+                found = TableHistory(
+                    columns=tuple(_columns(log)), changes=tuple(_changes(log)), is_whole=log.is_whole,
+                    commits=tuple(_commit(each) for each in reversed(log.commits)),
+                )  # fmt: skip
+        except (OptionError, OSError) as error:
+            return TableHistory(is_whole=False, problem=f"The table's log cannot be read from here: {error}")
+        rejects, problem = self._rejects(topic)
+        return TableHistory(
+            columns=found.columns, changes=found.changes, is_whole=found.is_whole, commits=found.commits,
+            rejects=tuple(rejects), problem=problem,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Look at no more tables."""
+        self._sizes.close()
+
+    def _state(self) -> tuple[IngestState, str | None]:
+        if self._run.query.isActive:
+            return "running", None
+        error = self._run.query.exception()
+        return ("ended", None) if error is None else ("failed", self._text(shown(error)))
+
+    def _text(self, text: str) -> str:
+        return text if self._run.shows_values else without_values(text)
+
+    def _statuses(self) -> list[TableStatus]:
+        """Of every topic, also of those that have nothing to land."""
+        statuses = dict(self._run.ingest.statuses)
+        for topic in [*self._run.formats, *self._ends]:
+            if topic not in statuses and self._settings.lands(topic):
+                statuses[topic] = TableStatus(topic=topic, name=self._settings.name_of(topic))
+        for topic, status in statuses.items():
+            if status.position is not None:
+                first = self._first.setdefault(topic, {})
+                for partition, position in list(status.position.items()):
+                    first.setdefault(partition, position)
+        return list(statuses.values())
+
+    def _take_progress(self) -> None:
+        """The newest micro-batch, and the ends of the logs when it was planned."""
+        progress = self._run.query.lastProgress
+        if progress is None:
+            return
+        self._ends = log_ends(progress)
+        planned_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        self._completeness.planned(planned_at, self._ends)
+        number = int(progress["batchId"])
+        if "addBatch" not in progress["durationMs"] or (self._batches and self._batches[-1].number >= number):
+            return
+        durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
+        self._batches.append(
+            MicroBatch(
+                number=number,
+                started_at=planned_at,
+                rows=_n_planned(progress["sources"][0]),
+                seconds=durations.get("triggerExecution", 0.0),
+                phases={phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()},
+            )
+        )
+
+    def _table(self, status: TableStatus, now: float) -> TableSnapshot:
+        settings = self._settings
+        table, lag = settings.table_for(status.topic), lag_of(status, self._ends)
+        size = self._sizes.get(status.topic)
+        return TableSnapshot(
+            topic=status.topic,
+            table=status.name,
+            place=without_secrets(settings.place(status.name)),
+            mode=table.mode,
+            format=self._run.formats.get(status.topic, table.format),
+            state=_table_state(status, lag, table.min_rows),
+            trouble=self._trouble(status),
+            freshness_s=self._completeness.age(status, now),
+            lag=lag,
+            rows=status.rows,
+            rejects=status.rejects,
+            commits=status.commits,
+            seconds=status.seconds,
+            landed_at=None if status.landed_at is None else now - (time.monotonic() - status.landed_at),
+            schema_id=None if status.schema_id is None else str(status.schema_id),
+            files=None if size is None else size.files,
+            bytes=None if size is None else size.bytes,
+        )
+
+    def _trouble(self, status: TableStatus) -> Trouble | None:
+        if status.error is None:
+            return None
+        code = re.match(r"\[([A-Z][A-Z0-9_.]+)\]", status.error)
+        return Trouble(code=code[1] if code else "", text=self._text(status.error))
+
+    def _folder(self, topic: str) -> str:
+        """A table's folder. Raises OptionError where it is not known without Spark."""
+        name = self._settings.name_of(topic) if topic else self._settings.rejects
+        if self._settings.is_folder:
+            return self._settings.place(name)
+        row = self._run.spark.sql(f"DESCRIBE DETAIL {self._settings.identifier(name)}").select("location").first()
+        if row is None:
+            raise OptionError(f"the catalog has no place of {self._settings.place(name)}.")
+        return str(row[0])
+
+    def _rejects(self, topic: str) -> tuple[Sequence[Reject], str | None]:
+        """The newest rejects of a topic. The log of rejects says in which micro-batches there are any: one commit has those of one
+        table, so that Delta's statistics lead to a few files."""
+        with suppress(OptionError, OSError), self._logs.open("") as log:
+            log.refresh()
+            of_topic = (each.landed.micro_batch for each in log.commits if each.landed and each.landed.topic == topic)
+            numbers = sorted(set(of_topic), reverse=True)[:_REJECT_COMMITS]
+            if not numbers:
+                return (), None
+            try:
+                return self._read_rejects(topic, numbers), None
+            except Exception as error:  # Spark's own, a cancelled job's among them
+                _log.debug("The rejects of %s could not be read.", topic, exc_info=True)
+                return (
+                    (),
+                    f"The rejects could not be read ({type(error).__name__}): query {self._settings.rejects} itself.",
+                )
+        return (), "The table of rejects cannot be read from here."
+
+    def _read_rejects(self, topic: str, numbers: list[int]) -> list[Reject]:
+        value = F.substring("value", 1, _VALUE_BYTES) if self._run.shows_values else F.lit(None).cast("binary")
+        with _limited_job(self._run.spark, f"the page's rejects of {topic}"):
+            rows = (
+                self._run.spark.table(self._settings.identifier(self._settings.rejects))
+                .where((F.col("table") == self._settings.name_of(topic)) & F.col("micro_batch").isin(numbers))
+                .orderBy(F.desc("micro_batch"), F.desc("timestamp"))
+                .select(
+                    "partition", "offset", F.unix_micros("timestamp"), "reason", "micro_batch", F.length("value"), value
+                )
+                .limit(_REJECTS)
+                .collect()
+            )
+        return [
+            Reject(
+                partition=partition, offset=offset, at=None if micros is None else micros / 1e6, reason=self._text(reason or ""),
+                micro_batch=number, size=size, value=None if data is None else value_text(bytes(data), size),
+            )
+            for partition, offset, micros, reason, number, size, data in rows
+        ]  # fmt: skip
+
+
+def value_text(data: bytes, size: int) -> str:
+    """The beginning of a value, as far as it can be read: text, the id of a registry's frame and what follows it, or hex."""
+    more = "" if size <= len(data) else f" … ({size} bytes in all)"
+    if len(data) >= 5 and data[0] == 0:
+        return f"schema {int.from_bytes(data[1:5], 'big')}, then {data[5:].hex(' ')}{more}"
+    # The last character may be cut.
+    text = data.decode("utf-8", errors="ignore" if more else "replace")
+    if "\ufffd" not in text and all(each.isprintable() or each in "\t\r\n" for each in text):
+        return text + more
+    return data.hex(" ") + more
+
+
+def _table_state(status: TableStatus, lag: int | None, min_rows: int) -> TableState:
+    if status.error is not None:
+        return "stopped"
+    if status.position is None or lag is None:
+        return "starting"
+    if lag == 0:
+        return "current"
+    return "waiting" if lag < min_rows else "landing"
+
+
+def _brokers(settings: Settings) -> Iterator[str]:
+    for name, value in settings.kafka.items():
+        if name.removeprefix("kafka.") == "bootstrap.servers":
+            yield from (each.strip() for each in value.split(","))
+
+
+def _versions(spark: SparkSession) -> Mapping[str, str]:
+    found = {"pykafka-wire": pykafka_wire.__version__, "Spark": spark.version, "Python": platform.python_version()}
+    jvm: Any = spark.sparkContext._jvm
+    found["Java"] = str(jvm.java.lang.System.getProperty("java.version"))
+    with suppress(Exception):  # a Delta that does not say it
+        found["Delta"] = str(jvm.io.delta.package.VERSION())
+    return found
+
+
+def _n_planned(source: Any) -> int:  # Any: of Spark's progress
+    """Offsets between a micro-batch's start and its end."""
+    start, end = (json.loads(source[name] or "{}").get("offsets", {}) for name in ("startOffset", "endOffset"))
+    return sum(
+        max(0, offset - start.get(topic, {}).get(partition, 0))
+        for topic, each in end.items()
+        for partition, offset in each.items()
+    )
+
+
+class _Completeness:
+    """Until when each table is complete: a table that holds what its topic held when a micro-batch was planned is so until then."""
+
+    def __init__(self, started_at: float) -> None:
+        self._started_at = started_at
+        self._plans: deque[tuple[float, LogEnds]] = deque(maxlen=_BATCHES)
+        self._complete: dict[str, float] = {}
+
+    def planned(self, at: float, ends: LogEnds) -> None:
+        if not self._plans or self._plans[-1][0] < at:
+            self._plans.append((at, ends))
+
+    def age(self, status: TableStatus, now: float) -> float | None:
+        position = status.position
+        if position is None:
+            return None
+        for at, ends in reversed(self._plans):
+            if all(position.get(p, 0) >= end for p, end in ends.get(status.topic, {}).items()):
+                self._complete[status.topic] = at
+                break
+        return now - self._complete.get(status.topic, self._started_at)
+
+
+class _Logs:
+    """The logs of tables that were looked at, by topic; that of rejects by an empty one."""
+
+    def __init__(self, folder: Callable[[str], str]) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._logs: dict[str, tuple[threading.Lock, TableLog]] = {}
+
+    @contextmanager
+    def open(self, topic: str) -> Iterator[TableLog]:
+        """The log, for one thread."""
+        with self._lock:
+            found = self._logs.get(topic)
+        if found is None:
+            folder = self._folder(topic)
+            with self._lock:
+                found = self._logs.setdefault(topic, (threading.Lock(), TableLog(folder)))
+        lock, log = found
+        with lock:
+            yield log
+
+
+class _Sizes:
+    """Sizes of tables, by a thread that looks at those with new commits, while somebody watches the page.
+
+    Attributes:
+        written: bytes by which tables have grown since they were first looked at; None before.
+    """
+
+    def __init__(self, logs: _Logs) -> None:
+        self._logs = logs
+        self._wanted: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, TableSize | None]] = {}
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self.written: int | None = None
+        threading.Thread(target=self._look, name="pykafka-wire-page-sizes", daemon=True).start()
+
+    def want(self, commits: Mapping[str, int]) -> None:
+        """Look at the tables whose counts of commits have changed."""
+        self._wanted = dict(commits)
+        self._wake.set()
+
+    def get(self, topic: str) -> TableSize | None:
+        return self._sizes.get(topic, (0, None))[1]
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake.set()
+
+    def _look(self) -> None:
+        while not self._closed.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            for topic, commits in self._wanted.items():
+                if self._closed.is_set():
+                    return
+                if self._sizes.get(topic, (-1, None))[0] != commits:
+                    self._look_at(topic, commits)
+            self._closed.wait(_SIZED_S)
+
+    def _look_at(self, topic: str, commits: int) -> None:
+        before = self.get(topic)
+        size = before
+        try:
+            with self._logs.open(topic) as log:
+                size = log.size()
+        except Exception:  # a page never disturbs an ingest: its size is not shown
+            _log.debug("The log of %s could not be read.", topic, exc_info=True)
+        self._sizes[topic] = commits, size
+        if size is not None:
+            grown = 0 if before is None else max(0, size.bytes - before.bytes)
+            self.written = (self.written or 0) + grown
+
+
+def _columns(log: TableLog) -> Iterator[Column]:
+    """The present columns, each with the commit that has added it, as far as it is known."""
+    since: dict[str, LoggedCommit] = {}
+    for commit, before, after in log.schemas():
+        known = set() if before is None else set(before.names)
+        for name in after.names:
+            if name not in known and (before is not None or log.is_whole):
+                since[name] = commit
+    for each in log.schema or ():
+        commit_of = since.get(each.name)
+        yield Column(
+            name=each.name, type=each.dataType.simpleString(),
+            since=None if commit_of is None else commit_of.at, version=None if commit_of is None else commit_of.version,
+        )  # fmt: skip
+
+
+def _changes(log: TableLog) -> Iterator[SchemaChange]:
+    """The newest first."""
+    found = list(log.schemas())
+    for commit, before, after in reversed(found):
+        if before is None and not log.is_whole:  # what it has changed is not known
+            continue
+        later = (each.landed.schema_id for each in log.commits if each.version >= commit.version and each.landed)
+        schema_id = next(later, None)
+        yield SchemaChange(
+            version=commit.version, at=commit.at, changes=changes_between(before, after),
+            schema_id=None if schema_id is None else str(schema_id),
+        )  # fmt: skip
+
+
+def _commit(logged: LoggedCommit) -> Commit:
+    landed = logged.landed
+    schema_id = None if landed is None or landed.schema_id is None else str(landed.schema_id)
+    return Commit(
+        version=logged.version, at=logged.at, operation=logged.operation, rows=logged.rows, files=logged.files, bytes=logged.bytes,
+        micro_batch=None if landed is None else landed.micro_batch, schema_id=schema_id,
+        start={} if landed is None else landed.start, end={} if landed is None else landed.end,
+    )  # fmt: skip
+
+
+@contextmanager
+def _limited_job(spark: SparkSession, description: str) -> Iterator[None]:
+    """Spark's jobs of this thread have a description, and are cancelled if they take long."""
+    context = spark.sparkContext
+    group = f"pykafka-wire page {threading.get_ident()} {time.monotonic()}"
+    context.setJobGroup(group, description)
+    timer = threading.Timer(_QUERY_S, context.cancelJobGroup, (group,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

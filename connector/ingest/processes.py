@@ -1,0 +1,65 @@
+"""CPU and memory of an ingest's processes on this machine: the driver's Python, Spark's Java, and Spark's Python workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pykafka_wire.page.snapshots import ProcessFigures
+
+
+class Processes:
+    """Measures since the last call. A cluster's executors are other machines' processes, and are not seen."""
+
+    def __init__(self) -> None:
+        #: By name: CPU seconds, and when.
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def figures(self) -> Mapping[str, ProcessFigures]:
+        """By name; empty where psutil is not installed."""
+        try:
+            import psutil
+        except ImportError:
+            return {}
+        driver = psutil.Process()
+        around = [*driver.children(), *filter(None, [driver.parent()])]  # spark-submit's Java is the parent
+        java = [each for each in around if "java" in _name(each)]
+        tasks = [each for one in java for each in _children(one) if "python" in _name(each) and each.pid != driver.pid]
+        found = {"driver": [driver], "java": java, "tasks": tasks}
+        return {name: self._figures(name, some) for name, some in found.items() if some}
+
+    def _figures(self, name: str, processes: Iterable[Any]) -> ProcessFigures:  # Any: psutil's processes
+        import psutil
+
+        seconds, memory, n = 0.0, 0, 0
+        for each in processes:
+            with suppress(psutil.Error):  # one that has ended meanwhile
+                times = each.cpu_times()
+                seconds += times.user + times.system
+                if name == "tasks":  # of workers that have ended
+                    seconds += times.children_user + times.children_system
+                memory += each.memory_info().rss
+                n += 1
+        now = time.monotonic()
+        before, at = self._last.get(name, (seconds, now))
+        self._last[name] = seconds, now
+        cpu = max(0.0, seconds - before) / (now - at) if now > at else 0.0
+        return ProcessFigures(cpu=cpu, memory_bytes=memory, processes=n)
+
+
+def _name(process: Any) -> str:
+    import psutil
+
+    with suppress(psutil.Error):
+        return str(process.name()).lower()
+    return ""
+
+
+def _children(process: Any) -> list[Any]:
+    import psutil
+
+    with suppress(psutil.Error):
+        return list(process.children(recursive=True))
+    return []

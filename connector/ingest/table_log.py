@@ -1,0 +1,243 @@
+"""What a Delta table's log says of its commits and its schema, read from the log's own files, without Spark.
+
+A commit is a file of actions, one a line, named by its version. Beside it Delta writes a checksum file (``.crc``) with the table's
+size and schema. Commits are read once, and the newest ones only.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from pykafka_wire.checkpoints.files import open_folder
+from pykafka_wire.ingest.tables import Landed
+
+#: So many commits are kept, and read at first.
+_KEPT: Final = 200
+#: Of a commit's file; one of more bytes adds thousands of files, and the rest of it is not looked at.
+_MAX_BYTES: Final = 8 * 2**20
+#: So many versions are looked for at once.
+_AHEAD: Final = 8
+_LOG: Final = "_delta_log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedCommit:
+    """One commit.
+
+    Attributes:
+        at: seconds since the epoch.
+        rows: by the statistics of the files that it adds, None without them.
+        landed: what an ingest's commit holds, None of another program's.
+        schema: of the table from this commit on, None where the commit does not set it.
+    """
+
+    version: int
+    at: float
+    operation: str
+    rows: int | None
+    files: int
+    bytes: int
+    landed: Landed | None
+    schema: StructType | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """Files and bytes of a table."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class TableLog:
+    """The log of one table; a thread at a time reads it.
+
+    Attributes:
+        folder: the table's, a local path or a URI.
+        version: of the newest commit that was read, -1 before the first one.
+        commits: the newest ones, in their order.
+        base: the schema before the first of them; None where they begin with the table, or it is not known.
+        is_whole: whether the commits begin with the table's first one.
+    """
+
+    folder: str
+    version: int = -1
+    commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    base: StructType | None = None
+    is_whole: bool = True
+    _files: tuple[Any, str] | None = None  # Any: pyarrow's file system
+    #: The newest version that was seen.
+    _seen: int = -1
+    _sized_at: int = -1
+    _size: TableSize | None = None
+
+    def refresh(self) -> None:
+        """Read the commits that are new.
+
+        Raises:
+            OptionError: pyarrow does not know the folder's file system.
+            OSError: the log cannot be read.
+        """
+        newest = self._newest()
+        first = max(self.version + 1, newest - _KEPT + 1)
+        if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
+            self.commits.clear()
+            self.is_whole = False
+            self.base = self._checksum(first - 1)[1]
+        for version in range(first, newest + 1):
+            commit = self._commit(version)
+            if commit is not None:
+                if len(self.commits) == _KEPT:
+                    self.is_whole, self.base = False, self.commits[0].schema or self.base
+                self.commits.append(commit)
+        self.version = newest
+
+    def size(self) -> TableSize | None:
+        """The table's size by its newest checksum file; None where there was none. Reads no commit.
+
+        Raises:
+            OptionError, OSError: as :meth:`refresh`.
+        """
+        newest = self._newest()
+        for version in range(newest, max(self._sized_at, newest - _AHEAD), -1):
+            size, _ = self._checksum(version)
+            if size is not None:
+                self._sized_at, self._size = version, size
+                break
+        return self._size
+
+    def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
+        """Each commit that changes the schema, with the schema before, None before the first one, and after it."""
+        before = self.base
+        for commit in self.commits:
+            if commit.schema is not None and commit.schema != before:
+                yield commit, before, commit.schema
+                before = commit.schema
+
+    @property
+    def schema(self) -> StructType | None:
+        """The present schema, None where neither commits nor checksum files have it."""
+        found = [commit.schema for commit in self.commits if commit.schema is not None]
+        return found[-1] if found else self.base
+
+    def _newest(self) -> int:
+        """The newest version: by the names in the folder at first, then by looking for the next ones."""
+        import pyarrow.fs
+
+        filesystem, folder = self._opened()
+        if self._seen < 0:
+            found = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}/{_LOG}", allow_not_found=True))
+            names = (each.base_name.partition(".") for each in found)
+            self._seen = max((int(stem) for stem, _, kind in names if kind == "json" and stem.isdigit()), default=-1)
+            return self._seen
+        while True:
+            paths = [f"{folder}/{_LOG}/{self._seen + 1 + ahead:020d}.json" for ahead in range(_AHEAD)]
+            there = [each.type == pyarrow.fs.FileType.File for each in filesystem.get_file_info(paths)]
+            self._seen += there.index(False) if False in there else _AHEAD
+            if False in there:
+                return self._seen
+
+    def _opened(self) -> tuple[Any, str]:
+        if self._files is None:
+            self._files = open_folder(self.folder, "into")
+        return self._files
+
+    def _read(self, name: str) -> bytes | None:
+        filesystem, folder = self._opened()
+        try:
+            with filesystem.open_input_file(f"{folder}/{_LOG}/{name}") as file:
+                found: bytes = file.read(_MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _checksum(self, version: int) -> tuple[TableSize | None, StructType | None]:
+        try:
+            found = json.loads(self._read(f"{version:020d}.crc") or b"null") or {}
+        except ValueError:  # it is being written
+            return None, None
+        files, size = found.get("numFiles"), found.get("tableSizeBytes")
+        known = TableSize(files, size) if isinstance(files, int) and isinstance(size, int) else None
+        return known, _schema(found.get("metadata"))
+
+    def _commit(self, version: int) -> LoggedCommit | None:
+        """A commit; None where its file is gone."""
+        data = self._read(f"{version:020d}.json")
+        if data is None:
+            return None
+        info: Mapping[str, Any] = {}
+        schema: StructType | None = None
+        adds: list[Mapping[str, Any]] = []
+        for line in data.splitlines():
+            try:
+                action = json.loads(line)
+            except ValueError:  # the last line of a file that is too long
+                continue
+            if "commitInfo" in action:
+                info = action["commitInfo"]
+            elif "metaData" in action:
+                schema = _schema(action["metaData"])
+            elif action.get("add", {}).get("dataChange", False):
+                adds.append(action["add"])
+        at = info.get("inCommitTimestamp", info.get("timestamp", 0))
+        return LoggedCommit(
+            version=version,
+            at=at / 1000,
+            operation=str(info.get("operation", "")),
+            rows=_n_rows(adds),
+            files=len(adds),
+            bytes=sum(int(each.get("size", 0)) for each in adds),
+            landed=Landed.from_json(info.get("userMetadata")),
+            schema=schema,
+        )
+
+
+def _schema(metadata: Mapping[str, Any] | None) -> StructType | None:
+    text = (metadata or {}).get("schemaString")
+    return StructType.fromJson(json.loads(text)) if text else None
+
+
+def _n_rows(adds: list[Mapping[str, Any]]) -> int | None:
+    counts = [json.loads(each.get("stats") or "{}").get("numRecords") for each in adds]
+    return None if None in counts else sum(counts)
+
+
+def flat_types(schema: Any, path: str = "") -> dict[str, str]:  # Any: Spark's types
+    """The types of all columns and nested fields that are no structs themselves, by their paths, such as ``items[].price``."""
+    if isinstance(schema, StructType):
+        found: dict[str, str] = {}
+        for each in schema:
+            found |= flat_types(each.dataType, f"{path}.{each.name}" if path else each.name)
+        return found
+    if isinstance(schema, ArrayType) and _has_fields(schema.elementType):
+        return flat_types(schema.elementType, f"{path}[]")
+    if isinstance(schema, MapType) and _has_fields(schema.valueType):
+        return flat_types(schema.valueType, f"{path}{{}}")
+    return {path: str(schema.simpleString())}
+
+
+def _has_fields(data_type: Any) -> bool:
+    inner = getattr(data_type, "elementType", getattr(data_type, "valueType", None))
+    return isinstance(data_type, StructType) or (inner is not None and _has_fields(inner))
+
+
+def changes_between(before: StructType | None, after: StructType) -> tuple[Mapping[str, str], ...]:
+    """What a schema has that the one before it has not, and the reverse: as
+    :class:`~pykafka_wire.page.snapshots.SchemaChange` has them."""
+    old, new = ({} if before is None else flat_types(before)), flat_types(after)
+    added = [{"kind": "added", "column": path, "type": kind} for path, kind in new.items() if path not in old]
+    widened = [
+        {"kind": "widened", "column": path, "type": kind, "from": old[path]}
+        for path, kind in new.items()
+        if old.get(path, kind) != kind
+    ]
+    removed = [{"kind": "removed", "column": path, "type": kind} for path, kind in old.items() if path not in new]
+    return (*added, *widened, *removed)

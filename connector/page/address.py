@@ -1,0 +1,137 @@
+"""Where a page listens, and who may read it."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from pykafka_wire.errors import OptionError
+
+_LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """Where a page listens, and what it may show.
+
+    Attributes:
+        port: 0 for a free one.
+        shows_values: whether it shows values of records: those of rejects.
+    """
+
+    host: str = _LOOPBACK
+    port: int = 0
+    shows_values: bool = False
+
+    @classmethod
+    def parse(cls, text: str, *, shows_values: bool = False) -> PageSettings:
+        """Settings from ``[HOST:]PORT``; an IPv6 address stands in brackets.
+
+        Raises:
+            OptionError: it is neither.
+        """
+        host, separator, port = text.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host or (separator and not host):
+            raise _malformed(text)
+        if not (port.isascii() and port.isdigit() and int(port) < 2**16):
+            raise _malformed(text)
+        return cls(host=host or _LOOPBACK, port=int(port), shows_values=shows_values)
+
+    @classmethod
+    def of(cls, given: PageSettings | str | int) -> PageSettings:
+        """Settings as a program gives them: whole, or ``[HOST:]PORT``.
+
+        Raises:
+            OptionError: as :meth:`parse`.
+        """
+        return given if isinstance(given, PageSettings) else cls.parse(str(given))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine can connect."""
+        return _is_loopback(self.host)
+
+    def listen(self) -> socket.socket:
+        """A socket that listens.
+
+        Raises:
+            OptionError: the port is in use, or the host is not this machine's.
+        """
+        try:
+            family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family, backlog=64)
+        except (OSError, UnicodeError) as error:
+            text = error.strerror if isinstance(error, OSError) else str(error)
+            raise OptionError(
+                f"the page cannot listen at {shown(self.host, self.port)} ({text}): give another port, 0 for a free one, or an "
+                "address of this machine."
+            ) from None
+
+
+def _malformed(text: str) -> OptionError:
+    return OptionError(f"the page's address is {text!r}: give PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080.")
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def shown(host: str, port: int) -> str:
+    """Host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable(host: str) -> str:
+    """A name by which others reach this machine, for a page that listens at all addresses."""
+    try:
+        is_any = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        is_any = False
+    return socket.gethostname() if is_any else host
+
+
+class Guard:
+    """Who may read.
+
+    A page at a loopback address is for this machine's users, and asks for no token. A web site could have its own name lead there
+    (DNS rebinding), so requests must name the host as this machine. A page at another address asks for a token, which no other site
+    knows, and may be reached by any name.
+    """
+
+    def __init__(self, settings: PageSettings) -> None:
+        self.token = None if settings.is_loopback else secrets.token_urlsafe(24)
+
+    def __repr__(self) -> str:
+        return f"Guard(token={'***' if self.token else None})"
+
+    def url(self, host: str, port: int) -> str:
+        """The link to the page; the token stands behind ``#``, which browsers do not send."""
+        fragment = f"#token={quote(self.token, safe='')}" if self.token else ""
+        return f"http://{shown(reachable(host), port)}/{fragment}"
+
+    def knows_host(self, header: str) -> bool:
+        """Whether a request that names this host may be answered."""
+        if self.token is not None:
+            return True
+        host = header[1 : header.find("]")] if header.startswith("[") else header.rpartition(":")[0] or header
+        return _is_loopback(host)
+
+    def allows(self, authorization: str) -> bool:
+        """Whether an ``Authorization`` header has the token."""
+        if self.token is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        # Constant time. Not as text: compare_digest refuses characters beyond ASCII.
+        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and scheme.lower() == "bearer"

@@ -1,0 +1,177 @@
+"""The documents of an ingest while it runs.
+
+One thread takes snapshots, and requests are answered from the newest one, so that a request waits for nobody. A table's history
+is read by other threads, a few at a time, and kept for some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from pykafka_wire.page.documents import Document, history_document, ingest_document, table_document, tables_document
+from pykafka_wire.page.sampling import Samples
+from pykafka_wire.page.snapshots import IngestSnapshot, PageSource
+
+_log = logging.getLogger(__name__)
+
+#: Between two snapshots while somebody watches, and while nobody does.
+_WATCHED_TICK_S: Final = 1.0
+_UNWATCHED_TICK_S: Final = 5.0
+#: After so long without a request nobody watches.
+_WATCHED_S: Final = 30.0
+#: A table's history is read again after so long.
+_HISTORY_FRESH_S: Final = 5.0
+#: So many threads read histories, and so many are kept or waited for.
+_READERS: Final = 2
+_HISTORIES: Final = 32
+#: So long a request waits for a history; it is read on, for the next one.
+_HISTORY_WAIT_S: Final = 8.0
+
+
+class NotReadyError(Exception):
+    """There is nothing to show yet; the text says what is waited for."""
+
+
+class LiveDocuments:
+    """The documents of one ingest, as :class:`~pykafka_wire.page.app.Documents`."""
+
+    def __init__(self, source: PageSource, samples: Samples) -> None:
+        self._source = source
+        self._samples = samples
+        self._snapshot: IngestSnapshot | None = None
+        #: By name, of the newest snapshot only.
+        self._encoded: dict[str, tuple[IngestSnapshot, bytes]] = {}
+        self._asked_at = float("-inf")
+        self._asked = threading.Event()
+        self._closed = threading.Event()
+        self._histories = _Histories(source)
+        threading.Thread(target=self._take_snapshots, name="pykafka-wire-page-snapshots", daemon=True).start()
+
+    def ingest(self) -> bytes:
+        """``/api/ingest``."""
+        return self._kept("ingest", ingest_document)
+
+    def tables(self) -> bytes:
+        """``/api/tables``."""
+        return self._kept("tables", tables_document)
+
+    def table(self, topic: str) -> bytes | None:
+        """``/api/table``; None where there is no such topic."""
+        found = table_document(self._newest(), topic, self._source, self._samples)
+        return None if found is None else _encoded(found)
+
+    async def history(self, topic: str) -> bytes | None:
+        """``/api/table/history``; None where there is no such topic.
+
+        Raises:
+            NotReadyError: it takes too long, or too many others are being read.
+        """
+        if all(each.topic != topic for each in self._newest().tables):
+            return None
+        try:
+            # Shielded: who no longer waits does not end the reading.
+            reading = asyncio.shield(asyncio.wrap_future(self._histories.reading(topic)))
+            return await asyncio.wait_for(reading, _HISTORY_WAIT_S)
+        except asyncio.TimeoutError:  # not the built-in one before Python 3.11
+            raise NotReadyError("the table's log is still being read") from None
+
+    def close(self) -> None:
+        """Take no more snapshots."""
+        self._closed.set()
+        self._asked.set()
+        self._histories.close()
+        self._source.close()
+
+    def _kept(self, name: str, make: Callable[[IngestSnapshot, Samples], Document]) -> bytes:
+        """A document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread alone."""
+        snapshot = self._newest()
+        made_of, found = self._encoded.get(name, (None, b""))
+        if made_of is not snapshot:
+            found = _encoded(make(snapshot, self._samples))
+            self._encoded[name] = snapshot, found
+        return found
+
+    def _newest(self) -> IngestSnapshot:
+        self._asked_at = time.monotonic()
+        self._asked.set()
+        if self._snapshot is None:
+            raise NotReadyError("the ingest is starting")
+        return self._snapshot
+
+    def _take_snapshots(self) -> None:
+        while not self._closed.is_set():
+            is_watched = time.monotonic() - self._asked_at < _WATCHED_S
+            try:
+                snapshot = self._source.snapshot(is_watched=is_watched)
+                if self._samples.is_due():
+                    self._samples.add(snapshot)
+                self._snapshot = snapshot
+            except Exception:  # the page shows how old its data are, and the ingest goes on
+                _log.debug("The page could not take a snapshot.", exc_info=True)
+            if is_watched:
+                self._closed.wait(_WATCHED_TICK_S)
+            else:
+                self._asked.clear()
+                self._asked.wait(_UNWATCHED_TICK_S)
+
+
+class _Histories:
+    """Histories of tables that are being read, or were not long ago."""
+
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        #: By topic: when it was begun, and the document.
+        self._readings: OrderedDict[str, tuple[float, Future[bytes]]] = OrderedDict()
+        self._waiting: queue.SimpleQueue[tuple[str, Future[bytes]] | None] = queue.SimpleQueue()
+        # Not an executor's, which a program waits for at its end.
+        for number in range(_READERS):
+            threading.Thread(target=self._read, name=f"pykafka-wire-page-history-{number}", daemon=True).start()
+
+    def reading(self, topic: str) -> Future[bytes]:
+        """A history that is new enough, or will be.
+
+        Raises:
+            NotReadyError: too many others are being read.
+        """
+        now = time.monotonic()
+        with self._lock:
+            begun, reading = self._readings.get(topic, (float("-inf"), None))
+            if reading is not None and (not reading.done() or now - begun < _HISTORY_FRESH_S):
+                return reading
+            for name in [name for name, (_, each) in self._readings.items() if each.done()]:
+                if len(self._readings) >= _HISTORIES:
+                    del self._readings[name]
+            if len(self._readings) >= _HISTORIES:
+                raise NotReadyError("the logs of many tables are being read")
+            reading = Future()
+            self._readings[topic] = now, reading
+            self._readings.move_to_end(topic)
+            self._waiting.put((topic, reading))
+            return reading
+
+    def close(self) -> None:
+        for _ in range(_READERS):
+            self._waiting.put(None)
+
+    def _read(self) -> None:
+        while (asked := self._waiting.get()) is not None:
+            topic, reading = asked
+            try:
+                reading.set_result(_encoded(history_document(topic, self._source.history(topic))))
+            except Exception as error:
+                reading.set_exception(error)
+
+
+def _encoded(document: Document) -> bytes:
+    # No NaN: browsers refuse it. ASCII: damaged names have surrogates, which UTF-8 does not.
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -1,0 +1,108 @@
+"""Counts of the last quarter of an hour, as rates; in memory, of a fixed size."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pykafka_wire.page.snapshots import IngestSnapshot
+
+#: Between two samples.
+STEP_S: Final = 15
+#: A quarter of an hour.
+N_SAMPLES: Final = 60
+#: Over so many samples the present rate is taken: half a minute and more.
+_RECENT: Final = 3
+
+
+class Series:
+    """Samples of one count or gauge, NaN where it was unknown."""
+
+    def __init__(self, n_missed: int, before: float) -> None:
+        """``before`` is what it was in the samples that it has missed."""
+        self._values = array("d", [before] * n_missed)
+
+    def add(self, value: float | None) -> None:
+        self._values.append(float("nan") if value is None else value)
+        if len(self._values) > N_SAMPLES + 1:
+            del self._values[0]
+
+    def values(self) -> list[float | None]:
+        return [None if each != each else each for each in self._values][-N_SAMPLES:]
+
+    def rates(self, steps: array[float]) -> list[float | None]:
+        """The growth a second between each two samples; 0 where a count began anew.
+
+        Args:
+            steps: seconds before each sample.
+        """
+        found: list[float | None] = []
+        for number in range(max(1, len(self._values) - N_SAMPLES), len(self._values)):
+            growth = self._values[number] - self._values[number - 1]
+            found.append(None if growth != growth else max(0.0, growth) / steps[number])
+        return found
+
+
+class Samples:
+    """Samples of an ingest and its tables. Threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sampled_at: float | None = None
+        self._steps = array("d")
+        self._series: dict[tuple[str, str], Series] = {}
+
+    def is_due(self) -> bool:
+        """Whether the next sample is to be taken."""
+        return self._sampled_at is None or self._clock() - self._sampled_at >= STEP_S
+
+    def add(self, snapshot: IngestSnapshot) -> None:
+        """Take a sample of every count."""
+        tables = {each.topic: each for each in snapshot.tables}
+        values: dict[tuple[str, str], float | None] = {
+            ("rows", ""): sum(each.rows for each in snapshot.tables),
+            ("rejects", ""): sum(each.rejects for each in snapshot.tables),
+            ("bytes", ""): snapshot.bytes_written,
+        }
+        for topic, table in tables.items():
+            values["rows", topic] = table.rows
+            values["lag", topic] = table.lag
+        for name, figures in snapshot.processes.items():
+            values["cpu", name] = figures.cpu
+            values["memory", name] = figures.memory_bytes
+        now = self._clock()
+        with self._lock:
+            self._steps.append(now - self._sampled_at if self._sampled_at is not None else float(STEP_S))
+            if len(self._steps) > N_SAMPLES + 1:
+                del self._steps[0]
+            self._sampled_at = now
+            n_before = len(self._steps) - 1
+            for key, value in values.items():
+                if key not in self._series:
+                    # What a table has landed, it has landed since the ingest began; no other count is known to have begun at 0.
+                    self._series[key] = Series(n_before, 0.0 if key[0] == "rows" else float("nan"))
+                self._series[key].add(value)
+            for key in self._series.keys() - values.keys():  # a topic that is gone
+                del self._series[key]
+
+    def rates(self, kind: str, name: str) -> list[float | None]:
+        """Growth a second of one count, the oldest first, at most :data:`N_SAMPLES`."""
+        with self._lock:
+            series = self._series.get((kind, name))
+            return [] if series is None else series.rates(self._steps)
+
+    def values(self, kind: str, name: str) -> list[float | None]:
+        """Samples of one gauge, the oldest first, at most :data:`N_SAMPLES`."""
+        with self._lock:
+            series = self._series.get((kind, name))
+            return [] if series is None else series.values()
+
+
+def recent(rates: Iterable[float | None]) -> float | None:
+    """The mean of the last rates, None where none is known."""
+    known = [each for each in list(rates)[-_RECENT:] if each is not None]
+    return sum(known) / len(known) if known else None

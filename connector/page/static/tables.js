@@ -1,0 +1,318 @@
+// All tables: figures of the whole, a filter, and a row for each table, those in trouble first.
+
+import { Keyed, h, setAttribute, setText } from "./dom.js";
+import { NONE, STATES, bytes, count, duration, exact, plural, rate, roughly, visible } from "./format.js";
+import { Sparkline } from "./plots.js";
+
+const N_SAMPLES = 60;
+const COLUMNS = [
+  ["state", "State"],
+  ["topic", "Topic"],
+  ["freshness_s", "Freshness", "How old the oldest record is that the table lacks"],
+  ["lag", "Lag", "Records that the table lacks, and the time to catch up at the present rate"],
+  ["rows_per_second", "Rows/s", "Rows landed a second, over the last quarter of an hour"],
+  ["rejects", "Rejects", "Records that could not be read since the ingest was started"],
+  ["files", "Files", "Files of the table"],
+  ["bytes", "Size", "Size of the table's files"],
+  ["schema_id", "Schema", "The registry's id of the newest schema that was used"],
+];
+
+export const link = (topic) => `#/table/${encodeURIComponent(topic)}`;
+
+/** A state as text with a colour. */
+export class Badge {
+  constructor() {
+    this.element = h("span", { class: "badge" });
+  }
+
+  show(state) {
+    setText(this.element, STATES[state] ?? state);
+    setAttribute(this.element, "data-state", state in STATES ? state : "current");
+  }
+}
+
+/** What a table in trouble waits for. */
+export function outlook(table, now) {
+  const trouble = table.trouble;
+  if (!trouble) return "";
+  if (trouble.next_attempt_at !== null) {
+    const left = trouble.next_attempt_at - now;
+    return left <= 0.5 ? "trying again now" : `trying again in ${roughly(left)}`;
+  }
+  return trouble.since === null ? "needs you" : `since ${roughly(now - trouble.since)}`;
+}
+
+class Figure {
+  constructor(name, more = null) {
+    this.value = h("dd");
+    this.note = h("dd", { class: "note" });
+    this.element = h("div", { class: "figure" }, h("dt", {}, name), this.value, more ? h("dd", { class: "mini" }, more) : this.note);
+  }
+
+  show(value, note = "", kind = "") {
+    setText(this.value, value);
+    setText(this.note, note);
+    setAttribute(this.note, "data-kind", kind || null);
+  }
+}
+
+class Summary {
+  constructor() {
+    this.recordsPlot = new Sparkline(N_SAMPLES, 132, 26);
+    this.bytesPlot = new Sparkline(N_SAMPLES, 132, 26);
+    this.tables = new Figure("Tables");
+    this.freshness = new Figure("Freshness");
+    this.lag = new Figure("Lag");
+    this.records = new Figure("Records/s", this.recordsPlot.element);
+    this.bytes = new Figure("Written/s", this.bytesPlot.element);
+    this.rejects = new Figure("Rejects");
+    const figures = [this.tables, this.freshness, this.lag, this.records, this.bytes, this.rejects];
+    this.element = h("dl", { class: "figures" }, ...figures.map((figure) => figure.element));
+  }
+
+  show({ totals, plots }) {
+    const bad = ["stopped", "retrying"].filter((state) => totals.states[state]).map((state) => `${count(totals.states[state])} ${STATES[state].toLowerCase()}`);
+    this.tables.show(count(totals.tables), bad.join(", ") || "all well", totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : "good");
+    this.freshness.show(totals.oldest_s === null ? NONE : totals.oldest_s < 1 ? "now" : roughly(totals.oldest_s), "of the oldest table");
+    this.lag.show(count(totals.lag), totals.lag === null ? "not known yet" : catchUp(totals.lag, totals.catch_up_s));
+    this.records.show(rate(totals.records_per_second));
+    this.recordsPlot.show(plots.records_per_second);
+    this.bytes.show(totals.bytes_per_second === null ? NONE : bytes(totals.bytes_per_second));
+    this.bytesPlot.show(plots.bytes_per_second);
+    this.rejects.show(count(totals.rejects), totals.rejects ? `in ${plural(totals.tables_with_rejects, "table")}` : "none since the start", totals.rejects ? "retrying" : "");
+  }
+}
+
+export function catchUp(lag, seconds) {
+  if (lag === 0) return "caught up";
+  return seconds === null ? "not moving" : `${duration(seconds)} to catch up`;
+}
+
+class Row {
+  constructor(table) {
+    this.topic = table.topic;
+    this.badge = new Badge();
+    this.link = h("a", { href: link(table.topic), class: "name" }, visible(table.topic));
+    this.mode = h("span", { class: "tag" });
+    this.name = h("span", { class: "alias" });
+    this.spark = new Sparkline(N_SAMPLES);
+    this.cells = Object.fromEntries(COLUMNS.map(([key, label]) => [key, h("div", { role: "cell", class: `cell ${key}`, "data-label": label })]));
+    this.cells.state.append(this.badge.element);
+    this.cells.topic.append(this.link, this.name, this.mode);
+    this.lag = h("span");
+    this.catchUp = h("span", { class: "soft" });
+    this.cells.lag.append(this.lag, this.catchUp);
+    this.rate = h("span", { class: "rate" });
+    this.cells.rows_per_second.append(this.spark.element, this.rate);
+    this.reason = h("span", { class: "reason" });
+    this.outlook = h("span", { class: "outlook" });
+    this.trouble = h("div", { role: "cell", class: "cell trouble", hidden: true }, this.reason, this.outlook);
+    this.element = h("div", { role: "row", class: "row" }, ...Object.values(this.cells), this.trouble);
+    this.element.addEventListener("click", (event) => {
+      if (!event.target.closest("a") && !String(getSelection())) location.hash = link(this.topic);
+    });
+  }
+
+  show(table, now) {
+    this.badge.show(table.state);
+    const alias = table.topic.replace(/[^A-Za-z0-9_]/g, "_") === table.table ? "" : `→ ${visible(table.table)}`;
+    setText(this.name, alias);
+    setText(this.mode, table.mode === "append" ? "" : table.mode);
+    const old = table.freshness_s;
+    setText(this.cells.freshness_s, old === null ? NONE : old < 1 ? "now" : roughly(old));
+    setText(this.lag, count(table.lag));
+    setText(this.catchUp, table.lag && table.catch_up_s !== null ? duration(table.catch_up_s) : "");
+    setText(this.rate, rate(table.rows_per_second));
+    this.spark.show(table.rates);
+    setText(this.cells.rejects, count(table.rejects));
+    setAttribute(this.cells.rejects, "data-kind", table.rejects ? "retrying" : null);
+    setText(this.cells.files, count(table.files));
+    setText(this.cells.bytes, bytes(table.bytes));
+    setText(this.cells.schema_id, table.schema_id === null ? NONE : visible(table.schema_id));
+    setAttribute(this.cells.schema_id, "title", table.schema_id);
+    setAttribute(this.cells.lag, "title", exact(table.lag));
+    setAttribute(this.element, "data-state", table.state);
+    this.trouble.hidden = !table.trouble && table.state !== "waiting";
+    if (table.trouble) {
+      setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
+      setText(this.outlook, outlook(table, now));
+    } else if (table.state === "waiting") {
+      setText(this.reason, "waits for more records, so that its files are larger");
+      setText(this.outlook, table.waits_until === null ? "" : `until ${roughly(table.waits_until - now)} from now`);
+    }
+  }
+}
+
+export class TablesView {
+  title = "Tables";
+  needs = ["/api/tables"];
+
+  constructor() {
+    this.summary = new Summary();
+    this.filter = h("input", { type: "search", id: "filter", placeholder: "Filter by topic, table or reason", autocomplete: "off", spellcheck: "false", "aria-label": "Filter tables", oninput: () => this.draw() });
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "States" });
+    this.state = "";
+    this.chipOf = new Map();
+    this.shown = h("p", { class: "shown", role: "status" });
+    this.sort = null;
+    this.heads = Object.fromEntries(COLUMNS.map(([key, label, meaning]) => {
+      const button = h("button", { type: "button", title: meaning, onclick: () => this.sortBy(key) }, label);
+      return [key, h("div", { role: "columnheader", class: `cell ${key}` }, button)];
+    }));
+    this.body = h("div", { role: "rowgroup" });
+    this.rows = new Keyed(this.body, (table) => new Row(table), () => {});
+    this.seen = new Set();
+    this.empty = h("div", { class: "empty", hidden: true });
+    // Rows that are not on the screen are drawn when they come there.
+    this.observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (entry.isIntersecting) this.seen.add(entry.target);
+        else this.seen.delete(entry.target);
+      }
+      this.drawRows();
+    }, { rootMargin: "300px" });
+    this.table = h("div", { role: "table", class: "tables", "aria-label": "Tables of this ingest" },
+      h("div", { role: "rowgroup" }, h("div", { role: "row", class: "row heads" }, ...Object.values(this.heads))), this.body);
+    this.skeleton = h("div", { class: "skeleton", "aria-hidden": "true" }, ...Array.from({ length: 8 }, () => h("i")));
+    this.table.hidden = true;
+    this.element = h("div", {}, h("h1", { class: "hidden" }, "Tables"), this.summary.element,
+      h("div", { class: "tools" }, this.filter, this.chips, this.shown), this.skeleton, this.table, this.empty);
+    this.now = () => 0;
+  }
+
+  show(ingest, [document], now) {
+    this.ingest = ingest;
+    this.document = document;
+    this.now = now;
+    this.summary.show(ingest);
+    this.skeleton.hidden = true;
+    this.draw();
+  }
+
+  tick(now) {
+    this.now = now;
+    this.drawRows();
+  }
+
+  sortBy(key) {
+    if (this.sort?.key === key) this.sort = this.sort.down ? { key, down: false } : null;
+    else this.sort = { key, down: key !== "topic" && key !== "state" };
+    for (const [name, head] of Object.entries(this.heads)) {
+      setAttribute(head, "aria-sort", this.sort?.key === name ? (this.sort.down ? "descending" : "ascending") : null);
+    }
+    this.draw();
+  }
+
+  draw() {
+    if (!this.document) return;
+    const tables = this.document.tables;
+    this.drawChips(tables);
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = tables.filter((table) => this.matches(table, words));
+    const sort = this.sort;
+    if (sort) {
+      const value = (table) => (sort.key === "state" ? Object.keys(STATES).indexOf(table.state) : table[sort.key]);
+      chosen.sort((one, other) => {
+        const [a, b] = [value(one), value(other)];
+        if (a === b) return 0;
+        if (a === null) return 1;
+        if (b === null) return -1;
+        const order = typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
+        return sort.down ? -order : order;
+      });
+    }
+    this.byTopic = new Map(chosen.map((table) => [table.topic, table]));
+    const before = new Set(this.rows.children.values());
+    this.rows.show(this.byTopic);
+    for (const row of this.rows.children.values()) if (!before.has(row)) this.observer.observe(row.element);
+    for (const row of before) {
+      if (!this.byTopic.has(row.topic)) {
+        this.observer.unobserve(row.element);
+        this.seen.delete(row.element);
+      }
+    }
+    for (const row of this.rows.children.values()) setAttribute(row.element, "data-trouble", ["stopped", "retrying"].includes(this.byTopic.get(row.topic).state) ? "" : null);
+    setText(this.shown, chosen.length === tables.length ? "" : `${count(chosen.length)} of ${plural(tables.length, "table")}`);
+    this.drawEmpty(tables, chosen);
+    this.drawRows();
+  }
+
+  matches(table, words) {
+    if (this.state === "rejects" ? !table.rejects : this.state && table.state !== this.state) return false;
+    const text = `${table.topic} ${table.table} ${table.mode} ${table.format} ${table.trouble?.text ?? ""}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  }
+
+  drawRows() {
+    if (!this.byTopic) return;
+    for (const row of this.rows.children.values()) {
+      const table = this.byTopic.get(row.topic);
+      if (this.seen.has(row.element)) row.show(table, this.now());
+      else if (!row.begun) row.show({ ...table, rates: [] }, this.now());
+      row.begun = true;
+    }
+  }
+
+  drawChips(tables) {
+    const counts = new Map([["", tables.length], ...Object.keys(STATES).map((state) => [state, 0]), ["rejects", 0]]);
+    for (const table of tables) {
+      counts.set(table.state, counts.get(table.state) + 1);
+      if (table.rejects) counts.set("rejects", counts.get("rejects") + 1);
+    }
+    for (const [state, n] of counts) {
+      if (!this.chipOf.has(state)) {
+        const number = h("b");
+        const label = state === "" ? "All" : state === "rejects" ? "With rejects" : STATES[state];
+        const chip = h("button", { type: "button", class: "chip", "data-state": state || null, onclick: () => this.choose(state) }, label, number);
+        this.chipOf.set(state, { chip, number });
+        this.chips.append(chip);
+      }
+      const { chip, number } = this.chipOf.get(state);
+      setText(number, count(n));
+      chip.hidden = n === 0 && state !== "" && state !== this.state;
+      setAttribute(chip, "aria-pressed", state === this.state);
+    }
+  }
+
+  choose(state) {
+    this.state = state === this.state ? "" : state;
+    this.draw();
+  }
+
+  drawEmpty(tables, chosen) {
+    this.table.hidden = chosen.length === 0;
+    this.empty.hidden = chosen.length > 0;
+    if (chosen.length) return;
+    const [title, text] = tables.length
+      ? ["No table matches.", "Clear the filter with Esc."]
+      : [`No topic matches ${visible(this.ingest.topics)} yet.`, "A topic that appears becomes a table, without a restart."];
+    this.empty.replaceChildren(h("h2", {}, title), h("p", {}, text));
+  }
+
+  /** What a key does; whether it did something. */
+  key(event) {
+    if (event.key === "/") {
+      this.filter.focus();
+      this.filter.select();
+      return true;
+    }
+    if (event.key === "Escape" && (this.filter.value || this.state)) {
+      this.filter.value = "";
+      this.state = "";
+      this.draw();
+      return true;
+    }
+    if (event.key === "j" || event.key === "k") {
+      const links = [...this.body.querySelectorAll("a.name")];
+      const index = links.indexOf(document.activeElement);
+      const next = index < 0 ? 0 : index + (event.key === "j" ? 1 : -1);
+      links[Math.min(links.length - 1, Math.max(0, next))]?.focus();
+      return true;
+    }
+    return false;
+  }
+
+  leave() {
+    this.observer.disconnect();
+  }
+}
