@@ -170,6 +170,13 @@ brokers: setup  ## brokers that are not Apache Kafka (needs Go): the essential t
 racks: setup  ## three brokers and three executors in three racks: what a read takes from other racks
 	$(BIN)/python -m pytest -m long tests/connector/source/test_racks.py -s $(PYTEST_ARGS)
 
+# Playwright's own browsers are not downloaded: it drives the machine's Chromium, or Debian's, which is installed if there is none.
+.PHONY: page
+page: setup  ## the ingest's page in Chromium: each view, wide and narrow, light and dark, 3 and 500 tables, by keys and by axe; a real ingest
+	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update -qq && apt-get install -qqy --no-install-recommends chromium; }
+	$(BIN)/python -m pip install -qq -e '.[browser]'
+	$(BIN)/python -m pytest -m long tests/connector/page tests/connector/ingest/test_page_in_browser.py $(PYTEST_ARGS)
+
 .PHONY: frames
 frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_frames.py -s $(PYTEST_ARGS)

@@ -24,8 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pykafka_wire
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
-from pykafka_wire.ingest.landing import TableStatus, shown
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.figures import LogEnds, lag_of
+from pykafka_wire.ingest.landing import TableStatus
 from pykafka_wire.ingest.masked import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
@@ -196,7 +197,7 @@ class IngestPage:
         if self._run.query.isActive:
             return "running", None
         error = self._run.query.exception()
-        return ("ended", None) if error is None else ("failed", self._text(shown(error)))
+        return ("ended", None) if error is None else ("failed", self._text(sentence_of(error)))
 
     def _text(self, text: str) -> str:
         return text if self._run.shows_values else without_values(text)
@@ -215,26 +216,24 @@ class IngestPage:
         return list(statuses.values())
 
     def _take_progress(self) -> None:
-        """The newest micro-batch, and the ends of the logs when it was planned."""
-        progress = self._run.query.lastProgress
-        if progress is None:
-            return
-        self._ends = log_ends(progress)
-        planned_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-        self._completeness.planned(planned_at, self._ends)
-        number = int(progress["batchId"])
-        if "addBatch" not in progress["durationMs"] or (self._batches and self._batches[-1].number >= number):
-            return
-        durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
-        self._batches.append(
-            MicroBatch(
-                number=number,
-                started_at=planned_at,
-                rows=_n_planned(progress["sources"][0]),
-                seconds=durations.get("triggerExecution", 0.0),
-                phases={phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()},
+        """The micro-batches since the last time, and the ends of the logs when each was planned."""
+        for progress in _progresses(self._run.query, self._batches[-1].number if self._batches else -1):
+            planned_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+            source = progress["sources"][0]
+            self._ends = _offsets(source["latestOffset"])
+            self._completeness.planned(planned_at, self._ends)
+            durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
+            if "addBatch" not in durations:  # nothing was new
+                continue
+            self._batches.append(
+                MicroBatch(
+                    number=int(progress["batchId"]),
+                    started_at=planned_at,
+                    rows=_n_planned(_offsets(source["startOffset"]), _offsets(source["endOffset"])),
+                    seconds=durations.get("triggerExecution", 0.0),
+                    phases={phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()},
+                )
             )
-        )
 
     def _table(self, status: TableStatus, now: float) -> TableSnapshot:
         settings = self._settings
@@ -354,9 +353,31 @@ def _versions(spark: SparkSession) -> Mapping[str, str]:
     return found
 
 
-def _n_planned(source: Any) -> int:  # Any: of Spark's progress
+def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSON
+    """The progress of the micro-batches after one, and of the newest trigger in any case, the oldest first.
+
+    As JSON of the JVM's objects: to make Python's of all of Spark's recent ones takes a thousand calls.
+    """
+    java: Any = query._jsq
+    newest = java.lastProgress()
+    if newest is None:
+        return
+    n_new = min(int(newest.batchId()) - after, _BATCHES)
+    if n_new > 1:
+        recent = java.recentProgress()
+        for each in [recent[index] for index in range(max(0, len(recent) - _BATCHES), len(recent) - 1)]:
+            if int(each.batchId()) > after:
+                yield json.loads(each.json())
+    yield json.loads(newest.json())
+
+
+def _offsets(source_offset: Any) -> LogEnds:  # Any: JSON, or none
+    found = (source_offset or {}).get("offsets", {})
+    return {topic: {int(p): int(offset) for p, offset in each.items()} for topic, each in found.items()}
+
+
+def _n_planned(start: LogEnds, end: LogEnds) -> int:
     """Offsets between a micro-batch's start and its end."""
-    start, end = (json.loads(source[name] or "{}").get("offsets", {}) for name in ("startOffset", "endOffset"))
     return sum(
         max(0, offset - start.get(topic, {}).get(partition, 0))
         for topic, each in end.items()

@@ -125,7 +125,7 @@ export class BatchPlot {
     this.svg = s("svg", { class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, ...lines, this.bars);
     this.scale = [1, 0.5, 0].map(() => h("span"));
     this.text = h("p", { class: "plot-text" });
-    const legend = h("ul", { class: "legend" }, ...phases.map((phase, index) => h("li", {}, h("i", { class: `key key-${index}` }), phase)));
+    const legend = h("ul", { class: "legend" }, ...phases.map((phase) => h("li", {}, h("i", { class: `key key-${phase}` }), phase)));
     this.element = h("figure", { class: "time-plot wide" }, h("figcaption", {}, h("span", {}, "Seconds of each micro-batch"), legend),
       h("div", { class: "plot-body" }, h("div", { class: "plot-scale", "aria-hidden": "true" }, ...this.scale), this.svg), this.text);
     this.svg.addEventListener("pointermove", (event) => {

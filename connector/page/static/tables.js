@@ -98,7 +98,8 @@ class Row {
     this.spark = new Sparkline(N_SAMPLES);
     this.cells = Object.fromEntries(COLUMNS.map(([key, label]) => [key, h("div", { role: "cell", class: `cell ${key}`, "data-label": label })]));
     this.cells.state.append(this.badge.element);
-    this.cells.topic.append(this.link, this.name, this.mode);
+    this.waits = h("span", { class: "alias" });
+    this.cells.topic.append(this.link, this.name, this.mode, this.waits);
     this.lag = h("span");
     this.catchUp = h("span", { class: "soft" });
     this.cells.lag.append(this.lag, this.catchUp);
@@ -132,13 +133,12 @@ class Row {
     setAttribute(this.cells.schema_id, "title", table.schema_id);
     setAttribute(this.cells.lag, "title", exact(table.lag));
     setAttribute(this.element, "data-state", table.state);
-    this.trouble.hidden = !table.trouble && table.state !== "waiting";
+    this.trouble.hidden = !table.trouble;
+    const within = table.waits_until === null ? "" : `, ${roughly(Math.max(0, table.waits_until - now))} at most`;
+    setText(this.waits, table.state === "waiting" ? `for more records${within}` : "");
     if (table.trouble) {
       setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
       setText(this.outlook, outlook(table, now));
-    } else if (table.state === "waiting") {
-      setText(this.reason, "waits for more records, so that its files are larger");
-      setText(this.outlook, table.waits_until === null ? "" : `until ${roughly(table.waits_until - now)} from now`);
     }
   }
 }

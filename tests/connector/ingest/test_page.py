@@ -61,7 +61,9 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
 
         def tables() -> Any:
             found = {each["topic"]: each for each in read(page, "/api/tables")["tables"]}
-            is_planned = found.get(topic["stopped"], {"lag": 0})["lag"] == 1  # by the progress, which comes after the tables
+            is_planned = (
+                found.get(topic["stopped"], {"lag": 0})["lag"] == 1
+            )  # by the progress, which comes after the tables
             return found if is_planned and all(each["commits"] for each in found.values()) else None
 
         found = until(tables)
@@ -118,7 +120,9 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
     try:
         until(lambda: read(page, "/api/tables")["tables"])
         bad = read(page, f"/api/table/history?topic={quote(topic['bad'])}")
-        assert [each["value"] for each in bad["rejects"]] == [None, None], "values are hidden, if they are not asked for"
+        assert [each["value"] for each in bad["rejects"]] == [None, None], (
+            "values are hidden, if they are not asked for"
+        )
         assert {each["size"] for each in bad["rejects"]} == {46, 8}
         assert b"value of a record" not in json.dumps(bad).encode()
     finally:

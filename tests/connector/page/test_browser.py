@@ -1,0 +1,279 @@
+"""The page in Chromium: `make page`, with Debian's package and Playwright. Axe judges contrast and names, the tests the rest.
+
+Snapshots are synthetic here; ``tests/connector/ingest/test_page_in_browser.py`` looks at an ingest that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykafka_wire.page import PageSettings
+from pykafka_wire.page.sampling import Samples
+from pykafka_wire.page.server import Page
+from tests.connector.page.browser import Browser, Tab, open_browser
+from tests.connector.page.synthetic import HOSTILE, SyntheticSource, filled_samples
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+WIDE, NARROW = (1280, 800), (390, 844)
+#: README's first picture, which `make page PICTURE=1` draws anew.
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "page.png"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
+    tabs = []
+
+    def open_tab(page: Page, place: str = "", **more: Any) -> Tab:
+        tabs.append(browser.open(page.url + place, **more))
+        return tabs[-1]
+
+    yield open_tab
+    for each in tabs:
+        each.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Page]]:
+    pages = []
+
+    def start(source: SyntheticSource, settings: PageSettings | None = None, *, is_new: bool = False) -> Page:
+        page = Page(settings or PageSettings())
+        pages.append(page)
+        page.serve(source, Samples() if is_new else filled_samples(source))
+        return page
+
+    yield start
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("n_tables", [3, 500])
+def test_every_view_is_legible_and_fits(
+    serve: Any, tab: Any, size: tuple[int, int], scheme: str, n_tables: int
+) -> None:
+    page = serve(SyntheticSource(n_tables))
+    topics = ["shop.orders", "shop.clicks"]  # rejecting, stopped
+    for place in ("", "#/ingest", *(f"#/table/{topic}" for topic in topics)):
+        found = tab(page, place, size=size, scheme=scheme)
+        found.wait_for("main:not([aria-busy])")
+        if place.startswith("#/table"):
+            found.wait_for("text=made with 11 columns")
+        assert found.violations() == []
+        assert found.evaluate("document.documentElement.scrollWidth") == size[0], "nothing is wider than the screen"
+        assert found.messages == []
+        found.picture(f"{n_tables}-{scheme}-{size[0]}-{re.sub('[^a-z]+', '-', place) or 'tables'}")
+        found.close()
+
+
+def test_trouble_is_on_top_and_says_what_is_the_matter(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(12)))
+    found.wait_for(".row .name")
+    rows = found.texts(".tables .row:not(.heads)")
+    assert rows[0].startswith("Stopped")
+    assert "Failed to merge fields" in rows[0]
+    assert "since 12 min" in rows[0]
+    assert rows[1].startswith("Retrying")
+    assert re.search(r"trying again (in \d+ s|now)", rows[1])
+    assert [row.split()[0] for row in rows] == ["Stopped", "Retrying", *["Landing"] * 5, "Waiting", *["Up"] * 4]
+    assert found.title().startswith("(2) ")
+
+
+def test_tables_are_filtered_by_words_and_by_state(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(500)))
+    found.wait_for(".row .name")
+    assert len(found.texts(".row .name")) == 500
+    found.fill("#filter", "ORDERS .07")
+    assert found.texts(".row .name") == ["shop.orders.07"]
+    assert found.texts(".shown") == ["1 of 500 tables"]
+    found.fill("#filter", "registry did not respond")
+    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)")} == {"Retrying"}
+    found.fill("#filter", "no such thing")
+    assert "No table matches." in found.text("main")
+    found.press("Escape")
+    assert len(found.texts(".row .name")) == 500
+    found.click("button:has-text('Stopped')")
+    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)")} == {"Stopped"}
+    found.click("button:has-text('Stopped')")
+    found.click("[role=columnheader] button:has-text('Topic')")
+    names = found.texts(".row .name")
+    assert names[:2] == ["shop.carts", "shop.carts.01"]
+    assert found.attribute("[role=columnheader].topic", "aria-sort") == "ascending"
+
+
+def test_it_is_used_by_keys_alone(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(12)))
+    found.wait_for(".row .name")
+    found.press("j")
+    assert found.evaluate("document.activeElement.textContent") == "shop.clicks"
+    found.press("j")
+    found.press("k")
+    found.press("Enter")
+    found.wait_for("h1:has-text('shop.clicks')")
+    assert found.evaluate("document.activeElement.id") == "main", "a reader's place is at the new view"
+    found.press("Escape")
+    found.wait_for(".row .name")
+    found.press("/")
+    found.type("pay")
+    assert found.texts(".row .name") == ["shop.payments"]
+    found.press("Escape")
+    assert len(found.texts(".row .name")) == 12
+    found.press("2")
+    found.wait_for("text=Where the work went")
+    found.press("1")
+    found.wait_for(".row .name")
+    found.press("?")
+    assert found.evaluate("document.getElementById('help').open")
+    found.press("Enter")
+    assert not found.evaluate("document.getElementById('help').open")
+    for _ in range(4):
+        found.press("Tab")
+    assert found.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+
+
+def test_names_from_topics_are_texts_whatever_is_in_them(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(4, hostile=True)
+    source.shows_values = True
+    found = tab(serve(source))
+    found.wait_for(".row .name")
+    name = next(text for text in found.texts(".row .name") if "script" in text)
+    assert name == re.sub("[\u202e\u0007]", "\ufffd", HOSTILE), "what reorders a text is seen"
+    found.click(".row:has-text('alert(1)')")
+    found.wait_for("text=made with 11 columns")
+    assert found.text("h1").strip() == name
+    assert any("<img src=1" in text for text in found.texts(".reject-reason"))
+    assert any("<img src=1" in text for text in found.texts("td code"))
+    assert found.evaluate("document.querySelectorAll('img').length") == 1, "the page's own"
+    assert found.evaluate("document.scripts.length") == 1
+    assert found.messages == []
+    assert found.dialogs == []
+    assert {url.split("/")[2] for url in found.requests} == {found.url.split("/")[2]}
+
+
+def test_the_query_is_copied_by_a_click(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(3)), "#/table/shop.orders")
+    found.wait_for(".queries code")
+    found.click("button:has-text('DuckDB')")
+    found.click("button:has-text('Copy')")
+    found.wait_for("text=copied")
+    assert found.evaluate("navigator.clipboard.readText()") == SyntheticSource(3).queries("shop.orders")["DuckDB"]
+
+
+def test_a_page_that_loses_its_ingest_says_since_when_and_comes_back(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(12)
+    page = serve(source)
+    found = tab(page)
+    found.wait_for(".live:has-text('Live, running 2 h')")
+    page.close()
+    found.wait_for(".live:has-text('Last seen')", timeout_s=30)
+    assert "Disconnected. These figures are of" in found.text("#banner")
+    assert len(found.texts(".row .name")) == 12, "what was seen last stays"
+    assert found.violations() == []
+    found.picture("disconnected")
+    serve(source, replace(page.settings, port=page.port))
+    found.wait_for(".live:has-text('Live, running 2 h')", timeout_s=30)
+    assert found.is_hidden("#banner")
+
+
+def test_a_driver_that_does_not_respond_is_told_from_a_server_that_is_gone(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(3)
+    found = tab(serve(source))
+    found.wait_for(".live:has-text('Live')")
+    source.is_broken = True
+    found.wait_for(".live:has-text('Last seen')", timeout_s=60)
+    assert "driver does not respond" in found.text("#banner")
+
+
+def test_a_starting_an_empty_and_an_ended_ingest_say_what_they_are(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(0)
+    source.is_broken = True
+    found = tab(serve(source, is_new=True))
+    found.wait_for("#banner:has-text('The ingest is starting')")
+    assert found.is_visible(".skeleton")
+    found.picture("starting")
+    source.is_broken = False
+    found.wait_for("text=No topic matches shop\\..* yet.", timeout_s=30)
+    assert found.violations() == []
+    found.picture("empty")
+    source.state = "ended"
+    found.wait_for("#banner:has-text('The ingest has ended.')", timeout_s=30)
+
+
+def test_a_topic_that_is_gone_is_no_error_of_the_page(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(3)), "#/table/shop.gone%2F%3Cb%3E")
+    found.wait_for("text=No such topic")
+    assert "shop.gone/<b>" in found.text("main")
+    assert found.violations() == []
+
+
+def test_the_token_leaves_the_address_and_is_asked_for_without_it(serve: Any, tab: Any) -> None:
+    page = serve(SyntheticSource(3), PageSettings(host="0.0.0.0"))
+    token = page.url.partition("#token=")[2]
+    here = f"http://127.0.0.1:{page.port}/"
+    found = tab(replace_url(page, f"{here}#token={token}"))
+    found.wait_for(".row .name")
+    assert token not in found.evaluate("location.href")
+    assert found.evaluate("document.cookie") == ""
+    assert not any(token in url for url in found.requests)
+    found = tab(replace_url(page, here))
+    found.wait_for("#token")
+    assert found.violations() == []
+    found.picture("token")
+    found.fill("#token", "wrong")
+    found.press("Enter")
+    found.wait_for("text=The token is not that of this ingest")
+    found.fill("#token", token)
+    found.press("Enter")
+    found.wait_for(".row .name")
+
+
+class replace_url:  # noqa: N801
+    """A page by another address than its own link."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.url = url
+
+
+def test_five_hundred_tables_stay_smooth(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(500)))
+    found.wait_for(".row .name")
+    found.evaluate(
+        "window.long = []; new PerformanceObserver((seen) => window.long.push(...seen.getEntries().map((e) => e.duration)))"
+        ".observe({ type: 'longtask' })"
+    )
+    for _ in range(30):
+        found.wheel(600)
+    found.pause(5_000)  # two responses and more
+    assert found.evaluate("Math.max(0, ...window.long)") < 400, (
+        "milliseconds in which it does not react; the machine may be busy"
+    )
+    drawn = found.evaluate(
+        "[...document.querySelectorAll('.row .plot-line')].filter((e) => e.getAttribute('d') !== 'M0,0').length"
+    )
+    assert 0 < drawn < 500, "rows that are not on the screen are not drawn"
+    found.wheel(-100_000)
+    assert found.text(".tables .row:not(.heads)").startswith("Stopped")
+
+
+def test_the_picture(serve: Any, tab: Any, request: pytest.FixtureRequest) -> None:
+    found = tab(serve(SyntheticSource(12)), size=(1280, 806))
+    found.wait_for(".row .name")
+    found.pause(1_000)
+    data = found.screenshot()
+    assert 20_000 < len(data) < 250_000
+    if request.config.getoption("--picture", default=False):
+        PICTURE.write_bytes(data)
