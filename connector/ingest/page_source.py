@@ -181,7 +181,7 @@ class IngestPage:
                     columns=tuple(_columns(log)), changes=tuple(_changes(log)), is_whole=log.is_whole,
                     commits=tuple(_commit(each) for each in reversed(log.commits)),
                 )  # fmt: skip
-        except (OptionError, OSError) as error:
+        except (OptionError, OSError, ValueError) as error:  # ValueError: a type that this Spark does not know
             return TableHistory(is_whole=False, problem=f"The table's log cannot be read from here: {error}")
         rejects, problem = self._rejects(topic)
         return TableHistory(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykafka_wire.page.sampling import STEP_S, Samples, recent
+from pykafka_wire.page.sampling import STEP_S, Samples, recent, short
 from pykafka_wire.page.snapshots import STATES, IngestSnapshot, PageSource, TableHistory, TableSnapshot, as_json
 
 #: Raised when a name changes its meaning or goes.
 API_VERSION: Final = 1
-#: Significant digits of rates: plots need no more, and 500 tables have 30,000 of them.
-_DIGITS: Final = 4
 #: What of an ingest's snapshot another document has.
 _ELSEWHERE: Final = ("tables", "bytes_written")
 
@@ -33,7 +31,8 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
         "states": {state: sum(each.state == state for each in tables) for state in STATES},
         "rows": sum(each.rows for each in tables),
         "rejects": sum(each.rejects for each in tables),
-        "tables_with_rejects": sum(each.rejects > 0 for each in tables),
+        "held_rejects": sum(each.held_rejects for each in tables),
+        "tables_with_rejects": sum(each.held_rejects > 0 for each in tables),
         "commits": sum(each.commits for each in tables),
         "lag": sum(lags) if lags else None,
         "catch_up_s": _catch_up(sum(lags), speed) if lags else None,
@@ -43,9 +42,9 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     }
     found["plots"] = {
         "step_s": STEP_S,
-        "records_per_second": _all_short(ahead),
-        "bytes_per_second": _all_short(written),
-        "cpu": {name: _all_short(samples.values("cpu", name)) for name in snapshot.processes},
+        "records_per_second": ahead,
+        "bytes_per_second": written,
+        "cpu": {name: samples.values("cpu", name) for name in snapshot.processes},
         "memory_bytes": {name: samples.values("memory", name) for name in snapshot.processes},
     }
     return found
@@ -55,7 +54,7 @@ def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """``/api/tables``: every table, those in trouble first."""
     order = {state: number for number, state in enumerate(STATES)}
     tables = sorted(
-        snapshot.tables, key=lambda each: (order[each.state], each.rejects == 0, -(each.lag or 0), each.topic)
+        snapshot.tables, key=lambda each: (order[each.state], each.held_rejects == 0, -(each.lag or 0), each.topic)
     )
     return {
         "api": API_VERSION,
@@ -93,7 +92,7 @@ def _table(table: TableSnapshot, samples: Samples) -> Document:
     return found | {
         "rows_per_second": _short(speed),
         "catch_up_s": None if table.lag is None else _catch_up(table.lag, speed),
-        "rates": _all_short(rates),
+        "rates": rates,
     }
 
 
@@ -105,15 +104,11 @@ def _catch_up(lag: int, speed: float | None) -> float | None:
 
 
 def _sum(one: list[float | None], other: list[float | None]) -> list[float | None]:
-    return [None if a is None or b is None else a + b for a, b in zip(one, other, strict=True)]
+    return [None if a is None or b is None else short(a + b) for a, b in zip(one, other, strict=True)]
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
-
-
-def _all_short(values: list[float | None]) -> list[float | None]:
-    return [_short(value) for value in values]
+    return None if value is None else short(value)
 
 
 def error_document(text: str) -> Mapping[str, Any]:

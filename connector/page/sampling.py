@@ -16,6 +16,8 @@ STEP_S: Final = 15
 N_SAMPLES: Final = 60
 #: Over so many samples the present rate is taken: half a minute and more.
 _RECENT: Final = 3
+#: Significant ones of a rate.
+_DIGITS: Final = 4
 
 
 class Series:
@@ -24,8 +26,10 @@ class Series:
     def __init__(self, n_missed: int, before: float) -> None:
         """``before`` is what it was in the samples that it has missed."""
         self._values = array("d", [before] * n_missed)
+        self._rates: list[float | None] | None = None
 
     def add(self, value: float | None) -> None:
+        self._rates = None
         self._values.append(float("nan") if value is None else value)
         if len(self._values) > N_SAMPLES + 1:
             del self._values[0]
@@ -34,15 +38,20 @@ class Series:
         return [None if each != each else each for each in self._values][-N_SAMPLES:]
 
     def rates(self, steps: array[float]) -> list[float | None]:
-        """The growth a second between each two samples; 0 where a count began anew.
+        """The growth a second between each two samples, made once of them; 0 where a count began anew.
 
         Args:
             steps: seconds before each sample.
         """
+        if self._rates is None:
+            self._rates = self._growths(steps)
+        return self._rates
+
+    def _growths(self, steps: array[float]) -> list[float | None]:
         found: list[float | None] = []
         for number in range(max(1, len(self._values) - N_SAMPLES), len(self._values)):
             growth = self._values[number] - self._values[number - 1]
-            found.append(None if growth != growth else max(0.0, growth) / steps[number])
+            found.append(None if growth != growth else short(max(0.0, growth) / steps[number]))
         return found
 
 
@@ -100,6 +109,11 @@ class Samples:
         with self._lock:
             series = self._series.get((kind, name))
             return [] if series is None else series.values()
+
+
+def short(value: float) -> float:
+    """A rate with as many digits as anybody reads."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def recent(rates: Iterable[float | None]) -> float | None:

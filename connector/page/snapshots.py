@@ -21,7 +21,7 @@ class Trouble:
         text: the whole error, remedy included.
         since: when it failed for the first time; None if unknown.
         attempts: how often it was tried since then.
-        next_attempt_at: None where another attempt does not mend it.
+        next_attempt_at: of a stopped table: it is tried sooner when what stops it has changed.
     """
 
     code: str
@@ -63,6 +63,7 @@ class TableSnapshot:
         freshness_s: how old the oldest record is that the table lacks, in seconds, 0 where it lacks none; None while it is unknown.
         lag: records of the topic that the table lacks; None while it is unknown.
         rows, rejects, commits: since the ingest was started.
+        held_rejects: what the table of rejects has of this table, those of earlier runs among them.
         seconds: of work for this table since then.
         landed_at: when rows were last landed.
         schema_id: of the registry, as text.
@@ -81,6 +82,7 @@ class TableSnapshot:
     lag: int | None = None
     rows: int = 0
     rejects: int = 0
+    held_rejects: int = 0
     commits: int = 0
     seconds: float = 0.0
     landed_at: float | None = None

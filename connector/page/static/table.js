@@ -3,7 +3,7 @@
 import { grid, h, section, setAttribute, setText } from "./dom.js";
 import { NONE, bytes, count, date, duration, exact, percent, rate, roughly, time, visible } from "./format.js";
 import { TimePlot } from "./plots.js";
-import { Badge, catchUp, outlook } from "./tables.js";
+import { Badge, catchUp, nextAttempt, outlook } from "./tables.js";
 
 const N_SAMPLES = 60;
 const COMMITS = 12;
@@ -130,12 +130,12 @@ export class TableView {
       ["Freshness", table.freshness_s === null ? NONE : table.freshness_s < 1 ? "now" : roughly(table.freshness_s), table.landed_at === null ? "nothing landed yet" : `last rows at ${time(table.landed_at)}`],
       ["Lag", count(table.lag), table.lag === null ? "not known yet" : catchUp(table.lag, table.catch_up_s)],
       ["Rows/s", rate(table.rows_per_second), `${count(table.rows)} since the start`],
-      ["Rejects", count(table.rejects), "since the start"],
+      ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
       ["Commits", count(table.commits), `${duration(table.seconds)} of work`],
       ["Size", bytes(table.bytes), table.files === null ? "" : `${count(table.files)} files`],
     ]);
     this.trouble.hidden = !table.trouble;
-    if (table.trouble) this.parts.trouble.show({ ...table.trouble, state: table.state, next_attempt_at: null, hasNext: table.trouble.next_attempt_at !== null });
+    if (table.trouble) this.parts.trouble.show({ ...table.trouble, state: table.state, next_attempt_at: null });
     this.rate.show([table.rates], table.step_s, table.rows_per_second);
     this.lag.show([table.lags], table.step_s, table.lag);
     this.queries.show(table.queries);
@@ -144,7 +144,7 @@ export class TableView {
       ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema", table.schema_id ?? "none of the registry's"],
       ["Table", table.table],
     ]);
-    if (table.rejects === 0 && !this.history?.rejects.length) this.parts.rejects.show({ rejects: [], known: true });
+    if (table.held_rejects === 0 && !this.history?.rejects.length) this.parts.rejects.show({ rejects: [], known: true });
     this.tick(now);
   }
 
@@ -161,12 +161,13 @@ export class TableView {
 
   tick(now) {
     this.now = now;
-    if (this.table) setText(this.outlook, outlook(this.table, now()));
+    if (this.table?.trouble) setText(this.outlook, this.table.trouble.next_attempt_at === null ? outlook(this.table, now()) : nextAttempt(this.table.trouble, now()));
   }
 
   makeTrouble(trouble) {
-    const title = trouble.hasNext ? "It could not be landed, and is tried again" : "It is stopped; the other tables go on";
-    const tries = trouble.attempts > 1 ? `${count(trouble.attempts)} attempts since ${date(trouble.since)}` : trouble.since === null ? "" : `since ${date(trouble.since)}`;
+    const title = trouble.state === "retrying" ? "It could not be landed, and is tried again; the other tables go on" : "It is stopped until something changes; the other tables go on";
+    const since = trouble.since === null ? "" : ` since ${date(trouble.since)}`;
+    const tries = trouble.attempts > 1 ? `${count(trouble.attempts)} attempts${since}` : since.trim();
     setAttribute(this.trouble, "data-state", trouble.state);
     return [
       h("div", { class: "error-head" }, h("h2", { id: "error-title" }, title), this.outlook),

@@ -11,7 +11,7 @@ const COLUMNS = [
   ["freshness_s", "Freshness", "How old the oldest record is that the table lacks"],
   ["lag", "Lag", "Records that the table lacks, and the time to catch up at the present rate"],
   ["rows_per_second", "Rows/s", "Rows landed a second, over the last quarter of an hour"],
-  ["rejects", "Rejects", "Records that could not be read since the ingest was started"],
+  ["rejects", "Rejects", "Records that could not be read, and stand in the table of rejects"],
   ["files", "Files", "Files of the table"],
   ["bytes", "Size", "Size of the table's files"],
   ["schema_id", "Schema", "The registry's id of the newest schema that was used"],
@@ -35,11 +35,13 @@ export class Badge {
 export function outlook(table, now) {
   const trouble = table.trouble;
   if (!trouble) return "";
-  if (trouble.next_attempt_at !== null) {
-    const left = trouble.next_attempt_at - now;
-    return left <= 0.5 ? "trying again now" : `trying again in ${roughly(left)}`;
-  }
-  return trouble.since === null ? "needs you" : `since ${roughly(now - trouble.since)}`;
+  if (table.state === "retrying" && trouble.next_attempt_at !== null) return nextAttempt(trouble, now);
+  return trouble.since === null ? "" : `since ${roughly(now - trouble.since)}`;
+}
+
+export function nextAttempt(trouble, now) {
+  const left = trouble.next_attempt_at - now;
+  return left <= 0.5 ? "trying again now" : `trying again in ${roughly(left)}`;
 }
 
 class Figure {
@@ -79,7 +81,7 @@ class Summary {
     this.recordsPlot.show(plots.records_per_second);
     this.bytes.show(totals.bytes_per_second === null ? NONE : bytes(totals.bytes_per_second));
     this.bytesPlot.show(plots.bytes_per_second);
-    this.rejects.show(count(totals.rejects), totals.rejects ? `in ${plural(totals.tables_with_rejects, "table")}` : "none since the start", totals.rejects ? "retrying" : "");
+    this.rejects.show(count(totals.held_rejects), totals.held_rejects ? `of ${plural(totals.tables_with_rejects, "table")}` : "none", totals.held_rejects ? "retrying" : "");
   }
 }
 
@@ -125,8 +127,8 @@ class Row {
     setText(this.catchUp, table.lag && table.catch_up_s !== null ? duration(table.catch_up_s) : "");
     setText(this.rate, rate(table.rows_per_second));
     this.spark.show(table.rates);
-    setText(this.cells.rejects, count(table.rejects));
-    setAttribute(this.cells.rejects, "data-kind", table.rejects ? "retrying" : null);
+    setText(this.cells.rejects, count(table.held_rejects));
+    setAttribute(this.cells.rejects, "data-kind", table.held_rejects ? "retrying" : null);
     setText(this.cells.files, count(table.files));
     setText(this.cells.bytes, bytes(table.bytes));
     setText(this.cells.schema_id, table.schema_id === null ? NONE : visible(table.schema_id));
@@ -211,7 +213,8 @@ export class TablesView {
     const chosen = tables.filter((table) => this.matches(table, words));
     const sort = this.sort;
     if (sort) {
-      const value = (table) => (sort.key === "state" ? Object.keys(STATES).indexOf(table.state) : table[sort.key]);
+      const key = sort.key === "rejects" ? "held_rejects" : sort.key;
+      const value = (table) => (key === "state" ? Object.keys(STATES).indexOf(table.state) : table[key]);
       chosen.sort((one, other) => {
         const [a, b] = [value(one), value(other)];
         if (a === b) return 0;
@@ -238,7 +241,7 @@ export class TablesView {
   }
 
   matches(table, words) {
-    if (this.state === "rejects" ? !table.rejects : this.state && table.state !== this.state) return false;
+    if (this.state === "rejects" ? !table.held_rejects : this.state && table.state !== this.state) return false;
     const text = `${table.topic} ${table.table} ${table.mode} ${table.format} ${table.trouble?.text ?? ""}`.toLowerCase();
     return words.every((word) => text.includes(word));
   }
@@ -257,7 +260,7 @@ export class TablesView {
     const counts = new Map([["", tables.length], ...Object.keys(STATES).map((state) => [state, 0]), ["rejects", 0]]);
     for (const table of tables) {
       counts.set(table.state, counts.get(table.state) + 1);
-      if (table.rejects) counts.set("rejects", counts.get("rejects") + 1);
+      if (table.held_rejects) counts.set("rejects", counts.get("rejects") + 1);
     }
     for (const [state, n] of counts) {
       if (!this.chipOf.has(state)) {

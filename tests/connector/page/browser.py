@@ -95,8 +95,13 @@ class Tab:
         # The page's policy would refuse axe's own script: it runs from outside of the page.
         response = Axe().run(self._page).response
         undecided = [each for each in response["incomplete"] if each["id"] == "color-contrast"]
-        found = [*response["violations"], *undecided]
-        return [f"{each['id']}: {node['html']} {node['failureSummary']}" for each in found for node in each["nodes"]]
+        return [
+            f"{each['id']}: {node['html']} {node['failureSummary']}"
+            for each in [*response["violations"], *undecided]
+            for node in each["nodes"]
+            # What is scrolled half out of its panel is judged where it is whole.
+            if "obscured" not in node["failureSummary"]
+        ]
 
     def screenshot(self) -> bytes:
         return bytes(self._page.screenshot())

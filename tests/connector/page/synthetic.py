@@ -153,16 +153,18 @@ class SyntheticSource:
             return replace(found, state="retrying", trouble=trouble, freshness_s=95.0, lag=4_212, rows=frozen)
         if kind == 2 and number < 200:
             frozen = int(self._rows(topic, self.started_at + 7_200))
-            trouble = replace(STOPPED, since=now - 700)
+            trouble = replace(STOPPED, since=now - 700, next_attempt_at=now + 200)
             return replace(
                 found, state="stopped", trouble=trouble, freshness_s=700.0, lag=88_310 + int(now % 1000), rows=frozen
             )
         if kind == 0:
-            return replace(found, state="landing", freshness_s=14.0, lag=int(self._scale[topic] * 16), rejects=12)
+            return replace(
+                found, state="landing", freshness_s=14.0, lag=int(self._scale[topic] * 16), rejects=12, held_rejects=12
+            )
         if kind == 8:
             return replace(found, state="waiting", freshness_s=41.0, lag=310, waits_until=now + 260)
         if kind == 6:
-            return replace(found, rejects=3)
+            return replace(found, rejects=1, held_rejects=3)
         return (
             replace(found, state="landing", freshness_s=7.0, lag=int(self._scale[topic] * 8))
             if kind % 3 == 1
