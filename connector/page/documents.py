@@ -26,6 +26,9 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     lags = [each.lag for each in tables if each.lag is not None]
     ages = [each.freshness_s for each in tables if each.freshness_s is not None]
     speed = recent(ahead)
+    # Of the tables that are not stopped: the last one of them counts.
+    moving = [each for each in tables if each.trouble is None and each.lag is not None]
+    catch_ups = [_catch_up(each.lag or 0, recent(samples.rates("rows", each.topic))) for each in moving]
     found["totals"] = {
         "tables": len(tables),
         "states": {state: sum(each.state == state for each in tables) for state in STATES},
@@ -35,7 +38,7 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
         "tables_with_rejects": sum(each.held_rejects > 0 for each in tables),
         "commits": sum(each.commits for each in tables),
         "lag": sum(lags) if lags else None,
-        "catch_up_s": _catch_up(sum(lags), speed) if lags else None,
+        "catch_up_s": max((each for each in catch_ups if each is not None), default=None),
         "oldest_s": max(ages, default=None),
         "records_per_second": _short(speed),
         "bytes_per_second": _short(recent(written)),

@@ -52,7 +52,7 @@ class Queries {
     if (name !== this.chosen) setText(this.copied, "");
     this.chosen = name;
     for (const tab of this.tabs.children) setAttribute(tab, "aria-pressed", tab.dataset.name === name);
-    setText(this.code, this.queries[name] ?? "");
+    setText(this.code, visible(this.queries[name] ?? ""));
   }
 
   async put() {
@@ -207,7 +207,7 @@ function makeColumns({ columns, whole }) {
     h("code", { class: "type" }, visible(column.type)),
     column.since === null ? (whole ? "" : "earlier") : h("span", { title: `version ${column.version}` }, date(column.since)),
   ]);
-  return grid("Columns", [["Name", ""], ["Type", "wrap"], ["Since", "when"]], rows);
+  return grid("Columns", [["Name", "wrap"], ["Type", "wrap"], ["Since", "when"]], rows);
 }
 
 function makeChanges({ changes, whole }) {

@@ -74,7 +74,7 @@ class Summary {
 
   show({ totals, plots }) {
     const bad = ["stopped", "retrying"].filter((state) => totals.states[state]).map((state) => `${count(totals.states[state])} ${STATES[state].toLowerCase()}`);
-    this.tables.show(count(totals.tables), bad.join(", ") || "all well", totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : "good");
+    this.tables.show(count(totals.tables), bad.join(", ") || (totals.tables ? "all well" : ""), totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : "good");
     this.freshness.show(totals.oldest_s === null ? NONE : totals.oldest_s < 1 ? "now" : roughly(totals.oldest_s), "of the oldest table");
     this.lag.show(count(totals.lag), totals.lag === null ? "not known yet" : catchUp(totals.lag, totals.catch_up_s));
     this.records.show(rate(totals.records_per_second));
@@ -136,8 +136,8 @@ class Row {
     setAttribute(this.cells.lag, "title", exact(table.lag));
     setAttribute(this.element, "data-state", table.state);
     this.trouble.hidden = !table.trouble;
-    const within = table.waits_until === null ? "" : `, ${roughly(Math.max(0, table.waits_until - now))} at most`;
-    setText(this.waits, table.state === "waiting" ? `for more records${within}` : "");
+    const left = table.waits_until === null ? "for more records" : `up to ${roughly(Math.max(0, table.waits_until - now))} more`;
+    setText(this.waits, table.state === "waiting" ? left : "");
     if (table.trouble) {
       setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
       setText(this.outlook, outlook(table, now));

@@ -76,7 +76,16 @@ class SyntheticSource:
         if hostile:
             self.topics[0] = HOSTILE
         self._random = {topic: random.Random(number) for number, topic in enumerate(self.topics)}
-        self._scale = {topic: 10 ** found.uniform(0.3, 3.7) for topic, found in self._random.items()}
+        self._scale = {topic: 10 ** found.uniform(1.5, 3.9) for topic, found in self._random.items()}
+        #: Share of the rate, seconds, phase.
+        self._waves = {
+            topic: [
+                (share, found.uniform(*range_s), found.uniform(0, 6.3))
+                for share, range_s in ((0.5, (60, 260)), (0.25, (15, 40)), (0.2, (5, 12)))
+            ]
+            for topic, found in self._random.items()
+        }
+        self.stopped_at, self.failing_at = clock() - 700, clock() - 95
 
     def snapshot(self, *, is_watched: bool) -> IngestSnapshot:
         if self.is_broken:
@@ -121,14 +130,20 @@ class SyntheticSource:
         )
 
     def _rows(self, topic: str, at: float) -> float:
-        """The integral of a wave."""
+        """The integral of a rate that rises and falls by three waves, and never below 0."""
         elapsed, speed = at - self.started_at, self._scale[topic]
-        period = 60 + 40 * (len(topic) % 7)
-        waves = 0.6 * period * (1 - math.cos(elapsed / period)) + 0.25 * 11 * (1 - math.cos(elapsed / 11))
+        waves = sum(
+            share * period * (math.cos(phase) - math.cos(elapsed / period + phase))
+            for share, period, phase in self._waves[topic]
+        )
         return speed * (elapsed + waves)
 
     def _table(self, number: int, topic: str, now: float) -> TableSnapshot:
-        rows = int(self._rows(topic, now))
+        kind = number % 25 if len(self.topics) > 12 else number
+        # Seconds ago, when the last rows were landed.
+        idle_s = {3: now - self.failing_at, 2: now - self.stopped_at if number < 200 else -1.0}.get(kind, -1.0)
+        rows = self._rows(topic, now - max(0.0, idle_s))
+        rate = self._rows(topic, now) - self._rows(topic, now - 1)
         found = TableSnapshot(
             topic=topic,
             table="".join(c if c.isalnum() else "_" for c in topic),
@@ -138,38 +153,29 @@ class SyntheticSource:
             state="current",
             freshness_s=0.4 + number % 5,
             lag=0,
-            rows=rows,
+            rows=int(rows),
             commits=number + 2 + int((now - self.started_at) / 30),
             seconds=(now - self.started_at) / (20 + number % 13),
-            landed_at=now - 3 - number % 5,
+            landed_at=now - max(idle_s, 3 + number % 5),
             schema_id=str(1000 + number),
             files=40 + number * 3,
             bytes=int(rows * 41) + 10**7,
         )
-        kind = number % 25 if len(self.topics) > 12 else number
-        if kind == 3:
-            frozen = int(self._rows(topic, self.started_at + 6_800))
-            trouble = replace(RETRYING, since=now - 95, next_attempt_at=now + 8 - now % 8)
-            return replace(found, state="retrying", trouble=trouble, freshness_s=95.0, lag=4_212, rows=frozen)
-        if kind == 2 and number < 200:
-            frozen = int(self._rows(topic, self.started_at + 7_200))
-            trouble = replace(STOPPED, since=now - 700, next_attempt_at=now + 200)
-            return replace(
-                found, state="stopped", trouble=trouble, freshness_s=700.0, lag=88_310 + int(now % 1000), rows=frozen
-            )
+        if idle_s > 0:
+            lag = int(self._rows(topic, now) - rows)
+            behind = replace(found, freshness_s=idle_s, lag=lag, rejects=0)
+            if kind == 2:
+                trouble = replace(STOPPED, since=self.stopped_at, next_attempt_at=now + 200)
+                return replace(behind, state="stopped", trouble=trouble)
+            trouble = replace(RETRYING, since=self.failing_at, next_attempt_at=now + 8 - now % 8)
+            return replace(behind, state="retrying", trouble=trouble)
         if kind == 0:
-            return replace(
-                found, state="landing", freshness_s=14.0, lag=int(self._scale[topic] * 16), rejects=12, held_rejects=12
-            )
+            return replace(found, state="landing", freshness_s=14.0, lag=int(rate * 14), rejects=12, held_rejects=12)
         if kind == 8:
             return replace(found, state="waiting", freshness_s=41.0, lag=310, waits_until=now + 260)
         if kind == 6:
             return replace(found, rejects=1, held_rejects=3)
-        return (
-            replace(found, state="landing", freshness_s=7.0, lag=int(self._scale[topic] * 8))
-            if kind % 3 == 1
-            else found
-        )
+        return replace(found, state="landing", freshness_s=7.0, lag=int(rate * 7)) if kind % 3 == 1 else found
 
     def _batch(self, number: int, now: float) -> MicroBatch:
         noise = random.Random(number)
