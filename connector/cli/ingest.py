@@ -35,6 +35,7 @@ from pykafka_wire.cli.working import Working, working
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
+from pykafka_wire.page.address import PageSettings
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
@@ -77,6 +78,8 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option(
     "--metrics-port", metavar="[HOST:]PORT", help="Serve metrics to Prometheus at this port [default host: 127.0.0.1]."
 )
+@click.option("--ui", metavar="[HOST:]PORT", help="Serve a page that shows the tables [default host: 127.0.0.1].")
+@click.option("--ui-values", is_flag=True, help="The page shows values of rejected records.")
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
 @click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
 @click.option(
@@ -94,6 +97,8 @@ def ingest(
     once: bool,
     every: str | None,
     metrics_port: str | None,
+    ui: str | None,
+    ui_values: bool,
     is_plan: bool,
     is_verify: bool,
     is_replay: bool,
@@ -115,6 +120,7 @@ def ingest(
     try:
         interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
+        page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.ingest import Ingest
@@ -127,7 +133,7 @@ def ingest(
     if is_replay:
         sys.exit(_replay(run))
     port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
-    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port))
+    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page))
 
 
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
@@ -270,10 +276,10 @@ def _n_read(tasks: TaskRecords, text: str) -> int:
     return tasks.look().get(text, 0)
 
 
-def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None) -> int:
+def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None, ui: PageSettings | None) -> int:
     """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     with IngestScreen(run.settings.title, is_quiet=output().json) as screen:
-        ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port)
+        ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port, ui=ui)
         if ended.error is not None:
             raise ended.error
     _summarise(run, screen, ended)
@@ -292,7 +298,15 @@ class _Ended:
     error: IngestError | None
 
 
-def _land(run: Ingest, screen: IngestScreen, *, once: bool, every: str, metrics_port: tuple[str, int] | None) -> _Ended:
+def _land(
+    run: Ingest,
+    screen: IngestScreen,
+    *,
+    once: bool,
+    every: str,
+    metrics_port: tuple[str, int] | None,
+    ui: PageSettings | None,
+) -> _Ended:
     screen.phase(f"looking up topics for {run.settings.topics}")
     planned = run.checked_plan(on_this_machine=True)
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
@@ -313,9 +327,11 @@ def _land(run: Ingest, screen: IngestScreen, *, once: bool, every: str, metrics_
             watch.start(spark, n_rejects(spark, run.settings))
             screen.watch(watch)
             screen.phase("starting the query")
-            query = run.start(spark, once=once, every=every, planned=planned)
+            query = run.start(spark, once=once, every=every, planned=planned, ui=ui)
             watch.follow(query)
             screen.running()
+            if run.page is not None:
+                screen.line(f"page: {run.page.url}")
             said = _Said()
             while query.isActive and not is_interrupted(1.0):
                 said.tell(query, screen)
@@ -323,6 +339,8 @@ def _land(run: Ingest, screen: IngestScreen, *, once: bool, every: str, metrics_
             said.tell(query, screen)
             seen = screen.look()
         assert seen is not None
+        if run.page is not None:
+            run.page.close()
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         raise IngestError(

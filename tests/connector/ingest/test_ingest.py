@@ -418,7 +418,9 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     landed, quiet = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
     assert (landed["rows"], landed["rejects"], landed["lag"], landed["error"]) == (5, 0, 0, None)
     assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
-    text = run("--once").stdout
+    text = run("--once", "--ui", "0").stdout
+    assert re.search(r"page: http://127\.0\.0\.1:\d+/$", text, re.MULTILINE)
+    assert "PORT or HOST:PORT" in run("--ui", "here", code=2).output
     assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +- +- +- +0 +- *\n", text)
     assert re.search(rf"{shop.prefix}_orders +{shop.prefix}\.orders +up to date ", text)
     assert re.search(r"^All is landed that was there: 0 rows landed in .*; no rejects\.$", text, re.MULTILINE)
