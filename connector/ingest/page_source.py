@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pykafka_wire
 from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest import running
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.figures import LogEnds, lag_of
 from pykafka_wire.ingest.landing import TableStatus
@@ -40,6 +41,7 @@ from pykafka_wire.page.snapshots import (
     PartitionSnapshot,
     ProcessFigures,
     Reject,
+    RunningBatch,
     SchemaChange,
     TableHistory,
     TableSnapshot,
@@ -75,7 +77,7 @@ class RunningIngest(Protocol):
     settings: Settings
 
     @property
-    def query_name(self) -> str: ...
+    def micro_batch(self) -> running.MicroBatch | None: ...
     @property
     def statuses(self) -> Mapping[str, TableStatus]: ...
 
@@ -118,7 +120,7 @@ class IngestPage:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.snapshot`."""
         state, error = self._state()
         self._take_progress()
-        now = time.time()
+        now, batch = time.time(), self._run.ingest.micro_batch
         statuses = self._statuses()
         if is_watched:
             self._sizes.want({each.topic: each.commits for each in statuses})
@@ -127,7 +129,7 @@ class IngestPage:
         settings = self._settings
         return IngestSnapshot(
             at=now,
-            name=self._run.ingest.query_name,
+            name=settings.title,
             state=state,
             started_at=self._run.started_at,
             error=error,
@@ -138,8 +140,9 @@ class IngestPage:
             brokers=tuple(_brokers(settings)),
             versions=self._versions,
             settings=self._masked,
-            tables=tuple(self._table(each, now) for each in statuses),
+            tables=tuple(self._table(each, batch, now) for each in statuses),
             micro_batches=tuple(self._batches),
+            running=_running(batch, {each.topic: each for each in statuses}, now),
             bytes_written=self._sizes.written,
             processes=self._measured[1],
         )
@@ -235,9 +238,11 @@ class IngestPage:
                 )
             )
 
-    def _table(self, status: TableStatus, now: float) -> TableSnapshot:
+    def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
         table, lag = settings.table_for(status.topic), lag_of(status, self._ends)
+        if batch is not None and status.topic in batch.parts:  # it knows newer ends than the progress of the one before
+            lag = max(lag or 0, batch.n_planned(status.topic) - batch.n_landed(status.topic, status.position))
         size = self._sizes.get(status.topic)
         return TableSnapshot(
             topic=status.topic,
@@ -336,6 +341,17 @@ def _table_state(status: TableStatus, lag: int | None, min_rows: int) -> TableSt
     if lag == 0:
         return "current"
     return "waiting" if lag < min_rows else "landing"
+
+
+def _running(batch: running.MicroBatch | None, statuses: Mapping[str, TableStatus], now: float) -> RunningBatch | None:
+    if batch is None:
+        return None
+    return RunningBatch(
+        number=batch.number,
+        started_at=now - (time.monotonic() - batch.begun_at),
+        planned=sum(map(batch.n_planned, batch.parts)),
+        landed=sum(batch.n_landed(each, statuses[each].position) for each in batch.parts if each in statuses),
+    )
 
 
 def _brokers(settings: Settings) -> Iterator[str]:

@@ -111,6 +111,21 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBatch:
+    """The micro-batch that is being landed.
+
+    Attributes:
+        planned: records that tables had to get when it began.
+        landed: those of them that tables have.
+    """
+
+    number: int
+    started_at: float
+    planned: int
+    landed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFigures:
     """What processes use.
 
@@ -130,6 +145,8 @@ class IngestSnapshot:
     """An ingest as it is now.
 
     Attributes:
+        name: of the ingest, for people.
+        running: the micro-batch of this moment, None between two of them.
         settings: all that were set, as text, secrets masked.
         bytes_written: of data files, as far as commits were looked at; only its growth means something.
         processes: by name: ``driver`` (this Python process), ``java`` (Spark's), ``tasks`` (Spark's Python workers here).
@@ -149,6 +166,7 @@ class IngestSnapshot:
     settings: Mapping[str, str]
     tables: tuple[TableSnapshot, ...]
     micro_batches: tuple[MicroBatch, ...] = ()
+    running: RunningBatch | None = None
     bytes_written: int | None = None
     processes: Mapping[str, ProcessFigures] = field(default_factory=dict)
 

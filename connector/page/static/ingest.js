@@ -1,6 +1,6 @@
 // The whole: rates, micro-batches and where their time went, processes, settings, brokers, versions.
 
-import { grid, h, section } from "./dom.js";
+import { grid, h, section, setText } from "./dom.js";
 import { NONE, bytes, count, date, duration, plural, rate, time, visible } from "./format.js";
 import { BatchPlot, TimePlot } from "./plots.js";
 import { link } from "./tables.js";
@@ -28,6 +28,7 @@ export class IngestView {
     this.batches = new BatchPlot(PHASES, N_BATCHES, described);
     this.cpu = new TimePlot("CPU, cores", PROCESSES, N_SAMPLES, (value) => (value === null ? NONE : value.toFixed(2)));
     this.memory = new TimePlot("Memory", PROCESSES, N_SAMPLES, bytes);
+    this.running = h("p", { class: "soft" });
     this.error = h("section", { class: "error", hidden: true });
     this.slowest = h("div");
     this.about = h("div");
@@ -39,7 +40,7 @@ export class IngestView {
       h("div", { class: "columns even" },
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "Records"), this.records.element),
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "Bytes"), this.bytes.element)),
-      section("Micro-batches", { class: "panel" }, this.batches.element),
+      section("Micro-batches", { class: "panel" }, this.batches.element, this.running),
       h("div", { class: "columns even" },
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "CPU"), this.cpu.element),
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "Memory"), this.memory.element)),
@@ -58,6 +59,8 @@ export class IngestView {
     this.records.show([plots.records_per_second], plots.step_s, ingest.totals.records_per_second);
     this.bytes.show([plots.bytes_per_second], plots.step_s, ingest.totals.bytes_per_second);
     this.batches.show(ingest.micro_batches);
+    const running = ingest.running;
+    setText(this.running, running === null ? "" : `Micro-batch ${running.number} runs for ${duration(Math.max(0, ingest.at - running.started_at))}: ${count(running.landed)} of ${plural(running.planned, "record")}.`);
     this.cpu.show(PROCESSES.map((name) => plots.cpu[name] ?? []), plots.step_s);
     this.memory.show(PROCESSES.map((name) => plots.memory_bytes[name] ?? []), plots.step_s);
     const busiest = [...tables.tables].sort((one, other) => other.seconds - one.seconds).slice(0, SLOWEST).filter((table) => table.seconds > 0);

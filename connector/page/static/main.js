@@ -15,7 +15,7 @@ const STALE_S = 20;
 const TOKEN = "pykafka-wire token";
 
 const by = (id) => document.getElementById(id);
-const [main, banner, live, route, help] = ["main", "banner", "live", "route", "help"].map(by);
+const [main, banner, live, name, route, help] = ["main", "banner", "live", "name", "route", "help"].map(by);
 const state = { view: null, ingest: null, clock: 0, at: 0, lastSeen: null, failures: 0, timer: null, history: -Infinity, shown: false };
 
 class ApiError extends Error {
@@ -124,9 +124,10 @@ async function readHistory(view) {
 function showIngest(ingest) {
   const text = `${visible(ingest.topics)}  →  ${visible(ingest.into)}`;
   setText(route, text);
+  setText(name, visible(ingest.name));
   setAttribute(route, "title", text);
   const bad = ingest.totals.states.stopped + ingest.totals.states.retrying;
-  document.title = `${bad ? `(${bad}) ` : ""}${state.view.title} · ${visible(ingest.into)}`;
+  document.title = `${bad ? `(${bad}) ` : ""}${state.view.title} · ${visible(ingest.name)}`;
 }
 
 /** Whether data come, and what the ingest does. */

@@ -23,6 +23,7 @@ from pykafka_wire.page.snapshots import (
     PartitionSnapshot,
     ProcessFigures,
     Reject,
+    RunningBatch,
     SchemaChange,
     TableHistory,
     TableSnapshot,
@@ -95,7 +96,7 @@ class SyntheticSource:
         wave = 1 + 0.4 * math.sin(now / 90) + 0.1 * math.sin(now / 17)
         return IngestSnapshot(
             at=now,
-            name="pykafka-wire ingest /lake/_checkpoints/shop",
+            name="shop",
             state=self.state,  # type: ignore[arg-type]
             started_at=self.started_at,
             error=None,
@@ -121,6 +122,7 @@ class SyntheticSource:
             },
             tables=tables,
             micro_batches=tuple(self._batch(number, now) for number in range(60)),
+            running=RunningBatch(number=760, started_at=now - 2.1, planned=41_200, landed=18_090),
             bytes_written=int(sum(each.rows for each in tables) * 41),
             processes={
                 "driver": ProcessFigures(cpu=0.08 * wave, memory_bytes=int(180e6)),
