@@ -60,8 +60,12 @@ def of_types(name: str, *columns: str, rows: tuple[str, ...], later: tuple[str, 
             f'INSERT INTO "{name}" (id) VALUES (1000), (1001)',
         ),
         steps=(
-            (f'INSERT INTO "{name}" VALUES {", ".join(again)}', changed),
-            (f'DELETE FROM "{name}" WHERE id = 1001', f'INSERT INTO "{name}" (id) VALUES (1002)'),
+            (
+                f'INSERT INTO "{name}" VALUES {", ".join(again)}',
+                changed,
+                f'DELETE FROM "{name}" WHERE id = 1001',
+                f'INSERT INTO "{name}" (id) VALUES (1002)',
+            ),
         ),
     )
 

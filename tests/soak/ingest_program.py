@@ -1,4 +1,7 @@
-"""An ingest as a program of its own, for a test that kills it: ``python -m tests.soak.ingest_program SETTINGS.toml [once]``."""
+"""An ingest as a program of its own, for a test that kills it: ``python -m tests.soak.ingest_program SETTINGS.toml [once] [few]``.
+
+``few`` is for tables of few rows: nothing is compiled for them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 
 
-def main(file: str, *, once: bool) -> None:
+def main(file: str, *, once: bool, few: bool) -> None:
     export_java_home(ensure_java())
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2,4]")  # else no task of a worker that was killed runs again
         .config("spark.jars", ",".join(map(str, delta_jars())))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -28,8 +31,12 @@ def main(file: str, *, once: bool) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    if few:
+        builder = builder.config("spark.sql.codegen.wholeStage", "false").config(
+            "spark.sql.codegen.factoryMode", "NO_CODEGEN"
+        )
+    spark = builder.getOrCreate()
     ingest = Ingest(read_settings(Path(file)))
     query = ingest.start(spark, once=once, every="1 second")
     query.awaitTermination()
@@ -38,4 +45,4 @@ def main(file: str, *, once: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], once="once" in sys.argv[2:])
+    main(sys.argv[1], once="once" in sys.argv[2:], few="few" in sys.argv[2:])
