@@ -11,9 +11,9 @@ from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.classic.strategies import encode_assignment
 from pykafka_wire.wire.protocol.messages.consumer_group import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    MemberAssignment,
     TopicPartitions,
 )
 from pykafka_wire.wire.protocol.messages.group import (
@@ -155,7 +155,7 @@ class ConsumerGroupCoordinator(FakeBroker):
             member_id=request.member_id,
             member_epoch=self.epoch,
             heartbeat_interval_ms=20,
-            assignment=Assignment(topic_partitions=topics) if brings else None,
+            assignment=MemberAssignment(topic_partitions=topics) if brings else None,
         )
 
 

@@ -13,7 +13,7 @@ from pykafka_wire.wire.errors import LogTruncatedError
 from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.range_progress import Position
-from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
+from pykafka_wire.wire.protocol.messages.fetch import DivergingEpoch, FetchRequest, FetchResponse
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, response, two_brokers
@@ -72,7 +72,7 @@ def test_a_position_holds_the_leader_epoch_of_the_last_batch_that_was_handed_out
 
 def test_the_first_fetch_validates_a_position_by_its_leader_epoch(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, _ = brokers
-    diverging = EpochEndOffset(epoch=2, end_offset=4)
+    diverging = DivergingEpoch(epoch=2, end_offset=4)
     leader.on[FetchRequest] = lambda request, _: response(request, diverging_epoch=diverging)
     with client(leader) as cluster, pytest.raises(LogTruncatedError) as caught:
         ContinuousFetch(cluster, {ZERO: Position(N_RECORDS, 3)}, VALUES).poll(Deadline.after_ms(30_000))
@@ -94,7 +94,7 @@ def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeB
             truncated.append(True)
             return response(request, error_code=74)  # FENCED_LEADER_EPOCH
         if asked.fetch_offset == N_RECORDS:
-            return response(request, diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
+            return response(request, diverging_epoch=DivergingEpoch(epoch=2, end_offset=4))
         return response(request, records=batch_at(4, leader_epoch=4), high_watermark=14, last_stable_offset=14)
 
     leader.on[FetchRequest] = reply

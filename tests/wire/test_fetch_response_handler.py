@@ -23,29 +23,29 @@ from pykafka_wire.wire.fetch.response_handler import (
     MAX_BATCH_BYTES,
     EndMissing,
     Enlarged,
-    Failed,
+    FailedRange,
+    FetchResponseHandler,
     LeftFollower,
     Outcome,
-    Received,
+    ReceivedRecords,
     Redirected,
-    ResponseHandler,
-    Retried,
+    RetriedRange,
     Skipped,
     Waiting,
 )
-from pykafka_wire.wire.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from pykafka_wire.wire.protocol.messages.fetch import AbortedTransaction, DivergingEpoch, PartitionData
 from tests.wire.fake_fetch import N_RECORDS, batch_at, range_of
 
 LEADER, FOLLOWER = 1, 2
-BOUNDED = ResponseHandler(read_committed=False, deadline_s=100, end_wait_s=60)
-COMMITTED = ResponseHandler(read_committed=True, deadline_s=100, end_wait_s=60)
-ENDLESS = ResponseHandler(read_committed=False, deadline_s=100, end_wait_s=None)
+BOUNDED = FetchResponseHandler(read_committed=False, deadline_s=100, end_wait_s=60)
+COMMITTED = FetchResponseHandler(read_committed=True, deadline_s=100, end_wait_s=60)
+ENDLESS = FetchResponseHandler(read_committed=False, deadline_s=100, end_wait_s=None)
 UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_RANGE, CORRUPT, AUTHORIZATION, STORAGE = 3, 6, 1, 2, 29, 56
 INCONSISTENT_TOPIC_ID = 103
 
 
 def judged(
-    rules: ResponseHandler = BOUNDED,
+    rules: FetchResponseHandler = BOUNDED,
     *,
     node: int = LEADER,
     now: float = 0.0,
@@ -65,17 +65,17 @@ def judged(
 def test_whole_batches_are_received_up_to_the_end_of_the_range() -> None:
     records = memoryview(bytes(batch_at(0)) + bytes(batch_at(N_RECORDS)))
     outcome = judged(records=records, high_watermark=20)
-    assert isinstance(outcome, Received)
+    assert isinstance(outcome, ReceivedRecords)
     assert (outcome.scan.next_offset, outcome.scan.n_bytes, outcome.at_end) == (N_RECORDS, len(batch_at(0)), False)
     at_end = judged(records=batch_at(0))
-    assert isinstance(at_end, Received) and at_end.at_end
+    assert isinstance(at_end, ReceivedRecords) and at_end.at_end
 
 
 def test_aborted_transactions_count_only_for_a_committed_read() -> None:
     aborted = [AbortedTransaction(producer_id=7, first_offset=3)]
     for rules, expected in ((COMMITTED, [(7, 3)]), (BOUNDED, [])):
         outcome = judged(rules, records=batch_at(0), aborted_transactions=aborted)
-        assert isinstance(outcome, Received)
+        assert isinstance(outcome, ReceivedRecords)
         assert outcome.aborted == expected
 
 
@@ -85,13 +85,13 @@ def test_less_than_one_batch_asks_for_more_unless_no_broker_accepts_such_a_batch
     huge = bytearray(batch)
     huge[8:12] = MAX_BATCH_BYTES.to_bytes(4, "big")
     outcome = judged(records=memoryview(huge)[:40])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedRange)
     assert isinstance(outcome.error, RecordTooLargeError)
 
 
 def test_a_diverging_epoch_means_that_the_log_was_truncated() -> None:
-    outcome = judged(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
-    assert isinstance(outcome, Failed)
+    outcome = judged(diverging_epoch=DivergingEpoch(epoch=2, end_offset=4))
+    assert isinstance(outcome, FailedRange)
     assert isinstance(outcome.error, LogTruncatedError)
     assert (outcome.error.diverging_epoch, outcome.error.diverging_offset) == (2, 4)
 
@@ -123,7 +123,7 @@ def test_an_end_that_stays_missing_is_reported_after_its_time() -> None:
 
 def test_a_range_that_gets_nothing_fails_after_its_time() -> None:
     outcome = judged(now=101, state={"stalled_since": 0.0})
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedRange)
     assert isinstance(outcome.error, DeadlineExceededError)
     assert "made no progress for 101 s" in str(outcome.error)
 
@@ -151,21 +151,21 @@ def test_whatever_error_a_follower_has_its_leader_is_asked(code: int) -> None:
 )
 def test_a_code_says_what_is_looked_up_before_the_next_try(code: int, find_leader: bool, check_topic: bool) -> None:
     outcome = judged(error_code=code)
-    assert isinstance(outcome, Retried)
+    assert isinstance(outcome, RetriedRange)
     assert (outcome.find_leader, outcome.check_topic) == (find_leader, check_topic)
     assert (outcome.error.topic, outcome.error.partition, outcome.error.offset) == ("t", 0, 0)
 
 
 def test_what_another_try_cannot_change_fails() -> None:
     out_of_range = judged(error_code=OUT_OF_RANGE)
-    assert isinstance(out_of_range, Failed)
+    assert isinstance(out_of_range, FailedRange)
     assert isinstance(out_of_range.error, OffsetOutOfRangeError)
     corrupt_twice = judged(error_code=CORRUPT, state={"failures": 1})
-    assert isinstance(corrupt_twice, Failed)
+    assert isinstance(corrupt_twice, FailedRange)
     assert isinstance(corrupt_twice.error, BrokerError)
 
 
-def failed(error: Any, *, in_grace: bool = True, now: float = 0.0, **state: Any) -> Retried | Failed:
+def failed(error: Any, *, in_grace: bool = True, now: float = 0.0, **state: Any) -> RetriedRange | FailedRange:
     progress = RangeProgress(0, range_of(0))
     for name, value in state.items():
         setattr(progress, name, value)
@@ -174,21 +174,21 @@ def failed(error: Any, *, in_grace: bool = True, now: float = 0.0, **state: Any)
 
 def test_a_failure_is_retried_until_its_time_or_its_codes_grace_period_is_over() -> None:
     broke = TransportError("the connection broke")
-    assert failed(broke) == Retried(broke)
-    assert failed(broke, now=100, stalled_since=0.0) == Retried(broke)
+    assert failed(broke) == RetriedRange(broke)
+    assert failed(broke, now=100, stalled_since=0.0) == RetriedRange(broke)
     late = failed(broke, now=101, stalled_since=0.0)
-    assert isinstance(late, Failed)
+    assert isinstance(late, FailedRange)
     assert (type(late.error), late.cause) == (DeadlineExceededError, broke)
     unknown = broker_error(UNKNOWN_TOPIC)
     assert isinstance(unknown, UnknownTopicError)
-    assert failed(unknown, in_grace=False) == Failed(unknown)
+    assert failed(unknown, in_grace=False) == FailedRange(unknown)
 
 
 def test_a_response_that_breaks_the_protocol_is_asked_for_once_more_and_a_refusal_is_not() -> None:
     malformed, refused = ProtocolError("bytes too many"), broker_error(AUTHORIZATION)
-    assert failed(malformed) == Retried(malformed)
-    assert failed(malformed, failures=1) == Failed(malformed)
-    assert failed(refused) == Failed(refused)
+    assert failed(malformed) == RetriedRange(malformed)
+    assert failed(malformed, failures=1) == FailedRange(malformed)
+    assert failed(refused) == FailedRange(refused)
     assert (refused.topic, refused.partition, refused.offset) == ("t", 0, 0)
 
 

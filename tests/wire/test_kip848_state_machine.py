@@ -12,13 +12,13 @@ from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.kip848.state_machine import (
     ConsumerMemberState,
     ConsumerMemberStateMachine,
-    Place,
+    TopicIdPartition,
 )
 from pykafka_wire.wire.groups.membership import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    MemberAssignment,
     TopicPartitions,
 )
 
@@ -36,7 +36,7 @@ def response(epoch: int = 1, assigned: dict[uuid.UUID, list[int]] | None = None,
         member_id="me",
         member_epoch=epoch,
         heartbeat_interval_ms=5_000,
-        assignment=None if assigned is None else Assignment(topic_partitions=topics),
+        assignment=None if assigned is None else MemberAssignment(topic_partitions=topics),
         **more,
     )
 
@@ -73,10 +73,10 @@ def test_a_join_says_everything_and_a_heartbeat_only_what_is_new() -> None:
     assert (joining.member_id, joining.member_epoch, joining.instance_id) == ("me", 0, "i")
     assert said(joining) == {"rack": "r", "timeout": 7, "topics": ["a", "b"], "assignor": "range", "owned": {}}
     assert (machine.state, machine.identity.generation, machine.heartbeat_interval_ms) == (MEMBER, 1, 5_000)
-    assert machine.target == {Place(A, 0), Place(A, 1)}
+    assert machine.target == {TopicIdPartition(A, 0), TopicIdPartition(A, 1)}
     assert not machine.has_news
     assert said(beat(machine, response(1))) == {}
-    machine.own([Place(A, 1), Place(A, 0)])
+    machine.own([TopicIdPartition(A, 1), TopicIdPartition(A, 0)])
     assert machine.has_news
     assert said(beat(machine, response(2))) == {"owned": {A: [0, 1]}}
     assert not machine.has_news
@@ -89,20 +89,20 @@ def test_a_join_says_everything_and_a_heartbeat_only_what_is_new() -> None:
 def test_a_revocation_is_acknowledged_before_the_rest_is_assigned() -> None:
     machine = member()
     beat(machine, response(1, {A: [0, 1]}))
-    machine.own([Place(A, 0), Place(A, 1)])
+    machine.own([TopicIdPartition(A, 0), TopicIdPartition(A, 1)])
     beat(machine, response(1, {A: [0]}))  # partition 1 is to be given up, and B-0 is another member's still
-    assert machine.target == {Place(A, 0)}
-    assert machine.owned == {Place(A, 0), Place(A, 1)}
+    assert machine.target == {TopicIdPartition(A, 0)}
+    assert machine.owned == {TopicIdPartition(A, 0), TopicIdPartition(A, 1)}
     assert not machine.has_news  # until the caller has given it up
-    machine.own([Place(A, 0)])
+    machine.own([TopicIdPartition(A, 0)])
     assert said(beat(machine, response(2, {A: [0], B: [0]}))) == {"owned": {A: [0]}}
-    assert machine.target == {Place(A, 0), Place(B, 0)}
+    assert machine.target == {TopicIdPartition(A, 0), TopicIdPartition(B, 0)}
 
 
 def test_after_a_failure_the_next_heartbeat_says_everything_again() -> None:
     machine = member()
     beat(machine, response(1, {A: [0]}))
-    machine.own([Place(A, 0)])
+    machine.own([TopicIdPartition(A, 0)])
     beat(machine, response(1))
     machine.heartbeat_request()
     machine.repeat_all()
@@ -117,14 +117,14 @@ def test_a_response_without_an_assignment_changes_none() -> None:
     assert machine.target == frozenset()
     beat(machine, response(2, {A: [0]}))
     beat(machine, response(3))
-    assert machine.target == {Place(A, 0)}
+    assert machine.target == {TopicIdPartition(A, 0)}
 
 
 @pytest.mark.parametrize("code", [25, 69, 110])
 def test_a_fenced_member_gives_up_what_it_owned_and_joins_from_epoch_0(code: int) -> None:
     machine = member()
     beat(machine, response(5, {A: [0]}))
-    machine.own([Place(A, 0)])
+    machine.own([TopicIdPartition(A, 0)])
     before = machine.identity
     beat(machine, ConsumerGroupHeartbeatResponse(error_code=code))
     assert (machine.state, machine.lost_error_code, machine.target) == (FENCED, code, None)

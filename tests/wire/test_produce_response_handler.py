@@ -13,15 +13,22 @@ from pykafka_wire.wire.errors import (
     TransportError,
 )
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.response_handler import Acknowledged, Failed, Outcome, Replaced, ResponseHandler, Retried
+from pykafka_wire.wire.produce.response_handler import (
+    Acknowledged,
+    FailedBatch,
+    Outcome,
+    ProduceResponseHandler,
+    Replaced,
+    RetriedBatch,
+)
 from pykafka_wire.wire.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.test_producer import encode, numbered
 
 SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retries=5)
-FAILS = ResponseHandler(settings=SETTINGS, collects_rejected=False)
-COLLECTS = ResponseHandler(settings=SETTINGS, collects_rejected=True)
+FAILS = ProduceResponseHandler(settings=SETTINGS, collects_rejected=False)
+COLLECTS = ProduceResponseHandler(settings=SETTINGS, collects_rejected=True)
 EXPIRES_AT = 100.0
 
 TOO_LARGE, NOT_LEADER, TIMED_OUT, NO_REPLICAS = 10, 6, 7, 19
@@ -34,7 +41,7 @@ def batch(n_records: int = 4, attempts: int = 1) -> QueuedBatch:
 
 
 def judged(
-    rules: ResponseHandler,
+    rules: ProduceResponseHandler,
     code: int,
     of: QueuedBatch | None = None,
     *,
@@ -66,30 +73,30 @@ def test_a_retriable_code_says_whether_the_batch_may_be_written_and_where_it_goe
     code: int, may_be_written: bool, find_leader: bool
 ) -> None:
     outcome = judged(FAILS, code)
-    assert isinstance(outcome, Retried)
+    assert isinstance(outcome, RetriedBatch)
     assert (outcome.may_be_written, outcome.find_leader) == (may_be_written, find_leader)
     assert (outcome.error.topic, outcome.error.partition, outcome.error.broker) == ("t", 0, 1)
 
 
 def test_an_offset_in_a_retriable_response_means_that_the_batch_may_be_written() -> None:
     outcome = judged(FAILS, NOT_LEADER, base_offset=7)
-    assert isinstance(outcome, Retried)
+    assert isinstance(outcome, RetriedBatch)
     assert outcome.may_be_written
 
 
 def test_what_no_retry_mends_fails() -> None:
-    assert isinstance(judged(FAILS, AUTHORIZATION), Failed)
-    assert isinstance(judged(FAILS, OUT_OF_ORDER), Failed)
-    assert isinstance(judged(FAILS, OUT_OF_ORDER, is_cascading=True), Retried)
-    assert isinstance(judged(FAILS, CORRUPT, batch(attempts=2)), Retried)
-    assert isinstance(judged(FAILS, CORRUPT, batch(attempts=3)), Failed)
+    assert isinstance(judged(FAILS, AUTHORIZATION), FailedBatch)
+    assert isinstance(judged(FAILS, OUT_OF_ORDER), FailedBatch)
+    assert isinstance(judged(FAILS, OUT_OF_ORDER, is_cascading=True), RetriedBatch)
+    assert isinstance(judged(FAILS, CORRUPT, batch(attempts=2)), RetriedBatch)
+    assert isinstance(judged(FAILS, CORRUPT, batch(attempts=3)), FailedBatch)
 
 
 def test_retries_end_by_number_and_by_time() -> None:
-    assert isinstance(judged(FAILS, NO_REPLICAS, batch(attempts=5)), Retried)
-    assert isinstance(judged(FAILS, NO_REPLICAS, batch(attempts=6)), Failed)
+    assert isinstance(judged(FAILS, NO_REPLICAS, batch(attempts=5)), RetriedBatch)
+    assert isinstance(judged(FAILS, NO_REPLICAS, batch(attempts=6)), FailedBatch)
     late = judged(FAILS, NO_REPLICAS, now=EXPIRES_AT)
-    assert isinstance(late, Failed)
+    assert isinstance(late, FailedBatch)
     assert isinstance(late.error, DeadlineExceededError)
     assert "NOT_ENOUGH_REPLICAS" in str(late.error)
 
@@ -100,7 +107,7 @@ def test_a_batch_that_is_too_large_is_split_down_to_one_record() -> None:
     assert [each.n_records for each in outcome.batches] == [2, 2]
     assert not outcome.rejected
     single = judged(FAILS, TOO_LARGE, batch(1))
-    assert isinstance(single, Failed)
+    assert isinstance(single, FailedBatch)
     assert isinstance(single.error, RecordTooLargeError)
     collected = judged(COLLECTS, TOO_LARGE, batch(1))
     assert isinstance(collected, Replaced)
@@ -108,7 +115,7 @@ def test_a_batch_that_is_too_large_is_split_down_to_one_record() -> None:
 
 
 def test_records_that_the_broker_names_are_taken_out_where_they_are_collected() -> None:
-    assert isinstance(judged(FAILS, INVALID_RECORD, rejected=(1, 3)), Failed)
+    assert isinstance(judged(FAILS, INVALID_RECORD, rejected=(1, 3)), FailedBatch)
     outcome = judged(COLLECTS, INVALID_RECORD, rejected=(1, 3))
     assert isinstance(outcome, Replaced)
     assert outcome.rejected[0].row.tolist() == [1, 3]
@@ -121,15 +128,15 @@ def test_records_that_the_broker_names_are_taken_out_where_they_are_collected() 
 def test_no_record_is_taken_out_of_a_batch_that_may_be_written() -> None:
     doubtful = replace(batch(), may_be_written=True)
     outcome = judged(COLLECTS, INVALID_RECORD, doubtful, rejected=(1,))
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedBatch)
     assert "had no definite response" in outcome.error.remedy
 
 
 def test_without_a_response_a_batch_that_was_sent_may_be_written() -> None:
     broke = TransportError("the connection broke")
     outcome = FAILS.on_no_response(batch(), broke, now=0, was_sent=True)
-    assert outcome == Retried(broke, may_be_written=True, find_leader=True)
-    assert FAILS.on_no_response(batch(), broke, now=0, was_sent=False) == Retried(broke, False, True)
+    assert outcome == RetriedBatch(broke, may_be_written=True, find_leader=True)
+    assert FAILS.on_no_response(batch(), broke, now=0, was_sent=False) == RetriedBatch(broke, False, True)
     nonsense = ProtocolError("bytes too many")
-    assert isinstance(FAILS.on_no_response(batch(), nonsense, now=0, was_sent=True), Retried)
-    assert FAILS.on_no_response(batch(attempts=2), nonsense, now=0, was_sent=True) == Failed(nonsense)
+    assert isinstance(FAILS.on_no_response(batch(), nonsense, now=0, was_sent=True), RetriedBatch)
+    assert FAILS.on_no_response(batch(attempts=2), nonsense, now=0, was_sent=True) == FailedBatch(nonsense)

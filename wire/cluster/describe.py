@@ -38,9 +38,9 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    DescribeTransactionsResponseState,
     ListTransactionsRequest,
     TopicRequest,
-    TransactionState,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_topic
 
@@ -183,7 +183,7 @@ def describe_transaction(
     return described_transaction(transactional_id, state)
 
 
-def only_state(response: DescribeTransactionsResponse) -> TransactionState:
+def only_state(response: DescribeTransactionsResponse) -> DescribeTransactionsResponseState:
     """The state of the one transactional id that was asked for. Raises ProtocolError where it is missing, or not alone."""
     if len(response.transaction_states) != 1:
         raise ProtocolError(
@@ -193,7 +193,7 @@ def only_state(response: DescribeTransactionsResponse) -> TransactionState:
     return response.transaction_states[0]
 
 
-def described_transaction(transactional_id: str, state: TransactionState) -> DescribedTransaction:
+def described_transaction(transactional_id: str, state: DescribeTransactionsResponseState) -> DescribedTransaction:
     """What a coordinator's response says of a transactional id."""
     return DescribedTransaction(
         transactional_id=transactional_id,

@@ -4,7 +4,7 @@ Owns Fetch requests (https://kafka.apache.org/protocol#The_Messages_Fetch): whic
 which response comes next. What a response means is decided in :mod:`~pykafka_wire.wire.fetch.response_handler`, positions are kept
 in :mod:`~pykafka_wire.wire.fetch.range_progress`, records are decoded by :mod:`~pykafka_wire.wire.fetch.fetched_records`; leaders
 and connections are :mod:`~pykafka_wire.wire.cluster.cluster`'s. A retry is followed in three files: `_receive` here gets the
-response, `ResponseHandler.on_response` decides, and `_act` here changes the range's progress.
+response, `FetchResponseHandler.on_response` decides, and `_act` here changes the range's progress.
 
 How a read goes: one Fetch per leader over all of its unfinished ranges; when its response is there, batch headers give
 the next positions, the next Fetch leaves, and only then is the response decoded, so that broker and network work
@@ -47,13 +47,13 @@ from pykafka_wire.wire.fetch.response_handler import (
     AskedLeader,
     EndMissing,
     Enlarged,
-    Failed,
+    FailedRange,
+    FetchResponseHandler,
     LeftFollower,
     Outcome,
-    Received,
+    ReceivedRecords,
     Redirected,
-    ResponseHandler,
-    Retried,
+    RetriedRange,
     Waiting,
     log_end_error,
     no_progress,
@@ -211,7 +211,7 @@ class RangeRead:
         self._readiness = BrokerReadiness(cluster, purpose)
         self._backoff = Backoff(settings)
         read_committed = (isolation_level or settings.isolation_level) == "read_committed"
-        self._handler = ResponseHandler(
+        self._handler = FetchResponseHandler(
             read_committed=read_committed,
             deadline_s=deadline_ms / 1000,
             end_wait_s=None if end_wait_ms is None else end_wait_ms / 1000,
@@ -542,7 +542,7 @@ class RangeRead:
         """Does what a response means for one range."""
         progress, now = requested.progress, self.clock.now()
         match outcome:
-            case Received():
+            case ReceivedRecords():
                 self._advance(requested, outcome, chunk)
             case Enlarged(needed_bytes) if progress.min_bytes < needed_bytes:
                 progress.min_bytes = needed_bytes
@@ -580,7 +580,7 @@ class RangeRead:
             case LeftFollower(reason):
                 self._leave_follower(progress, reason)
                 self._back_off(progress)
-            case Retried(error, find_leader, check_topic):
+            case RetriedRange(error, find_leader, check_topic):
                 if check_topic:
                     self._topic_ids.pop(progress.topic_partition.topic, None)
                 if find_leader:
@@ -600,10 +600,10 @@ class RangeRead:
                 self._retry(progress, error)
             case EndMissing(waited_s):
                 self._on_missing_end(requested, data, waited_s, node=chunk.node)
-            case Failed():
+            case FailedRange():
                 self._fail(outcome)
 
-    def _advance(self, requested: RequestedPartition, received: Received, chunk: Chunk) -> None:
+    def _advance(self, requested: RequestedPartition, received: ReceivedRecords, chunk: Chunk) -> None:
         """Moves a range over its batches and puts them up for decoding."""
         progress, records, scan = requested.progress, received.records, received.scan
         progress.advance(scan)
@@ -680,7 +680,7 @@ class RangeRead:
         # A grace period begins when the code is first met: a broker that was away for longer may say it once when it is back.
         in_grace = not isinstance(error, BrokerError) or progress.grace_periods.allow(error.code, now)
         outcome = self._handler.on_failure(progress, error, in_grace=in_grace, now=now)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedRange):
             self._fail(outcome)
         self._back_off(progress)
 
@@ -689,7 +689,7 @@ class RangeRead:
         self._counters.n_retries += 1
         progress.not_before = self.clock.now() + self._backoff.delay_ms(progress.failures) / 1000
 
-    def _fail(self, failed: Failed) -> NoReturn:
+    def _fail(self, failed: FailedRange) -> NoReturn:
         if isinstance(failed.error, OffsetOutOfRangeError):
             _add_log_bounds(failed.error, self._cluster, self._request_deadline())
         if failed.cause is None:

@@ -7,9 +7,9 @@ remedy. It sends nothing and changes nothing: :mod:`~pykafka_wire.wire.fetch.ran
 ==================================================  =======================================================================
 response                                            what it means
 ==================================================  =======================================================================
-records, of whole batches                           :class:`Received`
-records, of less than one batch                     :class:`Enlarged`; :class:`Failed` where no broker accepts such a batch
-a diverging leader epoch (KIP-595)                  :class:`Failed`: the log was truncated
+records, of whole batches                           :class:`ReceivedRecords`
+records, of less than one batch                     :class:`Enlarged`; :class:`FailedRange` where no broker accepts such a batch
+a diverging leader epoch (KIP-595)                  :class:`FailedRange`: the log was truncated
 the name of a follower in our rack (KIP-392)        :class:`Redirected`, unless the leader is to serve the range;
                                                     :class:`LeftFollower` where it has had no records for a second that the leader
                                                     has
@@ -19,15 +19,15 @@ no records, of a follower                           :class:`Waiting` for a secon
 no records, since the log ends here                 :class:`Waiting`, in a bounded read up to a time limit, then :class:`EndMissing`
 no records, since others took the room              :class:`Skipped`
 an error code of a follower                         :class:`LeftFollower`: what a follower lacks its leader may have
-OFFSET_OUT_OF_RANGE                                 :class:`Failed`
-CORRUPT_MESSAGE                                     :class:`Retried` once, then :class:`Failed`
-retriable codes                                     :class:`Retried`, after the leader or the topic's id is looked up where the
+OFFSET_OUT_OF_RANGE                                 :class:`FailedRange`
+CORRUPT_MESSAGE                                     :class:`RetriedRange` once, then :class:`FailedRange`
+retriable codes                                     :class:`RetriedRange`, after the leader or the topic's id is looked up where the
                                                     code asks for it
-other codes                                         :class:`Failed`
-none: the connection broke, or time passed          :class:`Retried`; a response that breaks the protocol once
+other codes                                         :class:`FailedRange`
+none: the connection broke, or time passed          :class:`RetriedRange`; a response that breaks the protocol once
 ==================================================  =======================================================================
 
-A retry after the end of a code's grace period, or of the time that a range may make no progress, is :class:`Failed`.
+A retry after the end of a code's grace period, or of the time that a range may make no progress, is :class:`FailedRange`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MESSAGE_TOO_LARGE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRecords:
     """Records of the range, as `scan` found them.
 
     Attributes:
@@ -123,7 +123,7 @@ class LeftFollower:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetriedRange:
     """The range is to be asked for again.
 
     Attributes:
@@ -144,7 +144,7 @@ class EndMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRange:
     """The range cannot be read."""
 
     error: WireError
@@ -152,12 +152,21 @@ class Failed:
 
 
 Outcome = (
-    Received | Enlarged | Redirected | Waiting | AskedLeader | Skipped | LeftFollower | Retried | EndMissing | Failed
+    ReceivedRecords
+    | Enlarged
+    | Redirected
+    | Waiting
+    | AskedLeader
+    | Skipped
+    | LeftFollower
+    | RetriedRange
+    | EndMissing
+    | FailedRange
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseHandler:
+class FetchResponseHandler:
     """Decides by the rules above, for one read.
 
     Attributes:
@@ -183,7 +192,7 @@ class ResponseHandler:
         if data.error_code:
             return self._on_error(requested, data, node=node, version=version)
         if data.diverging_epoch.end_offset >= 0:
-            return Failed(_truncated_error(progress, data, node=node))
+            return FailedRange(_truncated_error(progress, data, node=node))
         replica = data.preferred_read_replica
         if replica >= 0 and replica != node and now >= progress.leader_only_until:
             at_end = self._is_at_end(requested, data, progress.position, node=node)
@@ -196,15 +205,17 @@ class ResponseHandler:
         scan = scan_batches(records, progress.position, progress.range.end_offset)
         if scan.needed_bytes:
             if scan.needed_bytes > MAX_BATCH_BYTES:
-                return Failed(_oversize_error(progress, scan.needed_bytes, node=node))
+                return FailedRange(_oversize_error(progress, scan.needed_bytes, node=node))
             return Enlarged(scan.needed_bytes)
         aborted = [
             (transaction.producer_id, transaction.first_offset)
             for transaction in (data.aborted_transactions or () if self.read_committed else ())
         ]
-        return Received(records, scan, aborted, self._is_at_end(requested, data, scan.next_offset, node=node))
+        return ReceivedRecords(records, scan, aborted, self._is_at_end(requested, data, scan.next_offset, node=node))
 
-    def on_failure(self, progress: RangeProgress, error: WireError, *, in_grace: bool, now: float) -> Retried | Failed:
+    def on_failure(
+        self, progress: RangeProgress, error: WireError, *, in_grace: bool, now: float
+    ) -> RetriedRange | FailedRange:
         """What it means that a range could not be asked for, or that its request failed, or has to be repeated.
 
         Args:
@@ -214,9 +225,13 @@ class ResponseHandler:
         if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
             if error.topic is None:  # raised by a connection, which does not know the partition
                 error.topic, error.partition, error.offset = *progress.topic_partition, progress.position
-            return Failed(error)
+            return FailedRange(error)
         stalled_s = progress.stalled_s(now)
-        return Retried(error) if in_grace and stalled_s <= self.deadline_s else no_progress(progress, stalled_s, error)
+        return (
+            RetriedRange(error)
+            if in_grace and stalled_s <= self.deadline_s
+            else no_progress(progress, stalled_s, error)
+        )
 
     def _is_at_end(self, requested: RequestedPartition, data: PartitionData, position: int, *, node: int) -> bool:
         """Whether the leader serves nothing from `position` on, for now; a follower does not know, since it may trail."""
@@ -245,7 +260,7 @@ class ResponseHandler:
 
     def _on_error(
         self, requested: RequestedPartition, data: PartitionData, *, node: int, version: int
-    ) -> LeftFollower | Retried | Failed:
+    ) -> LeftFollower | RetriedRange | FailedRange:
         progress = requested.progress
         error = broker_error(
             data.error_code,
@@ -260,25 +275,25 @@ class ResponseHandler:
             return LeftFollower(f"responded with {error.name}")
         # The broker cannot read its own log (fault or bit rot): once more, as with a batch that is corrupt on arrival.
         if isinstance(error, OffsetOutOfRangeError) or (error.name == "CORRUPT_MESSAGE" and progress.failures):
-            return Failed(error)
-        return Retried(
+            return FailedRange(error)
+        return RetriedRange(
             error,
             find_leader=error.info.action is Action.REFRESH_METADATA,
             check_topic=isinstance(error, UnknownTopicError) or error.name == "INCONSISTENT_TOPIC_ID",
         )
 
 
-def no_progress(progress: RangeProgress, waited_s: float, cause: WireError | None) -> Failed:
+def no_progress(progress: RangeProgress, waited_s: float, cause: WireError | None) -> FailedRange:
     """A range made no progress in all the time allowed, after retries whose last cause is given."""
     if isinstance(cause, UnknownTopicError):
-        return Failed(cause)
+        return FailedRange(cause)
     error = DeadlineExceededError(
         f"the range {progress.range} made no progress for {waited_s:.0f} s",
         **progress.place,
         api="Fetch",
         remedy=f"Last cause: {cause}" if cause else "",
     )
-    return Failed(error, cause)
+    return FailedRange(error, cause)
 
 
 def throttled_error(node: int) -> TransportError:

@@ -3,8 +3,8 @@
 Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce): which batches one holds, those without a response
 yet, and memory. What a response means is decided in :mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are
 kept in :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A
-retry is followed in three files: `_receive` here gets the response, `ResponseHandler.on_response` decides, `PartitionQueue.retry`
-puts the batch back in its place.
+retry is followed in three files: `_receive` here gets the response, `ProduceResponseHandler.on_response` decides,
+`PartitionQueue.retry` puts the batch back in its place.
 
 There is no thread. Requests leave and responses are read inside the caller's calls.
 
@@ -44,12 +44,12 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
-    Failed,
+    FailedBatch,
     Outcome,
+    ProduceResponseHandler,
     Replaced,
-    ResponseHandler,
     Restarted,
-    Retried,
+    RetriedBatch,
 )
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
 from pykafka_wire.wire.protocol.messages.produce import (
@@ -348,7 +348,7 @@ class Producer:
 
     @collects_rejected.setter
     def collects_rejected(self, collects: bool) -> None:
-        self._handler = ResponseHandler(
+        self._handler = ProduceResponseHandler(
             self._settings, collects_rejected=collects, in_transaction=bool(self._transaction)
         )
 
@@ -382,7 +382,7 @@ class Producer:
                 size = len(encoded.data)
                 if size > max_bytes:
                     outcome = self._handler.on_oversize(tp, encoded)
-                    if isinstance(outcome, Failed):
+                    if isinstance(outcome, FailedBatch):
                         raise outcome.error
                     self._rejected += outcome.rejected
                     continue
@@ -528,10 +528,10 @@ class Producer:
         """Pauses a queue whose partition has no leader now, or one that cannot be reached, or fails the producer."""
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
-            self._fail(Failed(error))
+            self._fail(FailedBatch(error))
         grace_periods = self._grace_periods.setdefault(tp, GracePeriods())
         if isinstance(error, BrokerError) and not grace_periods.allow(error.code, self._clock.now()):
-            self._fail(Failed(error))
+            self._fail(FailedBatch(error))
         queue.waiting[0].last_error = error
         queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
 
@@ -541,7 +541,7 @@ class Producer:
             try:
                 self._identity = request_producer_identity(self._cluster) if self._is_idempotent else ProducerIdentity()
             except WireError as error:
-                self._fail(Failed(error))
+                self._fail(FailedBatch(error))
         batches: dict[TopicPartition, QueuedBatch] = {}
         for queue in chosen:
             tp = queue.topic_partition
@@ -558,7 +558,7 @@ class Producer:
             self._on_no_response(node, batches.values(), error, was_sent=False)
             return False
         except WireError as error:
-            self._fail(Failed(error))
+            self._fail(FailedBatch(error))
         except BaseException:  # Ctrl-C: the broker may have all of it
             interrupted = TransportError("sending was interrupted", broker=node)
             self._on_no_response(node, batches.values(), interrupted, was_sent=True)
@@ -603,7 +603,7 @@ class Producer:
             self._in_flight.remove(sent)
             return
         except WireError as error:
-            self._fail(Failed(error))
+            self._fail(FailedBatch(error))
         self._readiness.throttle(sent.node, response.throttle_time_ms)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         left_out = set(sent.batches.values())
@@ -620,7 +620,7 @@ class Producer:
                 batch, each, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
             )
             pause = True
-            if isinstance(outcome, Retried) and outcome.find_leader:
+            if isinstance(outcome, RetriedBatch) and outcome.find_leader:
                 hint = each.current_leader.leader_id, each.current_leader.leader_epoch
                 endpoint = endpoints.get(hint[0])
                 # Where another leader is known by now, the retry leaves without a pause (KIP-951).
@@ -649,7 +649,7 @@ class Producer:
         match outcome:
             case Acknowledged(base_offset):
                 self._acknowledge(batch, base_offset)
-            case Retried(error, may_be_written):
+            case RetriedBatch(error, may_be_written):
                 batch.may_be_written |= may_be_written
                 queue.retry(batch, error, not_before)
             case Restarted(error):
@@ -662,7 +662,7 @@ class Producer:
                 self._rejected += rejected
                 queue.replace(batch, batches)
                 self._buffered_bytes += sum(len(each.data) for each in batches) - batch.size
-            case Failed():
+            case FailedBatch():
                 self._fail(outcome)
 
     def _acknowledge(self, batch: QueuedBatch, base_offset: int) -> None:
@@ -670,12 +670,12 @@ class Producer:
         try:
             self._queues[tp].acknowledge(batch)
         except ProtocolError as error:
-            self._fail(Failed(error))
+            self._fail(FailedBatch(error))
         self.counters.count(n_records, batch.size)
         self._results.add(tp, n_records, batch.size, base_offset)
         self._buffered_bytes -= batch.size  # last: an interruption before is found by it
 
-    def _fail(self, failed: Failed) -> NoReturn:
+    def _fail(self, failed: FailedBatch) -> NoReturn:
         """Fails the producer for good: what comes after a lost batch must not be written."""
         self._error = failed.error
         logger.debug("the producer has failed: %s", failed.error)

@@ -57,7 +57,7 @@ class BatchSink(Protocol):
         """Queue batches for a topic-partition, in this order. Raises WireError."""
 
 
-class _Rows:
+class _WaitingRecords:
     """Records of one topic that wait to be encoded."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class RecordSender:
         self._sink = sink
         self._codec = Codec[settings.compression_type.upper()]
         self._partitioner = Partitioner(settings)
-        self._waiting: dict[str, _Rows] = {}
+        self._waiting: dict[str, _WaitingRecords] = {}
         self._waiting_bytes = 0
         self._max_waiting_bytes = settings.buffer_memory // _COLLECT_SHARE
         self._error: WireError | None = None
@@ -127,7 +127,7 @@ class RecordSender:
             self._encode_all()
             rows = None
         if rows is None:
-            rows = self._waiting[topic] = _Rows()
+            rows = self._waiting[topic] = _WaitingRecords()
         rows.keys.append(key)
         rows.values.append(value)
         rows.headers.append(row_headers)

@@ -10,18 +10,18 @@ response                                            what it means
 ==================================================  =======================================================================
 no error, DUPLICATE_SEQUENCE_NUMBER                 :class:`Acknowledged`
 MESSAGE_TOO_LARGE, of several records               :class:`Replaced` by halves, as Java's producer does
-MESSAGE_TOO_LARGE of one record, INVALID_RECORD,    :class:`Failed`; or, where rejected records are collected,
+MESSAGE_TOO_LARGE of one record, INVALID_RECORD,    :class:`FailedBatch`; or, where rejected records are collected,
 INVALID_TIMESTAMP                                   :class:`Replaced` by the batch without them (KIP-467)
-OUT_OF_ORDER_SEQUENCE_NUMBER after another failure  :class:`Retried` (a cascading failure)
-UNKNOWN_PRODUCER_ID                                 :class:`Restarted` (KIP-360); :class:`Failed` in a transaction, or if an
+OUT_OF_ORDER_SEQUENCE_NUMBER after another failure  :class:`RetriedBatch` (a cascading failure)
+UNKNOWN_PRODUCER_ID                                 :class:`Restarted` (KIP-360); :class:`FailedBatch` in a transaction, or if an
                                                     earlier try may be in the log. Kafka 2.5 and newer do not send it
-CORRUPT_MESSAGE                                     :class:`Retried` twice, then :class:`Failed`
-other retriable codes                               :class:`Retried`, after the leader is looked up where the code asks for it
-other codes                                         :class:`Failed`
-none: the connection broke, or time passed          :class:`Retried`; the batch may be in the log
+CORRUPT_MESSAGE                                     :class:`RetriedBatch` twice, then :class:`FailedBatch`
+other retriable codes                               :class:`RetriedBatch`, after the leader is looked up where the code asks for it
+other codes                                         :class:`FailedBatch`
+none: the connection broke, or time passed          :class:`RetriedBatch`; the batch may be in the log
 ==================================================  =======================================================================
 
-A retry beyond ``retries`` or after ``delivery.timeout.ms`` is :class:`Failed`.
+A retry beyond ``retries`` or after ``delivery.timeout.ms`` is :class:`FailedBatch`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetriedBatch:
     """The batch is to be sent again as it is.
 
     Attributes:
@@ -104,18 +104,18 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedBatch:
     """The batch cannot be delivered, and nothing may be written after it."""
 
     error: WireError
     cause: WireError | None = None
 
 
-Outcome = Acknowledged | Retried | Restarted | Replaced | Failed
+Outcome = Acknowledged | RetriedBatch | Restarted | Replaced | FailedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseHandler:
+class ProduceResponseHandler:
     """Decides by the rules above, under a producer's settings.
 
     Attributes:
@@ -154,19 +154,19 @@ class ResponseHandler:
         cascading = is_cascading and error.name in _OUT_OF_SEQUENCE
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or cascading) or corrupt_again:
-            return Failed(error)
+            return FailedBatch(error)
         # A response that has an offset comes from a leader that wrote the batch, and lost its place after that.
         may_be_written = response.base_offset >= 0 or error.name in _AFTER_APPEND
         find_leader = error.info.action is Action.REFRESH_METADATA
-        return self._retried(batch, now, Retried(error, may_be_written, find_leader))
+        return self._retried(batch, now, RetriedBatch(error, may_be_written, find_leader))
 
     def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> Outcome:
         """What it means that a request had no response that makes sense, or was not sent as a whole."""
         if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
-            return Failed(error)
-        return self._retried(batch, now, Retried(error, may_be_written=was_sent, find_leader=True))
+            return FailedBatch(error)
+        return self._retried(batch, now, RetriedBatch(error, may_be_written=was_sent, find_leader=True))
 
-    def on_expiry(self, batch: QueuedBatch, last_error: WireError | None) -> Failed:
+    def on_expiry(self, batch: QueuedBatch, last_error: WireError | None) -> FailedBatch:
         """The batch's delivery timeout has passed; `last_error` is what its last try ended in."""
         error = DeadlineExceededError(
             f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
@@ -175,22 +175,22 @@ class ResponseHandler:
             api="Produce",
             remedy=f"Last cause: {last_error}" if last_error else "",
         )
-        return Failed(error, last_error)
+        return FailedBatch(error, last_error)
 
-    def on_interruption(self) -> Failed:
+    def on_interruption(self) -> FailedBatch:
         """Ctrl-C has left a step half done, with a batch that is neither queued nor acknowledged."""
         error = RecordsNotWrittenError(
             "the producer was interrupted while it queued or acknowledged a batch, so it is unknown what is written",
             remedy="Call reset(), and send again what was not flushed.",
         )
-        return Failed(error)
+        return FailedBatch(error)
 
-    def on_oversize(self, tp: TopicPartition, encoded: EncodedBatch) -> Replaced | Failed:
+    def on_oversize(self, tp: TopicPartition, encoded: EncodedBatch) -> Replaced | FailedBatch:
         """A batch is larger than ``max.request.size`` and has a single record: it is not sent."""
         limit_bytes = self.settings.max_request_size
         error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
         if not self.collects_rejected:
-            return Failed(error)
+            return FailedBatch(error)
         faults: dict[int, str | None] = dict.fromkeys(range(encoded.n_records))
         rejected, rest = take_out(tp, encoded, faults, error, self.settings.compression_level)
         return Replaced(rest, [rejected], too_large=True)
@@ -199,19 +199,19 @@ class ResponseHandler:
         """The broker has forgotten the producer: all of its records were deleted, or it was idle for too long."""
         if self.in_transaction:
             error.remedy = "Abort the transaction, and write it again."
-            return Failed(error)
+            return FailedBatch(error)
         if batch.may_be_written:
             error.remedy = (
                 "An earlier try of this batch had no definite response, so it may be in the log or have been deleted. To write it "
                 "again could repeat its records."
             )
-            return Failed(error)
-        checked = self._retried(batch, now, Retried(error, may_be_written=False, find_leader=False))
-        return checked if isinstance(checked, Failed) else Restarted(error)
+            return FailedBatch(error)
+        checked = self._retried(batch, now, RetriedBatch(error, may_be_written=False, find_leader=False))
+        return checked if isinstance(checked, FailedBatch) else Restarted(error)
 
-    def _retried(self, batch: QueuedBatch, now: float, outcome: Retried) -> Retried | Failed:
+    def _retried(self, batch: QueuedBatch, now: float, outcome: RetriedBatch) -> RetriedBatch | FailedBatch:
         if batch.attempts > self.settings.retries:
-            return Failed(outcome.error)
+            return FailedBatch(outcome.error)
         if now >= batch.expires_at:
             return self.on_expiry(batch, outcome.error)
         return outcome
@@ -226,14 +226,14 @@ class ResponseHandler:
             # Where the broker does not name the records, halves of halves find them.
             return Replaced(split_in_half(encoded, level), [], too_large)
         if not self.collects_rejected:
-            return Failed(error)
+            return FailedBatch(error)
         if batch.may_be_written and batch.base_sequence >= 0:
             error.remedy = (
                 "An earlier try of this batch had no definite response and may be in the log, so no record of it can be left "
                 "out: it is unknown which sequence numbers the broker has. Write the batch again with a new producer, as a task "
                 "that runs again does."
             )
-            return Failed(error)
+            return FailedBatch(error)
         rejected, rest = take_out(batch.topic_partition, encoded, faults or {0: None}, error, level)
         return Replaced(rest, [rejected], too_large)
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.cli.app import application
-from pykafka_wire.wire.protocol.messages.group import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from pykafka_wire.wire.protocol.messages.group import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -116,7 +116,7 @@ def leaderless() -> Iterator[FakeBroker]:
         broker.topics = {"orders": {0: (1, 0), 1: (-1, 0)}, "others": {0: (1, 0)}}
         broker.speak({16: (0, 4)})
         broker.on[ListGroupsRequest] = lambda request, _: ListGroupsResponse(
-            groups=[ListedGroup(group_id=name, protocol_type="consumer") for name in committed]
+            groups=[ListGroupsResponseGroup(group_id=name, protocol_type="consumer") for name in committed]
         )
         broker.on[FindCoordinatorRequest] = lambda request, _: itself(broker, request)
         broker.on[OffsetFetchRequest] = lambda request, _: OffsetFetchResponse(

@@ -48,12 +48,12 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupRequestMember,
     LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.protocol.messages.group import MemberIdentity as LeavingMember
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -268,7 +268,7 @@ class MemberStateMachine:
             return LeaveGroupRequest(group_id=self.group_id, member_id=self.identity.member_id)
         # Both ids: with the instance id alone a fenced member would remove the one that has fenced it.
         identity = self.identity
-        member = LeavingMember(
+        member = LeaveGroupRequestMember(
             member_id=identity.member_id, group_instance_id=identity.instance_id, reason="the consumer is being closed"
         )
         return LeaveGroupRequest(group_id=self.group_id, members=[member])

@@ -28,7 +28,7 @@ from pykafka_wire.wire.groups.kip848.state_machine import (
     TOPIC_AUTHORIZATION_FAILED,
     ConsumerMemberState,
     ConsumerMemberStateMachine,
-    Place,
+    TopicIdPartition,
 )
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
 from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
@@ -79,9 +79,9 @@ class ConsumerMembership:
         self._has_joined = threading.Event()
         self._has_joined.set()
         #: What the coordinator assigns, as far as its topics' names are known; None before the first response.
-        self._assigned: dict[TopicPartition, Place] | None = None
-        self._owned: dict[TopicPartition, Place] = {}
-        self._offered: dict[TopicPartition, Place] = {}
+        self._assigned: dict[TopicPartition, TopicIdPartition] | None = None
+        self._owned: dict[TopicPartition, TopicIdPartition] = {}
+        self._offered: dict[TopicPartition, TopicIdPartition] = {}
         #: What is owned of topics that no longer exist, though others may have their names; the same of the last target.
         self._outdated: frozenset[TopicPartition] = frozenset()
         self._recreated: frozenset[TopicPartition] = frozenset()
@@ -295,7 +295,7 @@ class ConsumerMembership:
             with self._changed:
                 machine.topics = topics
 
-    def _assigned_by_name(self) -> dict[TopicPartition, Place]:
+    def _assigned_by_name(self) -> dict[TopicPartition, TopicIdPartition]:
         """What the coordinator assigns, without topics whose names are not known yet.
 
         Raises:
@@ -311,7 +311,7 @@ class ConsumerMembership:
             TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
         }
 
-    def _outdated_without(self, assigned: Mapping[TopicPartition, Place]) -> frozenset[TopicPartition]:
+    def _outdated_without(self, assigned: Mapping[TopicPartition, TopicIdPartition]) -> frozenset[TopicPartition]:
         """What is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
         owned = self._owned
         given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}

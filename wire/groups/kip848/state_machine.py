@@ -64,7 +64,7 @@ _REMEDIES: Final = {
 }
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition by its topic's id, as this protocol names it."""
 
     topic_id: uuid.UUID
@@ -109,8 +109,8 @@ class ConsumerMemberStateMachine:
         self.topics = subscription.names
         self.state = ConsumerMemberState.UNJOINED
         self.identity = MemberIdentity(member_id=member_id, instance_id=instance_id)
-        self.target: frozenset[Place] | None = None
-        self.owned: frozenset[Place] = frozenset()
+        self.target: frozenset[TopicIdPartition] | None = None
+        self.owned: frozenset[TopicIdPartition] = frozenset()
         self.heartbeat_interval_ms = 0
         self.lost_error_code = 0
         self._rack_id = rack_id
@@ -118,7 +118,7 @@ class ConsumerMemberStateMachine:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         #: The topics and partitions that the coordinator has acknowledged; None where it must hear all again.
         self._known_topics: tuple[str, ...] | None = None
-        self._known_owned: frozenset[Place] | None = None
+        self._known_owned: frozenset[TopicIdPartition] | None = None
 
     @property
     def has_news(self) -> bool:
@@ -174,7 +174,7 @@ class ConsumerMemberStateMachine:
         if response.assignment is not None:
             self.target = frozenset(_places(response.assignment.topic_partitions))
 
-    def own(self, places: Iterable[Place]) -> None:
+    def own(self, places: Iterable[TopicIdPartition]) -> None:
         """The caller owns these partitions now: the next heartbeat reports them."""
         self.owned = frozenset(places)
 
@@ -234,10 +234,10 @@ class ConsumerMemberStateMachine:
         return error
 
 
-def _by_topic(places: Iterable[Place]) -> list[TopicPartitions]:
+def _by_topic(places: Iterable[TopicIdPartition]) -> list[TopicPartitions]:
     by_topic = partitions_by_topic(sorted(places))
     return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
 
 
-def _places(topics: Iterable[TopicPartitions]) -> Iterable[Place]:
-    return (Place(topic.topic_id, partition) for topic in topics for partition in topic.partitions)
+def _places(topics: Iterable[TopicPartitions]) -> Iterable[TopicIdPartition]:
+    return (TopicIdPartition(topic.topic_id, partition) for topic in topics for partition in topic.partitions)

@@ -24,7 +24,7 @@ class TopicPartitions(Struct):
     partitions: list[int] = array(int32)
 
 
-class Assignment(Struct):
+class MemberAssignment(Struct):
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
@@ -35,7 +35,7 @@ class ConsumerGroupHeartbeatResponse(Message, versions=(0, 1), flexible=0):
     member_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    assignment: Assignment | None = structure(Assignment, nullable_since=0, null=True)
+    assignment: MemberAssignment | None = structure(MemberAssignment, nullable_since=0, null=True)
 
 
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse], api_key=68, versions=(0, 1), flexible=0):

@@ -18,20 +18,16 @@ from pykafka_wire.wire.protocol.fields import (
     uuid128,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from pykafka_wire.wire.protocol.primitives import MAX_INT32, MAX_INT64
 
 #: The first version that names topics by id (KIP-516).
 TOPIC_ID_VERSION: Final = 13
 
 
-class EpochEndOffset(Struct):
+class DivergingEpoch(Struct):
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
-
-
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
 
 
 class SnapshotId(Struct):
@@ -56,7 +52,7 @@ class PartitionData(Struct):
     high_watermark: int = int64()
     last_stable_offset: int = int64(default=-1, ignorable=True)
     log_start_offset: int = int64(since=5, default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = structure(EpochEndOffset, since=12, tag=0)
+    diverging_epoch: DivergingEpoch = structure(DivergingEpoch, since=12, tag=0)
     current_leader: LeaderIdAndEpoch = structure(LeaderIdAndEpoch, since=12, tag=1)
     snapshot_id: SnapshotId = structure(SnapshotId, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable_since=4, ignorable=True)
@@ -68,13 +64,6 @@ class FetchableTopicResponse(Struct):
     topic: str = string(until=12, ignorable=True)
     topic_id: uuid.UUID = uuid128(since=13, ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=16, default=None)
 
 
 class FetchResponse(Message, versions=(4, 18), flexible=12):

@@ -97,7 +97,7 @@ class LeaveGroupResponse(Message, versions=(0, 5), flexible=4):
     members: list[MemberResponse] = array(MemberResponse, since=3)
 
 
-class MemberIdentity(Struct):
+class LeaveGroupRequestMember(Struct):
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=3, default=None)
     reason: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
@@ -108,7 +108,7 @@ class LeaveGroupRequest(Request[LeaveGroupResponse], api_key=13, versions=(0, 5)
 
     group_id: str = string()
     member_id: str = string(until=2)
-    members: list[MemberIdentity] = array(MemberIdentity, since=3)
+    members: list[LeaveGroupRequestMember] = array(LeaveGroupRequestMember, since=3)
 
 
 class DescribedGroupMember(Struct):
@@ -141,7 +141,7 @@ class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, version
     include_authorized_operations: bool = boolean(since=3)
 
 
-class ListedGroup(Struct):
+class ListGroupsResponseGroup(Struct):
     group_id: str = string()
     protocol_type: str = string()
     group_state: str = string(since=4, ignorable=True)
@@ -151,7 +151,7 @@ class ListedGroup(Struct):
 class ListGroupsResponse(Message, versions=(0, 5), flexible=3):
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
-    groups: list[ListedGroup] = array(ListedGroup)
+    groups: list[ListGroupsResponseGroup] = array(ListGroupsResponseGroup)
 
 
 class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions=(0, 5), flexible=3):

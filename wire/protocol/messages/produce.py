@@ -19,6 +19,7 @@ from pykafka_wire.wire.protocol.fields import (
     uuid128,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
 #: The first version that names topics by id (KIP-516).
 TOPIC_ID_VERSION: Final = 13
@@ -27,11 +28,6 @@ TOPIC_ID_VERSION: Final = 13
 class BatchIndexAndErrorMessage(Struct):
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable_since=8, default=None)
-
-
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
 
 
 class PartitionProduceResponse(Struct):
@@ -51,13 +47,6 @@ class TopicProduceResponse(Struct):
     name: str = string(until=12, ignorable=True)
     topic_id: uuid.UUID = uuid128(since=13, ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=10, default=None)
 
 
 class ProduceResponse(Message, versions=(3, 13), flexible=9):

@@ -165,7 +165,7 @@ class TopicData(Struct):
     partitions: list[int] = array(int32)
 
 
-class TransactionState(Struct):
+class DescribeTransactionsResponseState(Struct):
     error_code: int = int16()
     transactional_id: str = string()
     transaction_state: str = string()
@@ -178,7 +178,7 @@ class TransactionState(Struct):
 
 class DescribeTransactionsResponse(Message, versions=(0, 0), flexible=0):
     throttle_time_ms: int = int32()
-    transaction_states: list[TransactionState] = array(TransactionState)
+    transaction_states: list[DescribeTransactionsResponseState] = array(DescribeTransactionsResponseState)
 
 
 class DescribeTransactionsRequest(Request[DescribeTransactionsResponse], api_key=65, versions=(0, 0), flexible=0):
