@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.checkpoints.files import local_folder
 from pykafka_wire.checkpoints.positions import beginning_of, position_at
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
@@ -131,6 +133,9 @@ def _landed_range(target: LandedTable, topic: str, version: int | None = None) -
 def n_rejects(spark: SparkSession, settings: Settings) -> dict[str, int]:
     """How many records each table has in the table of rejects; none where there is no such table yet."""
     rejects = LandedTable(spark, settings, settings.rejects)
+    folder = local_folder(settings.place(settings.rejects)) if settings.is_folder else None
+    if folder is not None and not Path(folder).exists():  # sooner than by Spark, at a first start
+        return {}
     if not rejects.exists:
         return {}
     return {row.table: row[1] for row in spark.table(rejects.identifier).groupBy("table").count().collect()}

@@ -43,14 +43,14 @@ from tests.wire.fake_coordinator import itself
 SCRIPT = Path(sys.executable).parent / "pykafka-wire"
 
 
-def terminal_output(arguments: list[str], columns: int = 120, code: int = 0) -> str:
+def terminal_output(arguments: list[str], columns: int = 120, code: int = 0, command: str | Path = SCRIPT) -> str:
     """What a command prints on a terminal of so many columns, with colours."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         environment.pop(name, None)
-    with subprocess.Popen([str(SCRIPT), *arguments], stdout=follower, stderr=follower, env=environment) as process:
+    with subprocess.Popen([str(command), *arguments], stdout=follower, stderr=follower, env=environment) as process:
         os.close(follower)
         seen = b""
         try:

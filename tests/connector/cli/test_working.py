@@ -1,0 +1,70 @@
+"""What long commands show meanwhile, and that what Spark prints does not get there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykafka_wire.cli.working import SparkOutput, Working, bar, outlook, working
+from tests.connector.cli.conftest import plain, terminal_output
+
+PROGRAM = """
+import os, subprocess, sys, time
+from pykafka_wire.cli.working import working
+with working("starting Spark", with_spark=True) as progress:
+    subprocess.run([sys.executable, "-c", "import sys; print('WARNING: chatter', file=sys.stderr)"])
+    time.sleep(0.6)
+    progress.show("comparing", done=lambda: 50, total=200)
+    time.sleep(0.6)
+    print("a result")
+print("an error of ours", file=sys.stderr)
+"""
+
+
+def test_a_bar_has_what_is_done_the_rate_and_the_time_left() -> None:
+    text = f"{bar(50, 200, outlook(50, 200, 10.0))}"
+    assert text == "━━━━━━──────────────────" + " 50 of 200 records, 10/s, 15s left"
+    assert str(bar(200, 200, outlook(200, 200, 10.0))) == "━" * 24 + " 200 of 200 records"
+    assert outlook(1, 10, 0.0) == "1 of 10 records"
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    shown = Working()
+    shown.show("comparing orders (1 of 3)")
+    assert str(shown.drawn()) == "comparing orders (1 of 3) … 1s"
+    shown.show("comparing", done=lambda: 1234)
+    assert str(shown.drawn()) == "comparing … 1,234 records, 1s"
+
+
+def test_a_terminal_shows_what_is_done_and_nothing_that_spark_prints(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    seen = plain(terminal_output([str(file)], columns=80, command=sys.executable))
+    assert "starting Spark … 1s" in seen and "━━━━━━────" in seen and "50 of 200 records" in seen
+    assert "a result" in seen and seen.rstrip().endswith("an error of ours") and "chatter" not in seen
+
+
+def test_without_a_terminal_nothing_is_shown_and_nothing_kept_out() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout == "a result\n" and done.stderr == "WARNING: chatter\nan error of ours\n"
+
+
+def test_what_spark_has_printed_stays_where_an_error_names_it() -> None:
+    with SparkOutput() as kept:
+        os.write(2, b"a stack\n")
+        kept.is_kept = True
+    with SparkOutput() as forgotten:
+        os.write(2, b"a warning\n")
+    try:
+        assert kept.path.read_text() == "a stack\n" and not forgotten.path.exists()
+    finally:
+        kept.path.unlink()
+
+
+def test_an_error_ends_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="x"), working("doing"):
+        raise ValueError("x")
