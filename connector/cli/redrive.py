@@ -19,7 +19,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
-from pykafka_wire.cli.working import working
+from pykafka_wire.cli.working import Working, working
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -76,11 +76,9 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             click.confirm(f"Write {counted(n_records, 'record')}?", abort=True, err=True)
         written: Counter[str] = Counter()
         left: Counter[str] = Counter()
-        n_left = source.n_offsets(source.committed())
         try:
-            with working("") as progress:
-                progress.show(f"redriving {dlq}", done=lambda: written.total() + left.total(), total=n_left)
-                _write(source, target, written, left)
+            with working(f"redriving {dlq}") as progress:
+                _write(source, target, written, left, progress)
         except (KeyboardInterrupt, WireError):
             click.echo(f"Not all were written: {_summary(written)} so far. Run it again to continue.", err=True)
             raise
@@ -163,7 +161,7 @@ class _Source:
             yield positions, found
 
 
-def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str]) -> None:
+def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str], progress: Working) -> None:
     """Write all, and count them by topic, and those that cannot be written by the reason."""
     from pykafka_wire.wire.transactional_producer import TransactionalProducer
 
@@ -171,6 +169,8 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
         with producer.transaction():
             pass  # the transaction of a run that was killed has ended now, and what it committed is final
         committed = source.committed()
+        n_offsets = source.n_offsets(committed)
+        progress.show("redriving", done=lambda: sum((written + left).values()), total=n_offsets)
         n_partitions: dict[str, int] = {}
         for positions, found in chain(source.chunks(committed), [(source.ends, [])]):
             sent: Counter[str] = Counter()
