@@ -35,8 +35,8 @@ from pyspark.sql import SparkSession
 from pykafka_wire import metrics
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import RecordProducer
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 
 ROOT = Path(__file__).resolve().parents[1]

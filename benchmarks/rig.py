@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from pykafka_wire.local import LocalCluster, LocalRegistry
 from pykafka_wire.local.jars import delta_jars, jvm_connector_jars, spark_avro_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

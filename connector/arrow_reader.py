@@ -24,7 +24,7 @@ from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges
 from pykafka_wire.source.task_reader import read_ranges
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 
 #: What decides the shape of Spark's tasks.
 _OF_TASKS: Final = ("minPartitions", "maxRecordsPerPartition", "filterPushdown")

@@ -24,8 +24,9 @@ from typing import Any, Final, Protocol
 import pytest
 
 from pykafka_wire.local import KafkaTools, LocalCluster, LocalRegistry, Node, named_cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, create_topics, delete_topics, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

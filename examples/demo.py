@@ -27,8 +27,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java, export_java_home
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -13,8 +13,8 @@ import yaml
 
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
 from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import list_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.conftest import CONF, read_spark_conf
 

@@ -8,7 +8,7 @@ It knows nothing of Spark and can be used alone. What most need, importable from
 - :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to;
   :class:`SubscriptionPattern` to subscribe to
 
-Below them: :class:`~pykafka_wire.wire.cluster.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
+Below them: :class:`~pykafka_wire.wire.cluster.client.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
 ``groups``, ``transactions``).
 """
 

@@ -25,9 +25,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from pykafka_wire.wire import forks
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.counters import ClientTotals
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import TopicRecreatedError
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords, partition_column, topic_column

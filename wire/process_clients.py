@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.settings import ClientSettings
 

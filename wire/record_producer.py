@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.counters import ClientTotals
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.produce.producer import Producer, WriteResult
 from pykafka_wire.wire.produce.record_sender import RecordSender

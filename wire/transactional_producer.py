@@ -22,9 +22,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.consumer import Consumer
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, ProducerFencedError, RecordsNotWrittenError, SettingsError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.produce.record_sender import RecordSender

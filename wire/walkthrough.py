@@ -16,10 +16,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.groups.classic.membership import GroupMember, member_state_machine

@@ -55,8 +55,8 @@ def cluster(
     from pykafka_wire.local.jars import KAFKA_VERSION, release
     from pykafka_wire.local.secured import OLDEST_RELEASE, USER, SecuredListener
     from pykafka_wire.local.settings import DEFAULT_PORT, DEFAULT_REGISTRY_PORT
+    from pykafka_wire.wire.cluster import Cluster
     from pykafka_wire.wire.cluster.admin import create_topics
-    from pykafka_wire.wire.cluster.cluster import Cluster
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.settings import ClientSettings
     from pykafka_wire.wire.topic_partitions import parse_new_topic

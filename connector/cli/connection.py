@@ -20,7 +20,7 @@ from pykafka_wire.cli.output import Output, parse_pair
 from pykafka_wire.wire.errors import TransportError
 
 if TYPE_CHECKING:  # --help needs none of these
-    from pykafka_wire.wire.cluster.cluster import Cluster
+    from pykafka_wire.wire.cluster import Cluster
     from pykafka_wire.wire.settings import ClientSettings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -180,7 +180,7 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
     Args:
         changes: fields of the settings that this command needs, whatever is given.
     """
-    from pykafka_wire.wire.cluster.cluster import Cluster
+    from pykafka_wire.wire.cluster import Cluster
 
     try:
         with Cluster(replace(settings(), **changes)) as cluster:

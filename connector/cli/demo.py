@@ -112,8 +112,8 @@ def _cluster(running: contextlib.ExitStack) -> tuple[str, str]:
     from pykafka_wire.local.cluster import LocalCluster
     from pykafka_wire.local.registry import LocalRegistry
     from pykafka_wire.local.settings import DEFAULT_PORT, DEFAULT_REGISTRY_PORT
+    from pykafka_wire.wire.cluster import Cluster
     from pykafka_wire.wire.cluster.admin import create_topics
-    from pykafka_wire.wire.cluster.cluster import Cluster
     from pykafka_wire.wire.settings import ClientSettings
 
     with working("starting Kafka"):

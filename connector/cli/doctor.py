@@ -20,10 +20,11 @@ from pykafka_wire.cli.connection import command, output, settings
 from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, counted, exit_code, printable
 from pykafka_wire.cli.tiers import remote_share, tier_offsets
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names

@@ -20,7 +20,7 @@ from pykafka_wire.sink.exactly_once.orphaned_transactions import (
     own_id_has_committed,
     tasks_have_committed,
 )
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all

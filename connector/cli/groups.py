@@ -11,8 +11,8 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, require_leaders, resolve_position
 from pykafka_wire.cli.output import counted
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,

@@ -22,7 +22,7 @@ from pykafka_wire.ingest.settings import read_settings
 
 if TYPE_CHECKING:
     from pykafka_wire.values.registry.client import Registry
-    from pykafka_wire.wire.cluster.cluster import Cluster
+    from pykafka_wire.wire.cluster import Cluster
 
 #: Of each partition so many of the last records are looked at.
 _SAMPLE: Final = 20

@@ -21,7 +21,7 @@ from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, 
 from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
 from pykafka_wire.ingest.settings import GROUP_PREFIX
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names

@@ -17,8 +17,9 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.starting_offsets import parse_timestamp
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 

@@ -18,8 +18,8 @@ from pykafka_wire.cli.connection import command, connected, output, registry_opt
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted, format_timestamp, parse_pair, printable
 from pykafka_wire.cli.working import working
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

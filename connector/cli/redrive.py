@@ -20,8 +20,8 @@ from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, 
 from pykafka_wire.cli.output import FAILED, counted
 from pykafka_wire.cli.records import records_of
 from pykafka_wire.cli.working import Working, working
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -9,8 +9,8 @@ from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, 
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.errors import MissingLibraryError, OptionError
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
-from pykafka_wire.wire.cluster.cluster import Cluster
 
 
 @command()

@@ -8,8 +8,9 @@ from typing import Final
 
 from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import counted
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST_TIERED
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

@@ -12,6 +12,7 @@ from pykafka_wire.cli.connection import command, connected, connection_options, 
 from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import counted, parse_pair
 from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, remote_share, tier_offsets
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     LATEST,
@@ -21,7 +22,6 @@ from pykafka_wire.wire.cluster.admin import (
     delete_topics,
     describe_configs_of,
 )
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import (

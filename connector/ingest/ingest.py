@@ -31,7 +31,7 @@ from pykafka_wire.page.address import PageSettings
 from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from pykafka_wire.values.registry.registered_schema import RegistryId
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 

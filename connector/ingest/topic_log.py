@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import describe_configs_of
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text

@@ -25,7 +25,7 @@ from pykafka_wire.options.sink import SinkOptions, parse_sink_options
 from pykafka_wire.sink.arrow_input import rows_to_arrow
 from pykafka_wire.sink.encoding import Encoding
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask, send_task
-from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, UnknownTopicError, WireError
 from pykafka_wire.wire.process_clients import shared_cluster

@@ -25,7 +25,7 @@ from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema, registry_id
 from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 
 FormatName = Literal["string", "json", "avro", "protobuf"]
 _KINDS: Final[dict[str, str]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}

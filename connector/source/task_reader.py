@@ -18,7 +18,7 @@ from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.task_metrics import DriverReceiver, TaskFigures
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
     LogEndError,

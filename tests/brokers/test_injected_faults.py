@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.error_codes import ERRORS, Action
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol.message import Request

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from pykafka_wire.wire import Consumer
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import Operation, topic_operations
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets

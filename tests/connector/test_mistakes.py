@@ -26,7 +26,7 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.errors import ConnectorError, DataLossError
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.stream_reader import KafkaStreamReader
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings

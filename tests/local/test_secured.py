@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from pykafka_wire.cli.cluster import cluster
 from pykafka_wire.cli.connection import parse_properties
 from pykafka_wire.wire import ClientSettings, Consumer, RecordProducer, TopicPartition
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import delete_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, WireError
 from tests.local.test_cluster import command, printed, processes_of, wait_for
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 

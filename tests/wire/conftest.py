@@ -14,7 +14,7 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS

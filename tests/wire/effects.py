@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import RecordProducer, WireError
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.secured import Secured
 

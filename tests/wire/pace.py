@@ -16,7 +16,7 @@ import confluent_kafka
 import pyarrow as pa
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,

@@ -10,6 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -26,7 +27,6 @@ from pykafka_wire.wire.cluster.admin import (
     list_topics,
     offsets_for_leader_epoch,
 )
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError, UnsupportedVersionError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetched_records import FetchCounters
 from pykafka_wire.wire.fetch.range_read import fetch_ranges

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import metadata
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster, metadata
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     DeadlineExceededError,

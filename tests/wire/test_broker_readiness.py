@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import BrokerReadiness
+from pykafka_wire.wire.cluster.client import BrokerReadiness
 from pykafka_wire.wire.errors import TransportError
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import client, two_brokers

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import Consumer, TopicPartition
-from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.classic.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import AuthenticationError
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.cloud_stubs import SECRET_KEY, SESSION_TOKEN, CloudStub, point_here

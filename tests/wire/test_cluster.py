@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
 from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,

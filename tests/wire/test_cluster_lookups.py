@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,

@@ -11,9 +11,10 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
-from pykafka_wire.wire.cluster.cluster import ANY, Deadline
+from pykafka_wire.wire.cluster import ANY
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.connection.connection import software_version
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.handshake import ApiVersionsRequest, likely_release

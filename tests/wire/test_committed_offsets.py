@@ -8,8 +8,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import Group, describe_group
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,

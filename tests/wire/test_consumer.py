@@ -24,8 +24,8 @@ from pykafka_wire.wire import (
     TopicPartition,
     WireError,
 )
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_partitions
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError
 from pykafka_wire.wire.groups.classic.membership import GroupMember
 from pykafka_wire.wire.groups.classic.state_machine import MemberStateMachine

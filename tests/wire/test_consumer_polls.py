@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import ClientSettings, Consumer, ConsumerRecords, TopicPartition, WireError
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, TopicPartition, WireError
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 from tests.broker_features import lacking
 from tests.wire.test_consumer import TIMEOUT_S, Reader, await_shares, ends_of, poll_until, produce, records_of

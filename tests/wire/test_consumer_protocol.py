@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import ClientSettings, Consumer, SubscriptionPattern, TopicPartition
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import describe_group
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.kip848.membership import ConsumerMembership

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import topics_by_broker
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogEndError, WireError
 from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch

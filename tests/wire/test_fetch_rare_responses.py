@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, CorruptBatchError
 from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.range_progress import Position

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import Consumer
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.transport import Sockets
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError

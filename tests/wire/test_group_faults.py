@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
 from tests.wire.conftest import await_in_sync

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, SettingsError, WireError
 from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
 from pykafka_wire.wire.groups.classic.state_machine import MemberState

@@ -20,8 +20,8 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.batches import EncodedBatch

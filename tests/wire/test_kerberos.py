@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire import kdc

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import Consumer, SubscriptionPattern, TopicPartition
-from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     BrokerError,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.messages.produce import (

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     RecordTooLargeError,

@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection import state_machine
 from pykafka_wire.wire.errors import (
     LogEndError,

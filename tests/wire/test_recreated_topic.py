@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics, delete_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, TopicRecreatedError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest

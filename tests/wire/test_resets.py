@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.produce.producer import Producer
 from tests.wire.cutting_proxy import CuttingProxy

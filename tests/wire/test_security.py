@@ -20,8 +20,8 @@ import pytest
 import trustme
 
 from pykafka_wire.wire import Consumer, RecordProducer
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer

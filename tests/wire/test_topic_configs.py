@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import alter_topic_configs, describe_configs_of
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 
 pytestmark = pytest.mark.broker

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.state_machine import Received, Sent
 from pykafka_wire.wire.connection.trace import Trace

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import CoordinatorKind
 from pykafka_wire.wire.cluster.describe import describe_transaction
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,

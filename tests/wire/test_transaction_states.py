@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError, TransactionStateError, TransportError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset

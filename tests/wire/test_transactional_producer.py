@@ -23,7 +23,7 @@ from pykafka_wire.wire import (
     TopicPartition,
     TransactionalProducer,
 )
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
     ProducerFencedError,

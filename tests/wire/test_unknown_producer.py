@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.produce.producer import Producer, TransactionScope
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.walkthrough import run_walkthrough
 from tests.broker_features import BROKERS

@@ -1,7 +1,7 @@
 """Offsets by time and by epoch, the life of topics, and their configs: the requests around reading and writing.
 
 Look-ups of many topic-partitions go out as one request a leader, to all leaders at the same time. Routing and retries are
-:mod:`~pykafka_wire.wire.cluster.cluster`'s.
+:mod:`~pykafka_wire.wire.cluster.client`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline
+from pykafka_wire.wire.cluster.client import ANY, CONTROLLER, Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.admin import (

@@ -48,7 +48,7 @@ class Reconnects:
     share it.
 
     A call to a broker in its pause fails at once, so that others are asked meanwhile; only the threads of
-    :class:`~pykafka_wire.wire.cluster.cluster.BrokerReadiness` wait.
+    :class:`~pykafka_wire.wire.cluster.client.BrokerReadiness` wait.
     """
 
     def __init__(self, settings: ClientSettings) -> None:

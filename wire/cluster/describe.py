@@ -1,7 +1,7 @@
 """Describes permissions, transactions and groups as brokers report them. Nothing here changes anything.
 
 In particular nothing here sends InitProducerId, which would fence the producer that uses a transactional id. Routing and
-retries are :mod:`~pykafka_wire.wire.cluster.cluster`'s. KIP-430 (authorized operations), KIP-664 (hung transactions), KIP-518
+retries are :mod:`~pykafka_wire.wire.cluster.client`'s. KIP-430 (authorized operations), KIP-664 (hung transactions), KIP-518
 (states in lists of groups), KIP-848 (the consumer protocol, with a description of its own).
 """
 
@@ -13,9 +13,10 @@ from datetime import datetime, timezone
 from enum import IntEnum
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.client import ANY, Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata, topic_of
 from pykafka_wire.wire.connection.connection import ResponseFuture
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     ProtocolError,

@@ -1,7 +1,7 @@
 """Brokers and topics as plain values, and what is known of a cluster, which responses and leader hints add up to.
 
 Owns the reading of Metadata responses and of leader hints (KIP-951). It knows no socket, no clock and no retry: times come
-in as arguments, and what an error code asks for is :mod:`~pykafka_wire.wire.cluster.cluster`'s to decide.
+in as arguments, and what an error code asks for is :mod:`~pykafka_wire.wire.cluster.client`'s to decide.
 https://kafka.apache.org/protocol#The_Messages_Metadata
 """
 

@@ -4,7 +4,7 @@ Owns the exchange: the handshake, the futures of responses, who reads whose resp
 many connections has one first, throttling, and what breaks a connection. It has a
 :class:`~pykafka_wire.wire.connection.transport.Transport` for the bytes, and a
 :class:`~pykafka_wire.wire.connection.state_machine.StateMachine` for their meaning. It knows no API and retries nothing: a failure
-ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides what is next.
+ends the connection, and :mod:`~pykafka_wire.wire.cluster.client` decides what is next.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one client has sent, received and waited for, counted per request and never per record.
 
-Owns the counts of a :class:`~pykafka_wire.wire.cluster.cluster.Cluster`; its connections and its retries add to them. Nothing here
+Owns the counts of a :class:`~pykafka_wire.wire.cluster.client.Cluster`; its connections and its retries add to them. Nothing here
 knows who reads them.
 """
 

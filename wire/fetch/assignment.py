@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     LogTruncatedError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.fetch.range_progress import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import (
     TOPIC_ID_VERSION,

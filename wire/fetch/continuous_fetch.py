@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import DEFAULT_MAX_PARTITION_BYTES, RangeRead

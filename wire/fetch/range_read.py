@@ -3,7 +3,7 @@
 Owns Fetch requests (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in one, how much is asked for, and
 which response comes next. What a response means is decided in :mod:`~pykafka_wire.wire.fetch.response_handler`, positions are kept
 in :mod:`~pykafka_wire.wire.fetch.range_progress`, records are decoded by :mod:`~pykafka_wire.wire.fetch.fetched_records`; leaders
-and connections are :mod:`~pykafka_wire.wire.cluster.cluster`'s. A retry is followed in three files: `_receive` here gets the
+and connections are :mod:`~pykafka_wire.wire.cluster.client`'s. A retry is followed in three files: `_receive` here gets the
 response, `FetchResponseHandler.on_response` decides, and `_act` here changes the range's progress.
 
 How a read goes: one Fetch per leader over all of its unfinished ranges; when its response is there, batch headers give
@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
+from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
-from pykafka_wire.wire.deadline import WorkingClock
+from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.errors import (
     BrokerError,
     NoBrokerAvailableError,

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.background_call import BackgroundCall
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,

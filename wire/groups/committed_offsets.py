@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import (
-    Cluster,
-    CoordinatorKind,
-    Deadline,
-)
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import ListedGroup
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
 from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity

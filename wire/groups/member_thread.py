@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.retries import Backoff
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     NoBrokerAvailableError,

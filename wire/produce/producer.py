@@ -2,7 +2,7 @@
 
 Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce): which batches one holds, those without a response
 yet, and memory. What a response means is decided in :mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are
-kept in :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A
+kept in :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.client`. A
 retry is followed in three files: `_receive` here gets the response, `ProduceResponseHandler.on_response` decides,
 `PartitionQueue.retry` puts the batch back in its place.
 
@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
+from pykafka_wire.wire.cluster import ANY, Cluster
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
-from pykafka_wire.wire.cluster.cluster import ANY, CHECK_S, BrokerReadiness, Cluster
+from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
 from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
 from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import OPEN_STATES, DescribedTransaction, described_transaction, only_state
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.transactions import (

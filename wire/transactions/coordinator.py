@@ -1,7 +1,7 @@
 """The requests to the coordinators of a transaction: begin it, add to it, commit offsets in it, end it.
 
 Owns InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn (KIP-98, KIP-447,
-KIP-890). Each can be repeated as it is; :mod:`~pykafka_wire.wire.cluster.cluster` does so. When they are made is decided
+KIP-890). Each can be repeated as it is; :mod:`~pykafka_wire.wire.cluster.client` does so. When they are made is decided
 in :mod:`~pykafka_wire.wire.transactions.transaction`.
 
 A :class:`TransactionHandle` is all that these requests need. It can be pickled: a transaction may be begun by one process and
@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,

@@ -21,8 +21,8 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.cluster import describe
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster, describe
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,

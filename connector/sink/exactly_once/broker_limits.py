@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from pykafka_wire.options.logged_once import is_first
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 
 _log = logging.getLogger(__name__)

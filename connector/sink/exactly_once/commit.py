@@ -35,7 +35,7 @@ from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, digest_te
 from pykafka_wire.sink.exactly_once.orphaned_transactions import tasks_have_committed
 from pykafka_wire.sink.exactly_once.recovery import commit_decided, incomplete_error, is_left, replacements
 from pykafka_wire.sink.exactly_once.tasks import TaskMessage
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 
 _log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, closed_in_pa
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit, too_large
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask, encode_task
 from pykafka_wire.sink.task_writer import TaskWriter
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.batches import EncodedBatch

@@ -20,7 +20,7 @@ from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeout_ms, warn_of_expiry
 from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 

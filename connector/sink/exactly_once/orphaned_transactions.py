@@ -21,7 +21,7 @@ from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, read_markers
 from pykafka_wire.sink.exactly_once.recovery import commit_decided
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
 from pykafka_wire.wire.records.batches import ProducerIdentity

@@ -14,8 +14,9 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.sink.exactly_once.decision import missing_parts_text
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, digest_text
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_producers
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnsupportedVersionError
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition

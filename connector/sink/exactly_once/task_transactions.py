@@ -36,7 +36,7 @@ from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, decid
 from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, commit_decided, is_ongoing, named, not_open
 from pykafka_wire.sink.exactly_once.tasks import OpenTask, write_open_task
 from pykafka_wire.sink.task_writer import TaskWriter
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.transactions.bulk import abort_all, describe_all

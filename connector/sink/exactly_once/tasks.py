@@ -25,7 +25,7 @@ from pykafka_wire.sink.exactly_once.marker import WrittenRange
 from pykafka_wire.sink.exactly_once.size_limit import too_large
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.produce.producer import BatchLimits, WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch

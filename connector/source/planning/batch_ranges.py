@@ -18,8 +18,8 @@ from pykafka_wire.source.planning.offset_lookups import (
     skip_aged_out,
     topic_partitions,
 )
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 

@@ -21,7 +21,8 @@ from typing import Any, Final
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.record_size_estimates import ASSUMED_BYTES, RecordSizes
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 

@@ -22,7 +22,7 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.source.planning.micro_batch import known_offsets, recreated_topics
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets, topic_ids_of
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 

@@ -17,8 +17,8 @@ from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.source.data_loss import DataLossReporter
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition

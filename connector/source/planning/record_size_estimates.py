@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pykafka_wire.source.planning.trigger_limits import Offsets, share_bytes, total_bytes
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.batch_samples import sample_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange

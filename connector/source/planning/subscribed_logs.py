@@ -29,10 +29,11 @@ from pykafka_wire.source.planning.offset_lookups import (
     topic_partitions,
 )
 from pykafka_wire.source.planning.trigger_limits import Offsets
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import topics_by_broker
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnknownTopicError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 

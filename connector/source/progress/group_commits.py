@@ -14,7 +14,8 @@ from typing import Final
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.membership import NO_MEMBER

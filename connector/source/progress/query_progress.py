@@ -22,9 +22,10 @@ from pykafka_wire.source.progress.group_commits import COMMIT_DEADLINE_MS, Group
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.task_metrics import TaskFiguresReceiver, camel_case
 from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST, ListedOffset, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

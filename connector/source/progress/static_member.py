@@ -17,7 +17,8 @@ from types import FrameType
 from typing import NoReturn
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
 from pykafka_wire.wire.groups.membership import MemberIdentity

@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, WrittenRange, encode_marker, marker_group
 from pykafka_wire.sink.exactly_once.task_ids import task_id
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from pykafka_wire.local.process import LocalClusterError
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, encode_marker, marker_group
 from pykafka_wire.source.stream_reader import KafkaStreamReader
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import commit_offsets
 from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings

@@ -19,7 +19,7 @@ import pytest
 
 from pykafka_wire.cli.top import _Watched
 from pykafka_wire.source.stream_reader import KafkaStreamReader
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.group import ListGroupsRequest, ListGroupsResponse
 from pykafka_wire.wire.settings import ClientSettings

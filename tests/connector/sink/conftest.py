@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink import driver_process, tasks_process
 from tests.connector.sink.crash_checks import N_PARTITIONS, TIMEOUT_S, Reader

@@ -25,7 +25,7 @@ from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_bat
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
 from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
 from pykafka_wire.sink.exactly_once.tasks import OpenTask, ranges_of
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches

@@ -19,7 +19,7 @@ from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.sink.exactly_once.task_transactions import MarkerWriter, TaskTransactions, listed
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask, OpenTask
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -17,7 +17,7 @@ from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
 from pykafka_wire.sink.exactly_once.task_transactions import abandon
 from pykafka_wire.sink.exactly_once.tasks import OpenTask, ranges_of
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction

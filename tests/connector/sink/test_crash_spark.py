@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Strike

@@ -24,7 +24,7 @@ from pykafka_wire.sink.exactly_once.digest import digest_of
 from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.marker import Marker, encode_marker, marker_group
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.sink.exactly_once.marker import Marker, read_markers
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import OpenProducer, open_producers
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

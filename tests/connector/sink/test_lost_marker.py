@@ -16,7 +16,7 @@ from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_bat
 from pykafka_wire.sink.exactly_once.marker import marker_group
 from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions, abandon
 from pykafka_wire.sink.exactly_once.tasks import OpenTask
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import commit_all

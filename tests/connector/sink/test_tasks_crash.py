@@ -20,7 +20,7 @@ import pytest
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.transactions.bulk import list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionVersion

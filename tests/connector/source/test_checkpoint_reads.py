@@ -16,7 +16,7 @@ import pytest
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.batch_reader import KafkaBatchReader
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import topic_id_text
 from tests.connector.source.conftest import SCHEMA

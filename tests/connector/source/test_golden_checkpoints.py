@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import topic_id_text
 

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.deployments.standalone import standalone_cluster

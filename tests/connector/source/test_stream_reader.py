@@ -23,7 +23,7 @@ from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.progress import group_commits
 from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = pytest.mark.broker

@@ -15,7 +15,7 @@ import pytest
 from pykafka_wire.source import task_reader
 from pykafka_wire.source.spark_task import batches_for_spark
 from pykafka_wire.source.task_reader import _may_come_back, read_ranges
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import LogEndError, OffsetOutOfRangeError, WireError
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.records.compression import Codec

@@ -12,8 +12,8 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import KAFKA_VERSION
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST, LATEST_TIERED, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition

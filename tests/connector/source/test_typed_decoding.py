@@ -21,7 +21,7 @@ from pykafka_wire.source.dataframe_types import column_type
 from pykafka_wire.source.reader_schema import find_reader_schemas, for_tasks
 from pykafka_wire.source.task_reader import record_batches
 from pykafka_wire.source.typed_decoding import column_decoders, slices
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.connector.parsed_options import BROKERS, batch

@@ -2,7 +2,7 @@
 and when the consumer joins again, what it gives up before or after.
 
 The content of the requests belongs to :mod:`~pykafka_wire.wire.groups.classic.state_machine`, retries while the coordinator moves
-or loads to :mod:`~pykafka_wire.wire.cluster.cluster`, the thread to :mod:`~pykafka_wire.wire.groups.member_thread`.
+or loads to :mod:`~pykafka_wire.wire.cluster.client`, the thread to :mod:`~pykafka_wire.wire.groups.member_thread`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline

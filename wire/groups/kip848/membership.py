@@ -2,7 +2,7 @@
 
 Owns the steps between the consumer's thread and that of :mod:`~pykafka_wire.wire.groups.member_thread`, and the heartbeats on the
 network. Their content belongs to :mod:`~pykafka_wire.wire.groups.kip848.state_machine`, retries while the coordinator moves or
-loads to :mod:`~pykafka_wire.wire.cluster.cluster`. Unlike in the classic protocol nobody waits for others: a heartbeat has its
+loads to :mod:`~pykafka_wire.wire.cluster.client`. Unlike in the classic protocol nobody waits for others: a heartbeat has its
 response at once, and the coordinator assigns.
 """
 
@@ -17,9 +17,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
 from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.kip848.state_machine import (

@@ -45,7 +45,7 @@ from pykafka_wire.wire.protocol.messages.metadata import FindCoordinatorRequest,
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-__all__ = ["ANY", "CONTROLLER", "Cluster", "CoordinatorKind", "Deadline"]
+__all__ = ["ANY", "CONTROLLER", "Cluster", "CoordinatorKind"]
 
 logger = logging.getLogger(__name__)
 
