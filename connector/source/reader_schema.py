@@ -118,6 +118,15 @@ class ReaderSchema:
 
             # The options have checked the words.
             encodings = Encodings(time_units=column.time_units, decimal_formats=column.decimal_formats)  # type: ignore[arg-type]
+            if self.schema_id is not None and column.connect_types != "false":
+                from pykafka_wire.values.json.schema_types import type_and_encodings
+
+                _, of_schema = type_and_encodings(registry, self._schema(registry), True)
+                encodings = replace(
+                    encodings,
+                    time_units=encodings.time_units + of_schema.time_units,
+                    decimal_formats=encodings.decimal_formats + of_schema.decimal_formats,
+                )
             return Json(registry=None if self.schema_id is None else registry, encodings=encodings)
         if self.types:
             from pykafka_wire.values.record_types import OfType, RecordTypes
@@ -171,9 +180,9 @@ class ReaderSchema:
                 raise OptionError(f"the DDL {self.text!r}: {error}.") from error
         try:
             if self.format == "json":
-                from pykafka_wire.values.json.schema_types import arrow_type as type_of_json_schema
+                from pykafka_wire.values.json.schema_types import type_and_encodings
 
-                return type_of_json_schema(registry, self._schema(registry))
+                return type_and_encodings(registry, self._schema(registry), column.connect_types != "false")[0]
             found: pa.DataType = self._registered(registry, column).column_type(selection)
         except DecodeError as error:
             raise self._invalid(error) from error

@@ -38,7 +38,7 @@ class ConnectType:
     unit: TimeUnit | None = None
 
 
-_TYPES: Final[dict[str, ConnectType]] = {
+CONNECT_TYPES: Final[dict[str, ConnectType]] = {
     "org.apache.kafka.connect.data.Date": ConnectType("date", _NUMBERS, pa.date32(), "days"),
     "org.apache.kafka.connect.data.Time": ConnectType("time", _NUMBERS, _TIME, "milliseconds"),
     "org.apache.kafka.connect.data.Timestamp": ConnectType("timestamp", _NUMBERS, _INSTANT, "milliseconds"),
@@ -62,7 +62,7 @@ def connect_type_of(definition: Schema) -> ConnectType | None:
     """The type by Connect's name; None where it has none, or one that changes nothing."""
     if isinstance(definition, (str, list)):
         return None
-    found = _TYPES.get(str(definition.get(CONNECT_TYPE)))
+    found = CONNECT_TYPES.get(str(definition.get(CONNECT_TYPE)))
     return found if found is not None and kind_of(definition) in found.carriers else None
 
 

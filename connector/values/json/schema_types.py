@@ -14,7 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, SchemaError
+from pykafka_wire.values.avro.connect_types import CONNECT_TYPES
 from pykafka_wire.values.json.documents import schema_documents
+from pykafka_wire.values.json.encodings import ROOT, DecimalFormat, Encodings
+from pykafka_wire.values.numeric_times import TimeUnit
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
@@ -24,7 +27,8 @@ _TEXT: Final = pa.string()
 _NULL: Final = pa.null()
 #: Of a field or an item of which a part of the schema says nothing: another part may.
 _UNKNOWN: Final = pa.large_binary()
-_FORMATS: Final = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+_FORMATS: Final = {"date-time": _INSTANT, "date": pa.date32()}
 _CONNECT_NUMBERS: Final = {
     "int8": pa.int8(),
     "int16": pa.int16(),
@@ -41,9 +45,19 @@ _MAX_PARTS: Final = 10_000
 _MAX_DEPTH: Final = 64
 
 
-@cached
 def arrow_type(registry: Registry | None, schema: Schema) -> pa.DataType:
-    """The type of a schema's values; a part that holds itself is STRING.
+    """The type of a schema's values; a part that holds itself is STRING. Raises as :func:`type_and_encodings`."""
+    return type_and_encodings(registry, schema, False)[0]
+
+
+@cached
+def type_and_encodings(
+    registry: Registry | None, schema: Schema, has_connect_types: bool
+) -> tuple[pa.DataType, Encodings]:
+    """The type of a schema's values, and how their times and decimals are written.
+
+    Args:
+        has_connect_types: whether titles that Kafka Connect's converter gives to types count.
 
     Raises:
         DecodeError: the schema is not valid, or refers to one that is not there.
@@ -54,21 +68,29 @@ def arrow_type(registry: Registry | None, schema: Schema) -> pa.DataType:
     from referencing.jsonschema import DRAFT7
 
     resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
-    return _stored(_Types().of(document, resolver, ()))
+    types = _Types(has_connect_types)
+    found = _stored(types.of(document, resolver, (), (ROOT,)))
+    return found, Encodings(
+        time_units=tuple(types.time_units.items()), decimal_formats=tuple(types.decimal_formats.items())
+    )
 
 
 class _Types:
     """Makes the type of one schema, and counts its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_connect_types: bool) -> None:
         self._n_parts = 0
+        self._has_connect_types = has_connect_types
+        self.time_units: dict[tuple[str, ...], TimeUnit] = {}
+        self.decimal_formats: dict[tuple[str, ...], DecimalFormat] = {}
 
-    def of(self, schema: Any, resolver: Any, above: tuple[int, ...]) -> pa.DataType | None:
+    def of(self, schema: Any, resolver: Any, above: tuple[int, ...], path: tuple[str, ...]) -> pa.DataType | None:
         """The type of a part of the schema; None where it says nothing of the type.
 
         Args:
             resolver: finds what ``$ref`` names, from where the part is.
             above: the parts that this one is a part of, by their identity.
+            path: of its values, as :class:`Encodings` has it.
         """
         self._n_parts += 1
         if self._n_parts > _MAX_PARTS:
@@ -80,17 +102,19 @@ class _Types:
         if id(schema) in above or len(above) > _MAX_DEPTH:
             return _TEXT
         above = (*above, id(schema))
-        found = [self._own(schema, resolver, above)]
+        found = [self._own(schema, resolver, above, path)]
         if isinstance(schema.get("$ref"), str):
             other = _resolved(resolver, schema["$ref"])
-            found.append(self.of(other.contents, other.resolver, above))
+            found.append(self.of(other.contents, other.resolver, above, path))
         for each in _list(schema, "allOf"):
-            found.append(self.of(each, resolver, above))
+            found.append(self.of(each, resolver, above, path))
         for name in ("oneOf", "anyOf"):
-            found.append(_alternatives([self.of(each, resolver, above) for each in _list(schema, name)]))
+            found.append(_alternatives([self.of(each, resolver, above, path) for each in _list(schema, name)]))
         return _together([each for each in found if each is not None])
 
-    def _own(self, schema: Mapping[str, Any], resolver: Any, above: tuple[int, ...]) -> pa.DataType | None:
+    def _own(
+        self, schema: Mapping[str, Any], resolver: Any, above: tuple[int, ...], path: tuple[str, ...]
+    ) -> pa.DataType | None:
         """Of what the schema itself says of values."""
         kinds = _kinds(schema)
         values = kinds - {"null"}
@@ -99,9 +123,11 @@ class _Types:
         if values == {"object"}:
             properties, more = schema.get("properties"), schema.get("additionalProperties")
             if isinstance(properties, dict) and properties:
-                return pa.struct([(name, _known(self.of(each, resolver, above))) for name, each in properties.items()])
+                return pa.struct(
+                    [(name, _known(self.of(each, resolver, above, (*path, name)))) for name, each in properties.items()]
+                )
             if isinstance(more, dict) and more:
-                return pa.map_(_TEXT, _stored(self.of(more, resolver, above)))
+                return pa.map_(_TEXT, _stored(self.of(more, resolver, above, path)))
             # Of another part of the schema, as in {"type": "object", "oneOf": […]}, or of nothing: then it is text.
             return None
         if values == {"array"}:
@@ -109,10 +135,14 @@ class _Types:
             if isinstance(items, list):  # those behind them have a schema of their own
                 more = schema.get("items" if "prefixItems" in schema else "additionalItems")
                 items = [*items, more] if isinstance(more, dict) else items
-            of_items = [self.of(each, resolver, above) for each in (items if isinstance(items, list) else [items])]
+            of_items = [
+                self.of(each, resolver, above, path) for each in (items if isinstance(items, list) else [items])
+            ]
             return pa.list_(pa.field("element", _known(_alternatives(of_items))))
         if values == {"boolean"}:
             return pa.bool_()
+        if self._has_connect_types and (of_connect := self._of_connect(schema, values, path)) is not None:
+            return of_connect
         if values == {"string"}:
             if schema.get("connect.type") == "bytes" or schema.get("contentEncoding") == "base64":
                 return pa.binary()
@@ -123,6 +153,20 @@ class _Types:
             number = pa.float64() if "number" in values else pa.int64()
             return _CONNECT_NUMBERS.get(str(schema.get("connect.type")), number)
         return _TEXT
+
+    def _of_connect(self, schema: Mapping[str, Any], values: set[str], path: tuple[str, ...]) -> pa.DataType | None:
+        """The type by the name that Kafka Connect's converter gives as the title; None where it says nothing."""
+        title = str(schema.get("title"))
+        if values == {"string"} and title == _CONNECT_DECIMAL and schema.get("connect.type") == "bytes":
+            self.decimal_formats[path] = "base64"
+            return _connect_decimal(schema.get("connect.parameters"))
+        found = CONNECT_TYPES.get(title)
+        if found is None or found.kind not in ("date", "timestamp"):
+            return None
+        if values <= {"integer", "number"} and found.unit is not None:
+            self.time_units[path] = found.unit
+            return found.type
+        return found.type if values == {"string"} and found.unit is None and found.type == _INSTANT else None
 
 
 def _connect_decimal(parameters: Any) -> pa.DataType:

@@ -50,6 +50,9 @@ class Api(Protocol):
     def version(self, reference: Reference) -> Schema:
         """Raises DecodeError: there is none."""
 
+    def versions(self, subject: str) -> list[int]:
+        """The numbers of its versions, ascending. Raises DecodeError: the subject has none."""
+
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """Raises DecodeError: the subject does not have the schema."""
 
@@ -174,6 +177,10 @@ class Registry:
     def version(self, reference: Reference) -> Schema:
         """The schema that a reference names, from the cache if it was asked for before."""
         return self._api().version(reference)
+
+    def versions(self, subject: str) -> list[int]:
+        """The numbers of a subject's versions, ascending; those of AWS Glue's are not asked for. Raises as :meth:`latest`."""
+        return self._api().versions(subject)
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """The id that a schema has under a subject.

@@ -86,6 +86,10 @@ class ConfluentApi:
             found = request(self.registry, "GET", f"{path}?deleted=true")
         return _schema(self.registry, found)
 
+    def versions(self, subject: str) -> list[int]:
+        found = request(self.registry, "GET", f"{_subject_path(subject)}/versions", is_list=True)
+        return sorted(each for each in found if type(each) is int)
+
     def lookup(self, subject: str, schema: Schema) -> int:
         response = request(self.registry, "POST", _subject_path(subject), _body(schema))
         return _integer_field(self.registry, response, "id")

@@ -83,6 +83,9 @@ class GlueApi:
     def version(self, reference: Reference) -> Schema:
         raise DecodeError(f"it refers to {reference.name}, and AWS Glue's registry has no references between schemas")
 
+    def versions(self, subject: str) -> list[int]:
+        return []
+
     def lookup(self, subject: str, schema: Schema) -> uuid.UUID:
         found = self._call(
             "get_schema_by_definition", SchemaId=self._schema_id(subject), SchemaDefinition=_text(schema)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import DecodeError, SchemaError
+from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.ddl import arrow_type as of_ddl
-from pykafka_wire.values.json.schema_types import arrow_type
+from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.json.schema_types import arrow_type, type_and_encodings
 from pykafka_wire.values.registry.registered_schema import Schema
 
 ANY: dict[str, Any] = {}
@@ -144,3 +149,41 @@ def test_what_is_no_schema_is_no_type() -> None:
     with pytest.raises(DecodeError):
         arrow_type(None, Schema(kind="JSON", text="{"))
     assert of({"type": 5, "properties": [1], "allOf": 3}) == of_ddl("string")
+
+
+def test_titles_of_connects_converter_are_types_where_that_is_asked_for() -> None:
+    """As Confluent's ``JsonSchemaData`` writes Debezium's schemas."""
+
+    def of(title: str, kind: str, connect_type: str, **more: Any) -> dict[str, Any]:
+        own = {"type": kind, "title": title, "connect.type": connect_type, **more}
+        return {"connect.index": 0, "oneOf": [{"type": "null"}, own]}
+
+    row = {
+        "born": of("io.debezium.time.Date", "integer", "int32"),
+        "seen": of("io.debezium.time.MicroTimestamp", "integer", "int64"),
+        "made": of("org.apache.kafka.connect.data.Timestamp", "integer", "int64"),
+        "at": of("io.debezium.time.ZonedTimestamp", "string", "string"),
+        "price": of(
+            "org.apache.kafka.connect.data.Decimal", "string", "bytes", **{"connect.parameters": {"scale": "2"}}
+        ),
+    }
+    text = json.dumps({"type": "object", "properties": {"after": {"type": "object", "properties": row}}})
+    column_type, encodings = type_and_encodings(None, Schema(kind="JSON", text=text), True)
+    document = b'{"after":{"born":20000,"seen":5000000,"made":126230400000,"at":"2020-01-02T03:04:05Z","price":"1234"}}'
+    utc = datetime.timezone.utc
+    for n_rows in (1, 100):
+        found = read_column(Json(encodings=encodings), column_type, pa.array([document] * n_rows))
+        assert found.column[0].as_py() == {
+            "after": {
+                "born": datetime.date(2024, 10, 4),
+                "seen": datetime.datetime(1970, 1, 1, 0, 0, 5),
+                "made": datetime.datetime(1974, 1, 1, tzinfo=utc),
+                "at": datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=utc),
+                "price": Decimal("-26588.24"),
+            }
+        }
+    plain, unknown = type_and_encodings(None, Schema(kind="JSON", text=text), False)
+    assert str(plain.field("after").type) == (
+        "struct<born: int32, seen: int64, made: int64, at: string, price: binary>"
+    )
+    assert unknown.time_units == ()
