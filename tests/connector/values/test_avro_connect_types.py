@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import random
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.avro.types import TypeRules
 from pykafka_wire.values.converter import read_column
@@ -323,3 +325,58 @@ def test_debeziums_money_is_read() -> None:
     value_format = Avro(reader_schema=schema, rules=CONNECT)
     found = read_column(value_format, value_format.column_type(), pa.array([out.getvalue()]))
     assert found.column[0].as_py()["after"] == {"id": 1, "m": Decimal("12.34")}
+
+
+def test_damaged_values_are_read_in_columns_as_they_are_one_by_one_or_are_errors() -> None:
+    kinds = {
+        "day": of("io.debezium.time.Date", "int"),
+        "nano": of("io.debezium.time.NanoTimestamp"),
+        "milli": of("io.debezium.time.Timestamp"),
+        "zoned": of("io.debezium.time.ZonedTimestamp", "string"),
+        "iso": of("io.debezium.time.IsoDate", "string"),
+        "clock": of("io.debezium.time.Time", "int"),
+        "number": VARIABLE,
+        "numbers": {"type": "array", "items": "io.debezium.data.VariableScaleDecimal"},
+        "money": MONEY,
+        "doc": of("io.debezium.data.Json", "string"),
+        "either": ["null", of("io.debezium.time.MicroTimestamp"), "string"],
+    }
+    good = {
+        "day": 1,
+        "nano": 2,
+        "milli": 3,
+        "zoned": "2020-01-02T03:04:05Z",
+        "iso": "2020-01-02Z",
+        "clock": 5,
+        "number": {"scale": 1, "value": b"\1"},
+        "numbers": [{"scale": 0, "value": b"\2"}] * 2,
+        "money": b"\3",
+        "doc": '{"a": [1]}',
+        "either": 7,
+    }
+    fields = [
+        {"name": name, "type": ["null", kind] if isinstance(kind, dict) else kind} for name, kind in kinds.items()
+    ]
+    schema = json.dumps({"type": "record", "name": "Row", "fields": fields})
+    parsed, rng = fastavro.parse_schema(_without_logical_types(json.loads(schema))), random.Random(7)
+    values = []
+    for row in range(600):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, good | ({"zoned": "infinity"} if row % 50 == 0 else {}))
+        value = bytearray(out.getvalue())
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            value[rng.randrange(len(value))] = rng.randrange(256)
+        values.append(bytes(value[: rng.choice((len(value), len(value), rng.randrange(len(value))))]))
+    rules = TypeRules(connect=True, json_is_variant=True, names_by_type=True)
+    value_format = Avro(reader_schema=schema, rules=rules)
+    column_type = value_format.column_type()
+    reader = value_format.reader(None, column_type)
+    found = read_column(value_format, column_type, pa.array(values, pa.binary()))
+    found.column.validate(full=True)
+    assert 150 < len(found.reasons) < 550
+    for row, value in enumerate(values):
+        if row in found.reasons:
+            with pytest.raises((DecodeError, pa.ArrowException)):
+                pa.array([reader.read_one(value)], column_type)
+        else:
+            assert str(found.column[row]) == str(pa.array([reader.read_one(value)], column_type)[0])
