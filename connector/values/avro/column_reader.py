@@ -21,7 +21,7 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.values import numeric_times
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import BulkReader
-from pykafka_wire.values.avro.connect_types import ConnectType, connect_type_of, counted_by
+from pykafka_wire.values.avro.connect_types import connect_type_of, counted_by
 from pykafka_wire.values.avro.connect_values import (
     VARIABLE_DECIMAL,
     decimals_of_structs,
@@ -46,6 +46,7 @@ from pykafka_wire.values.bulk.arrays import (
 )
 from pykafka_wire.values.bulk.big_endian import last_bytes, out_of_range, words_of
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
+from pykafka_wire.values.connect_names import ConnectType
 from pykafka_wire.values.json.variant_type import is_variant
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import byte_lengths

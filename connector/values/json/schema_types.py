@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, SchemaError
-from pykafka_wire.values.avro.connect_types import CONNECT_TYPES
+from pykafka_wire.values.connect_names import CONNECT_TYPES
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.encodings import ROOT, DecimalFormat, Encodings
 from pykafka_wire.values.numeric_times import TimeUnit
