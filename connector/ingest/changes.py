@@ -5,42 +5,115 @@ newest change. When the topic gets more partitions, or the keys other bytes, a r
 offsets cannot be compared with the first one's: then the latest timestamp is the newest change, and of equal ones that in the
 higher partition. The later micro-batch is not, since micro-batches of a backlog reach two partitions at different times. The table
 keeps partition, offset and timestamp beside the row: so a change that is applied twice changes nothing.
+
+A primary key may get or lose a column: rows are found by the columns that the change's key has, which the row itself has, too.
+
+A TRUNCATE has no key, and may be in any partition. There it ends what has lower offsets; in the others what has an earlier
+timestamp, or the same one and was seen by Debezium before it (``ts_ns``). The table remembers it as a property.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import md5
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, quoted
+from pykafka_wire.ingest.tables import DELETE, UNAVAILABLE, Landed, LandedTable, Merging, Truncation, clash, quoted
+
+_log = logging.getLogger(__name__)
 
 #: Why a record is no row of its table, null for one that is.
 REASON: Final = "_pykafka_wire_reason"
+#: Whether a record is a TRUNCATE.
+TRUNCATE: Final = "_pykafka_wire_truncate"
+#: When Debezium saw a change, in nanoseconds; null where it does not say.
+SEEN_NS: Final = "_pykafka_wire_seen_ns"
+#: What changes have beside their table's columns.
+MARKS: Final = (DELETE, UNAVAILABLE, TRUNCATE, SEEN_NS)
+NO_KEY: Final = "the record has no key, which names its row"
+NOTHING: Final = "the record has neither key nor value"
 #: The type of a column of JSON none of whose values has a type: each is null, or empty.
 UNTYPED: Final = StructType()
 #: Debezium's envelope, in it where its converter adds the schema to each value.
 _PAYLOAD: Final = "payload"
 #: Debezium's operations that have a row: created, updated, read by a snapshot.
 _WITH_ROW: Final = ("c", "u", "r")
+#: A message that an application has written into the database's log: of no table.
+_MESSAGE: Final = "m"
+#: Fields that Debezium's ExtractNewRecordState adds to a row.
+_DELETED, _OP = "__deleted", "__op"
+_FLATTENED: Final = (_DELETED, _OP)
+#: The fields of an envelope that are read of JSON.
+ENVELOPE_FIELDS: Final = ("op STRING", "ts_ns BIGINT")
+_NUMBERS: Final = (ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
+#: The placeholders of PostGIS columns, in Debezium's source: points that no map has.
+_GEOMETRIES: Final = (
+    "0101000020E6100000000000FC83D797C1000000FC83D797C1",
+    "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
+)
 
 
 def envelope_ddl(columns: str, column: str) -> str:
-    """The type of Debezium's JSON, with ``schemas.enable`` or without, of a row's columns, or of its primary key's."""
+    """The type of Debezium's JSON, with ``schemas.enable`` or without, of a row's declared columns, or of its primary key's."""
     if column == "key":
         return f"{columns}, {_PAYLOAD} STRUCT<{columns}>"
-    change = f"op STRING, after STRUCT<{columns}>"
+    change = ", ".join((*ENVELOPE_FIELDS, f"after STRUCT<{columns}>"))
     return f"{change}, {_PAYLOAD} STRUCT<{change}>"
 
 
+def changed_row(column: str, data_type: DataType, row: Column) -> Column:
+    """An envelope of JSON, which may be in another one, with its row in the table's type."""
+    fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
+    change = F.struct(*(each.alias(name) for name, each in fields.items()), row.alias("after"))
+    return F.when(F.col(column).isNotNull(), change)
+
+
+def with_flattened(columns: str) -> str:
+    """The declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's deletes."""
+    more = _FLATTENED if _is_of_fields(columns) else ()
+    return ", ".join((columns, *(f"{name} STRING" for name in more if name not in columns)))
+
+
+def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
+    """Rows as they are declared, without what :func:`with_flattened` has added."""
+    value = rows.schema["value"].dataType
+    added = [
+        name for name in _FLATTENED if name not in columns and isinstance(value, StructType) and name in value.names
+    ]
+    return rows.withColumn("value", F.col("value").dropFields(*added)) if added else rows
+
+
+def _is_of_fields(columns: str) -> bool:
+    return isinstance(DataType.fromDDL(columns), StructType) and not columns.lstrip().upper().startswith("STRUCT<")
+
+
 def changes(rows: DataFrame, table: Table) -> DataFrame:
-    """``key`` and ``value`` of the row itself, :data:`DELETE`, and :data:`REASON`, also for a record that is no change of a row.
+    """``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change of a row.
 
     Args:
         rows: typed ``key`` and ``value``, and :data:`REASON`.
@@ -48,60 +121,191 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
     Raises:
         IngestError: the values of ``cdc`` are not Debezium's.
     """
-    no_change: list[Column] = []
-    row, is_delete = F.col("value"), F.col("value").isNull()
-    if table.mode == "cdc" and rows.schema["value"].dataType != UNTYPED:
-        value = rows.schema["value"].dataType
-        row, operation = _field("value", value, "after"), _field("value", value, "op")
+    value, no_change = rows.schema["value"].dataType, F.lit(None).cast("string")
+    row, row_type, is_delete = F.col("value"), value, F.col("value").isNull()
+    is_truncate, seen = F.lit(False), F.lit(None).cast("bigint")
+    if table.mode == "cdc" and value != UNTYPED:
+        row, row_type = _field("value", value, "after")
+        operation, _ = _field("value", value, "op")
+        seen, _ = _field("value", value, "ts_ns", "bigint")
         is_delete = is_delete | operation.eqNullSafe("d")
+        is_truncate = operation.eqNullSafe("t")
         is_row = operation.isin(*_WITH_ROW).eqNullSafe(True) & row.isNotNull()
         text = F.concat(F.lit("no change of a row: its op is "), F.coalesce(operation, F.lit("missing")))
-        no_change = [F.when(~is_delete & ~is_row, text)]
-    key = _key(rows.schema["key"].dataType)
-    has_none = F.to_json(F.struct(key.alias("key"))).isin("{}", '{"key":{}}')
-    no_key = F.when(has_none, F.lit("the record has no key, which names its row"))
+        text = F.concat(text, F.when(operation.isin(*_WITH_ROW), F.lit(", and it has no row")).otherwise(F.lit("")))
+        no_change = F.when(~is_delete & ~is_row & ~is_truncate, text)
+        rows = rows.where(~operation.eqNullSafe(_MESSAGE))
+    elif isinstance(value, StructType):  # perhaps flattened
+        if _DELETED in value.names:
+            is_delete = is_delete | F.col(f"value.{_DELETED}").cast("string").eqNullSafe("true")
+        if _OP in value.names:
+            is_delete = is_delete | F.col(f"value.{_OP}").cast("string").eqNullSafe("d")
+    key, has_key = _key(rows.schema["key"].dataType, row, row_type if table.mode == "cdc" else None)
+    nothing = F.when(F.col("value").isNull(), F.lit(NOTHING)).otherwise(F.lit(NO_KEY))
+    no_key = F.when(~has_key & ~is_truncate, nothing)
     return (
         rows.withColumn(DELETE, is_delete)
-        .withColumn(REASON, F.coalesce(F.col(REASON), no_key, *no_change))
-        .withColumn("key", key)
+        .withColumn(TRUNCATE, is_truncate)
+        .withColumn(SEEN_NS, seen)
+        .withColumn(UNAVAILABLE, _unavailable(row, row_type, table.unavailable_value))
+        .withColumn(REASON, F.coalesce(F.col(REASON), no_key, no_change))
+        .withColumn("key", F.when(~is_truncate, key) if table.mode == "cdc" else key)
         .withColumn("value", row)
     )
 
 
-def _key(data_type: DataType) -> Column:
-    """The row's key, without Debezium's envelope."""
-    if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
-        payload = data_type[_PAYLOAD].dataType
-        if isinstance(payload, StructType):
-            fields = [_field("key", data_type, name).alias(name) for name in payload.names]
-            # Not a struct of nulls: a record without a key has none.
-            return F.when(F.coalesce(*(each.isNotNull() for each in fields)), F.struct(*fields))
-    return F.col("key")
+def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[Column, Column]:
+    """The row's key without Debezium's envelope, and whether there is one: no struct of nulls.
+
+    Args:
+        row_type: of a row that has the columns of its key, None where it does not: a record from before the primary key got a
+            column takes it from its row.
+    """
+    key = F.col("key")
+    if not isinstance(data_type, StructType) or not data_type.names:
+        return key, key.isNotNull() if data_type != UNTYPED else F.lit(False)
+    fields = {name: F.col(f"key.{quoted(name)}") for name in data_type.names}
+    payload = data_type[_PAYLOAD].dataType if _PAYLOAD in data_type.names else None
+    if isinstance(payload, StructType) and {*payload.names} == {*fields} - {_PAYLOAD}:
+        fields = {name: F.coalesce(F.col(f"key.{_PAYLOAD}.{quoted(name)}"), fields[name]) for name in payload.names}
+        key = F.struct(*(each.alias(name) for name, each in fields.items()))
+        data_type = payload
+    has_key = reduce(lambda one, other: one | other, (each.isNotNull() for each in fields.values()))
+    if isinstance(row_type, StructType) and len(fields) > 1:
+        of_row = {each.name: each.dataType for each in row_type}
+        whole = [
+            (F.coalesce(each, row.getField(name)) if of_row.get(name) == data_type[name].dataType else each).alias(name)
+            for name, each in fields.items()
+        ]
+        key = F.struct(*whole)
+    return F.when(has_key, key), has_key
 
 
-def _field(column: str, data_type: DataType, name: str) -> Column:
-    """A field of Debezium's, with its envelope or without."""
+def _field(column: str, data_type: DataType, name: str, default: str | None = None) -> tuple[Column, DataType]:
+    """A field of Debezium's, with its envelope or without, and its type; null of the type ``default`` where there is none."""
     places = [("", data_type)]
     if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
-        places.insert(0, (f".{_PAYLOAD}", data_type[_PAYLOAD].dataType))
+        payload = data_type[_PAYLOAD].dataType
+        places[:0] = [(f".{_PAYLOAD}", payload)] if isinstance(payload, StructType) and "op" in payload.names else []
     found = [
-        F.col(f"{column}{path}.{quoted(name)}")
+        (F.col(f"{column}{path}.{quoted(name)}"), each[name].dataType)
         for path, each in places
         if isinstance(each, StructType) and name in each.names
     ]
+    if not found and default is not None:
+        return F.lit(None).cast(default), StringType()
     if not found:
         raise IngestError(
             f"mode cdc reads Debezium's envelopes, and the {column} has no field {name}: it is {data_type.simpleString()[:200]}. "
             "Use mode upsert or append for this topic."
         )
-    return F.coalesce(*found)
+    value = F.coalesce(*(each for each, _ in found))
+    return value if default is None else value.cast(default), found[0][1]
+
+
+# Values that the database has not sent.
+
+
+def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
+    """The names of a row's columns that hold Debezium's placeholder, null where none does."""
+    none = F.lit(None).cast("array<string>")
+    if not isinstance(row_type, StructType) or not placeholder or clash(row_type):
+        return none
+    tests = {each.name: _is_placeholder(row.getField(each.name), each.dataType, placeholder) for each in row_type}
+    held = {name: test for name, test in tests.items() if test is not None}
+    if not held:
+        return none
+    names = F.array(*(F.when(test, F.lit(name)) for name, test in held.items()))
+    is_any = reduce(lambda one, other: one | other, (F.coalesce(test, F.lit(False)) for test in held.values()))
+    return F.when(is_any, F.array_compact(names))
+
+
+def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Column | None:
+    """Whether a value stands for one that was not sent, in the forms that Debezium gives it; None for types without one."""
+    content = placeholder.encode()
+    texts = _texts(placeholder)
+    if isinstance(data_type, StringType):
+        return value.isin(*texts)
+    if isinstance(data_type, BinaryType):
+        return value == F.lit(content)
+    if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
+        return F.map_keys(value) == F.array(F.lit(placeholder))
+    if isinstance(data_type, ArrayType):
+        item = data_type.elementType
+        if isinstance(item, StringType):
+            return (F.size(value) == 1) & F.try_element_at(value, F.lit(1)).isin(*texts)
+        if isinstance(item, BinaryType):
+            return value == F.array(F.lit(content))
+        if isinstance(item, _NUMBERS):
+            return value == F.array(*(F.lit(code) for code in content)).cast(data_type)
+        return None
+    if isinstance(data_type, StructType):
+        if placeholder in data_type.names:  # a map whose columns were inferred
+            return value.getField(placeholder).cast("string") == F.lit(placeholder)
+        if "wkb" in data_type.names:
+            wkb, of = value.getField("wkb"), data_type["wkb"].dataType
+            digits = F.hex(wkb if isinstance(of, BinaryType) else F.try_to_binary(wkb.cast("string"), F.lit("base64")))
+            return digits.isin(*_GEOMETRIES)
+    return None
+
+
+def _texts(placeholder: str) -> list[str]:
+    """The placeholder as text: itself, as bytes under each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
+    content = placeholder.encode()
+    name = str(
+        uuid.UUID(bytes=md5(content, usedforsecurity=False).digest(), version=3)
+    )  # Java's UUID.nameUUIDFromBytes
+    encoded = [base64.b64encode(content).decode(), base64.urlsafe_b64encode(content).decode(), content.hex()]
+    return list(dict.fromkeys([placeholder, *encoded, f'{{"{placeholder}":"{placeholder}"}}', name]))
+
+
+# The newest change of each row.
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Of each key the newest change: in a partition by offset, among partitions by timestamp, then by number."""
+    """Of each key the newest change: in a partition by offset, among partitions by timestamp, then by number.
+
+    Of the TRUNCATEs of each partition the last one.
+    """
     of_partition = changed.groupBy("key", "partition").agg(F.max_by(F.struct(*changed.columns), "offset").alias("row"))
-    of_all = of_partition.groupBy("key").agg(F.max_by("row", F.struct("row.timestamp", "partition")).alias("row"))
+    truncated = F.when(F.col(f"row.{TRUNCATE}"), F.col("partition"))
+    of_all = of_partition.groupBy("key", truncated.alias("truncated")).agg(
+        F.max_by("row", F.struct("row.timestamp", "partition")).alias("row")
+    )
     return of_all.select("row.*")
+
+
+def truncations(newest_changes: DataFrame) -> list[Truncation]:
+    """The TRUNCATEs among the newest changes."""
+    found = newest_changes.where(F.col(TRUNCATE)).select(
+        "partition", "offset", F.unix_micros("timestamp").alias("timestamp_us"), F.col(SEEN_NS).alias("seen_ns")
+    )
+    return [Truncation(**row.asDict()) for row in found.collect()]
+
+
+def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
+    """The changes that no TRUNCATE is newer than."""
+    kept = newest_changes.where(~F.col(TRUNCATE))
+    if not truncated:
+        return kept
+    columns = ("partition", "offset", "timestamp", SEEN_NS)
+    return kept.where(~reduce(lambda a, b: a | b, (F.expr(each.ends(*map(quoted, columns))) for each in truncated)))
+
+
+def stale_changes(changed: DataFrame) -> DataFrame:
+    """Rejected changes that no newer change of their row has replaced; those whose key cannot be read may be of any row.
+
+    A record without a key is of no row.
+    """
+    is_keyless = F.col(REASON).isin(NO_KEY, NOTHING)
+    of_no_key = changed.where(F.col(REASON).isNotNull() & F.col("key").isNull() & ~is_keyless & ~F.col(TRUNCATE))
+    of_keys = newest(changed.where(F.col("key").isNotNull())).where(F.col(REASON).isNotNull())
+    return of_keys.unionByName(of_no_key)
+
+
+def without_truncates(changed: DataFrame) -> DataFrame:
+    """Changes of rows alone."""
+    return changed.where(~F.col(TRUNCATE))
 
 
 @contextmanager
@@ -115,17 +319,148 @@ def computed(rows: DataFrame) -> Iterator[DataFrame]:
         rows.unpersist()
 
 
-def merge_changes(target: LandedTable, rows: DataFrame, prefix: str, landed: Landed | None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What records of a range are, counted while they are read."""
+
+    n: int
+    n_rejects: int
+    n_keyless: int = 0
+    n_truncates: int = 0
+    n_unavailable: int = 0
+
+    @classmethod
+    def of(cls, counted: Mapping[str, Any]) -> Counts:
+        return cls(**{name: int(value or 0) for name, value in counted.items()})
+
+
+def counts(rows: DataFrame, table: Table) -> list[Column]:
+    """The columns of :class:`Counts`, for an observation of rows or of changes."""
+    found = {"n": F.count(F.lit(1)), "n_rejects": F.count(REASON)}
+    if table.mode == "cdc":
+        found["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
+    if TRUNCATE in rows.columns:
+        found |= {
+            "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
+            "n_unavailable": F.count_if(F.col(UNAVAILABLE).isNotNull() & F.col(REASON).isNull()),
+        }
+    return [each.alias(name) for name, each in found.items()]
+
+
+def check_keys(counted: Counts, table: Table, topic: str) -> None:
+    """Raises IngestError for changes of a table that has no primary key: nothing tells which row they change."""
+    if table.mode == "cdc" and counted.n_keyless:
+        raise IngestError(
+            f"{counted.n_keyless} changes of topic {topic} have no key: the database's table has no primary key, and nothing "
+            "tells which row a change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "
+            "topic; or use mode append, which keeps every change with its op, before and after."
+        )
+
+
+def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
+    """Changes whose missing values are those that an older change of the same row in this range has.
+
+    Args:
+        again: all changes of the range, read once more: few ranges have such values.
+    """
+    row_type = newest_changes.schema["value"].dataType
+    lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
+    names = sorted(row[0] for row in lacking.select(F.explode(UNAVAILABLE)).distinct().collect())
+    if not isinstance(row_type, StructType) or not names:
+        return newest_changes
+    is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
+    place = {name: f"known{number}" for number, name in enumerate(names)}
+
+    older = again.where(~F.col(DELETE) & ~F.col(TRUNCATE))
+    older = older.join(F.broadcast(lacking.select("key").distinct()), "key", "left_semi")
+    sent = {name: F.when(~is_lacking[name], F.col("offset")) for name in names}
+    values = {name: F.max_by(F.struct(f"value.{quoted(name)}"), sent[name]).alias(place[name]) for name in names}
+    of_partition = older.groupBy("key", "partition").agg(F.max_by("timestamp", "offset").alias("at"), *values.values())
+    order = F.struct("at", "partition")
+    latest = [F.max_by(each, F.when(F.col(each).isNotNull(), order)).alias(each) for each in place.values()]
+    known = of_partition.groupBy(F.col("key").alias("known_key")).agg(*latest)
+
+    is_same = F.col("key").eqNullSafe(F.col("known_key")) & F.col(UNAVAILABLE).isNotNull()
+    joined = newest_changes.join(known, is_same, "left")
+    fields = []
+    for each in row_type:
+        value = F.col(f"value.{quoted(each.name)}")
+        if each.name in place:
+            value = F.when(is_lacking[each.name], F.col(f"{place[each.name]}.{quoted(each.name)}")).otherwise(value)
+        fields.append(value.alias(each.name))
+    left = [F.when(is_lacking[name] & F.col(place[name]).isNull(), F.lit(name)) for name in names]
+    unknown = F.array_compact(F.array(*left))
+    columns = {
+        "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
+        UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
+    }
+    return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
+
+
+def merge_changes(
+    target: LandedTable, rows: DataFrame, prefix: str, landed: Landed | None, truncated: Sequence[Truncation] = ()
+) -> None:
     """Merge the newest change of each row into its table.
 
     Args:
-        rows: of the table's columns, and :data:`DELETE`; :func:`computed`.
+        rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` if there are such values; :func:`computed`.
         prefix: of Kafka's columns.
         landed: as :meth:`LandedTable.merge`'s.
+        truncated: TRUNCATEs that end rows of the table.
     """
-    key = rows.schema[prefix + "key"].dataType
-    fields = [f".{quoted(name)}" for name in key.names] if isinstance(key, StructType) else [""]
-    target.merge(rows, [quoted(prefix + "key") + field for field in fields], _newer(prefix), landed)
+    same_row = _same_row(target, rows, prefix)
+    is_newer, unavailable = _newer(prefix), frozenset[str]()
+    old = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
+    is_truncated = " OR ".join(each.ends(*old) for each in truncated)
+    if truncated:
+        is_newer = f"({is_newer} OR {is_truncated})"
+    if UNAVAILABLE in rows.columns:
+        names = rows.select(F.explode(UNAVAILABLE)).distinct().collect()
+        unavailable = frozenset(row[0] for row in names)
+        _warn_of_unknown_values(target, rows, same_row)
+    merging = Merging(
+        same_row=same_row,
+        is_newer=is_newer,
+        unavailable=unavailable,
+        is_truncated=f"({is_truncated})" if truncated else None,
+    )
+    target.merge(rows, merging, landed)
+
+
+def _same_row(target: LandedTable, rows: DataFrame, prefix: str) -> str:
+    """The condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
+
+    A row from before the primary key got a column has it as a column of its own.
+    """
+    column, key, held = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType, target.schema
+    if not isinstance(key, StructType):
+        return f"old.{column} <=> new.{column}"
+    of_held = held[prefix + "key"].dataType if prefix + "key" in held.names else None
+    in_key = {name.lower() for name in of_held.names} if isinstance(of_held, StructType) else set()
+    in_row = {each.name.lower(): each.dataType for each in held}
+    conditions = []
+    for each in key:
+        name, old = quoted(each.name), f"old.{column}.{quoted(each.name)}" if each.name.lower() in in_key else "NULL"
+        if len(key) > 1 and each.name.lower() in in_row:
+            old = f"coalesce({old}, old.{name})"
+        conditions.append(f"{old} <=> new.{column}.{name}")
+    return " AND ".join(conditions)
+
+
+def _warn_of_unknown_values(target: LandedTable, rows: DataFrame, same_row: str) -> None:
+    """A row that the table does not have keeps no older value: the columns are null."""
+    lacking = rows.where(F.col(UNAVAILABLE).isNotNull() & ~F.col(DELETE)).alias("new")
+    new = lacking.join(target.rows.alias("old"), F.expr(same_row), "left_anti")
+    n_unknown = new.count()
+    if n_unknown:
+        columns = sorted(row[0] for row in new.select(F.explode(UNAVAILABLE)).distinct().collect())
+        _log.warning(
+            "Table %s: %d new rows have columns whose value the database has not sent (%s), and there is no older row: they are "
+            "null. An incremental snapshot of Debezium's sends them.",
+            target.identifier,
+            n_unknown,
+            ", ".join(columns),
+        )
 
 
 def _newer(prefix: str) -> str:

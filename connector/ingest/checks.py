@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -16,13 +17,25 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError, OffsetsError
-from pykafka_wire.ingest.changes import REASON, computed, merge_changes, newest
+from pykafka_wire.ingest.changes import (
+    REASON,
+    computed,
+    filled,
+    merge_changes,
+    newest,
+    stale_changes,
+    truncations,
+    without_truncated,
+)
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, LandedTable, start_of
+from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, UNAVAILABLE, LandedTable, start_of
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+
+#: So many rejected changes are named.
+_MAX_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +119,16 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         rejects = spark.table(settings.identifier(settings.rejects)).where(F.col("table") == name)
         held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end)))
 
+    changes: list[DataFrame] = []
+
     def newest_of_each_key(part: TopicRange) -> DataFrame:
         rows = reader.read(spark, part, table, reader.value_schema(topic, table), None)
-        return newest(rows.where(F.col(REASON).isNull())).where(~F.col(DELETE))
+        changes.append(rows)
+        changed = newest(rows.where(F.col(REASON).isNull()))
+        truncated = [*target.truncations(), *truncations(changed)] if table.mode == "cdc" else []
+        return without_truncated(changed, truncated).where(~F.col(DELETE))
 
-    return prove(
+    proof = prove(
         spark,
         settings.kafka_options,
         part,
@@ -118,6 +136,11 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         name,
         expected=None if table.mode == "append" else newest_of_each_key,
     )
+    if not changes:
+        return proof
+    stale = stale_changes(changes[0]).select("partition", "offset").orderBy("partition", "offset")
+    places = tuple((row.partition, row.offset) for row in stale.limit(_MAX_NAMED).collect())
+    return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale.count())
 
 
 def _landed_range(target: LandedTable, topic: str, version: int | None = None) -> TopicRange:
@@ -219,7 +242,8 @@ class _Replayed:
             self._target.append(self._reader.table_rows(rows), None)
             return
         keys = late.select("key").distinct()
-        with computed(self._reader.table_rows(newest(good.join(keys, "key", "left_semi")), DELETE)) as rows:
+        changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
+        with computed(self._reader.table_rows(filled(changed, good), DELETE, UNAVAILABLE)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)
 
     def _forget(self, mended: DataFrame) -> None:

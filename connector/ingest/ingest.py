@@ -27,6 +27,7 @@ from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.page.address import PageSettings
 from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
@@ -162,7 +163,13 @@ class Ingest:
         if not found:
             some = ", ".join(there[:10]) + (", …" if there[10:] else "")
             _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
-        return found
+        helpers = self.settings.helpers(found)
+        for topic, what in helpers.items():
+            if is_first(self.settings.checkpoint, topic):
+                _log.warning(
+                    "Topic %s is left out: it has Debezium's %s. To land it, name it in a [[table]].", topic, what
+                )
+        return [topic for topic in found if topic not in helpers]
 
     def start(
         self,
@@ -288,7 +295,9 @@ class Ingest:
             self._landing = Landing(self.settings, query)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
-        parts = [each for each in _by_topic(ranges) if with_idle or each.n_offsets]
+        by_topic = _by_topic(ranges)
+        helpers = self.settings.helpers(each.topic for each in by_topic)
+        parts = [each for each in by_topic if (with_idle or each.n_offsets) and each.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,
             parts={part.topic: part for part in parts},

@@ -25,7 +25,20 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import REASON, UNTYPED, computed, merge_changes, newest
+from pykafka_wire.ingest.changes import (
+    REASON,
+    UNTYPED,
+    Counts,
+    check_keys,
+    computed,
+    counts,
+    filled,
+    merge_changes,
+    newest,
+    truncations,
+    without_truncated,
+    without_truncates,
+)
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.failures import (
     DATA_LOSS,
@@ -43,6 +56,7 @@ from pykafka_wire.ingest.tables import (
     DELETE,
     QUERY_PROPERTY,
     START_PROPERTY,
+    UNAVAILABLE,
     Landed,
     LandedTable,
     check_owner,
@@ -73,6 +87,7 @@ class TableStatus:
     Attributes:
         position: next offset to land, by partition; None until the table was looked at.
         is_open: whether the position is the table's own; after a failure the table is looked at again.
+        stale: rejected changes since the start; their rows may be older than the topic's.
         schema_id: the registry's id of the newest schema that was used.
         error: why the table is stopped, None while it is not.
         landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
@@ -86,6 +101,7 @@ class TableStatus:
     micro_batch: int = -1
     rows: int = 0
     rejects: int = 0
+    stale: int = 0
     commits: int = 0
     schema_id: RegistryId | None = None
     error: str | None = None
@@ -423,6 +439,15 @@ class TableWriter:
             n_rows, n_rejects = self._write_rows(part, schema, landed)
         if n_rejects:
             self._write_rejects(part, schema, micro_batch)
+            if self._table.mode != "append":
+                self._status.stale += n_rejects
+                _log.warning(
+                    "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
+                    "come, or the rejects are replayed. ingest --verify names them.",
+                    self._status.name,
+                    n_rejects,
+                    part.topic,
+                )
         status = self._status
         status.schema_id = schema.schema_id
         status.rows += n_rows
@@ -454,22 +479,43 @@ class TableWriter:
         rows = self._read(part, schema)
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
+        if is_append and self._table.mode != "append":
+            rows = without_truncates(rows)
         if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
             rows = self._reader.table_rows(rows, REASON)
-        rows = rows.observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
+        again = rows.where(F.col(REASON).isNull()).drop(REASON)
+        rows = rows.observe(seen, *counts(rows, self._table))
         good = rows.where(F.col(REASON).isNull()).drop(REASON)
-        if is_append:
+        if is_append and self._table.mode == "append":
             self._append(good, landed)
-            counted = _counted(seen, self._status.name)
+            counted = Counts.of(_counted(seen, self._status.name))
+        elif is_append:
+            with computed(good) as rows:
+                counted = Counts.of(_counted(seen, self._status.name))
+                check_keys(counted, self._table, part.topic)
+                self._append(rows, replace(landed, n_rejects=counted.n_rejects))
         else:
-            with computed(self._reader.table_rows(newest(good), DELETE)) as changed:
-                counted = _counted(seen, self._status.name)
-                landed = replace(landed, n_rejects=int(counted["n_rejects"]))
-                if self._is_missing:
-                    self._append(changed.where(~F.col(DELETE)).drop(DELETE), landed)
-                else:
-                    merge_changes(self._target, changed, self._settings.prefix, landed)
-        return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
+            with computed(newest(good)) as changed:
+                counted = Counts.of(_counted(seen, self._status.name))
+                check_keys(counted, self._table, part.topic)
+                self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
+        return counted.n - counted.n_rejects, counted.n_rejects
+
+    def _merge(self, changed: DataFrame, again: DataFrame, counted: Counts, landed: Landed) -> None:
+        """Apply the newest changes of a range; ``again`` reads all of them once more."""
+        truncated = truncations(changed) if counted.n_truncates else []
+        is_remembered = self._table.mode == "cdc" and not self._is_missing
+        kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
+        marks = [DELETE]
+        if counted.n_unavailable:
+            kept = filled(kept, again)
+            marks.append(UNAVAILABLE)
+        rows = self._reader.table_rows(kept, *marks)
+        if self._is_missing:
+            self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
+            self._target.remember(truncated)
+        else:
+            merge_changes(self._target, rows, self._settings.prefix, landed, truncated)
 
     def _append(self, rows: DataFrame, landed: Landed) -> None:
         if self._is_missing:

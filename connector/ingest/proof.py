@@ -40,6 +40,8 @@ class Proof:
         start, until: the offsets that were compared, by partition, half-open.
         unread: records of partitions of which the table has no row, by partition; only where nothing says what was read.
         n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
+        n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
+            rows are older than the topic, or not there.
         lag: offsets from :attr:`until` to the end of the log.
         complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
     """
@@ -51,6 +53,8 @@ class Proof:
     comparison: Comparison | None
     unread: Mapping[int, int] = field(default_factory=dict)
     n_absent: int = 0
+    n_stale: int = 0
+    stale: tuple[tuple[int, int], ...] = ()
     lag: int = 0
     complete_until: datetime | None = None
     mistake: str | None = None
@@ -58,7 +62,7 @@ class Proof:
     @property
     def is_right(self) -> bool:
         is_equal = self.comparison is not None and self.comparison.is_equal
-        return self.mistake is None and is_equal and not self.unread
+        return self.mistake is None and is_equal and not self.unread and not self.n_stale
 
     def __str__(self) -> str:
         found = self.comparison
@@ -67,7 +71,7 @@ class Proof:
         if not self.until:
             return f"{self.table}: no records of {self.topic} to land, no table"
         parts = [f"{found.n_expected} records of {self.topic}"]
-        if found.is_equal:
+        if found.is_equal and not self.n_stale:
             parts.append("each there once")
         if self.unread:
             named = ", ".join(f"{p}: {n} records" for p, n in sorted(self.unread.items()))
@@ -77,6 +81,9 @@ class Proof:
             if number:
                 named = ", ".join(map(str, places)) + (", …" if number > len(places) else "")
                 parts.append(f"{number} {text} (partition, offset: {named})")
+        if self.n_stale:
+            named = ", ".join(map(str, self.stale)) + (", …" if self.n_stale > len(self.stale) else "")
+            parts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
         for number, text in (
             (found.n_gone, "rows whose records the topic has deleted"),
             (found.n_compacted, "rows whose records compaction has removed from the topic"),

@@ -34,6 +34,10 @@ _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 GROUP_PREFIX: Final = "ingest."
 
 
+#: Debezium's topics beside those of tables, by their names behind its ``topic.prefix``.
+_HELPERS: Final = {"transaction": "transactions' beginnings and ends", "message": "messages of pg_logical_emit_message"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """How the topics of a pattern become tables.
@@ -48,6 +52,8 @@ class Table:
         on_conflict: what a schema that the table cannot take does: ``stop`` this table, or ``divert`` the values to the rejects.
         min_rows: the topic waits until it has so many new records …
         max_delay: … or until its oldest one has waited so long: a number with ms, s, m, h or d.
+        unavailable_value: Debezium's ``unavailable.value.placeholder``: a column with it keeps the value that its row has, in
+            ``upsert`` and ``cdc``; empty for none.
         partition_by, cluster_by: columns of a table that is created.
         optimize_every: run ``OPTIMIZE`` after so many micro-batches with rows; 0 never.
         properties: table properties of Delta, such as ``delta.targetFileSize``, of a table that is created.
@@ -64,6 +70,7 @@ class Table:
     on_conflict: str = "stop"
     min_rows: int = 0
     max_delay: str = "1m"
+    unavailable_value: str = "__debezium_unavailable_value"
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     optimize_every: int = 0
@@ -114,6 +121,23 @@ class Settings:
     def lands(self, topic: str) -> bool:
         """Whether a topic is one of those to land."""
         return re.fullmatch(self.topics, topic) is not None
+
+    def helpers(self, topics: Iterable[str]) -> dict[str, str]:
+        """Debezium's topics beside those of tables, and what they have: no rows of a table, unless a [[table]] names them."""
+        changes = {topic for topic in topics if self.table_for(topic).mode == "cdc"}
+        parts = [topic.split(".") for topic in changes]
+        prefixes = {".".join(each[:n]) for each in parts for n in range(1, len(each) - 1)}
+        known = {each.topic for each in self.tables}
+        found = {}
+        for topic in sorted(topic for topic in changes if not {topic, re.escape(topic)} & known):
+            prefix, _, last = topic.rpartition(".")
+            if topic.startswith("__debezium-heartbeat"):
+                found[topic] = "heartbeats"
+            elif topic in prefixes:
+                found[topic] = "changes of schemas"
+            elif prefix in prefixes and last in _HELPERS and topic.count(".") == prefix.count(".") + 1:
+                found[topic] = _HELPERS[last]
+        return found
 
     def table_for(self, topic: str) -> Table:
         """The settings of a topic's table."""

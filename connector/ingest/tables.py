@@ -11,12 +11,12 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
-from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
@@ -31,10 +31,16 @@ TOPIC_PROPERTY: Final = "pykafka-wire.topic"
 QUERY_PROPERTY: Final = "pykafka-wire.query"
 #: The offsets that a table begins at, as JSON by partition; others begin at 0.
 START_PROPERTY: Final = "pykafka-wire.start"
+#: The last TRUNCATE of each partition, as a list in JSON.
+TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"
+#: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
+COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: The column of changes that is true for a row to be deleted; no column of a table.
 DELETE: Final = "_pykafka_wire_delete"
+#: The column of changes that names the columns whose value the database has not sent, null for most rows; no column of a table.
+UNAVAILABLE: Final = "_pykafka_wire_unavailable"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
@@ -96,6 +102,36 @@ class Landed:
         return cls(**{**found, **offsets, "schema_id": registry_id(found.get("schema_id")), "n_added": n_added})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """A TRUNCATE of the database's table: where it is in the topic, and when.
+
+    Attributes:
+        timestamp_us: of the record.
+        seen_ns: when Debezium saw it; None where it does not say.
+    """
+
+    partition: int
+    offset: int
+    timestamp_us: int
+    seen_ns: int | None
+
+    def ends(self, partition: str, offset: str, timestamp: str, seen_ns: str | None = None) -> str:
+        """The condition by which a change or a row of these columns is older.
+
+        Where nothing tells which of two in the same millisecond was first, a change is newer, and a row that a table has is older.
+        """
+        time = f"unix_micros({timestamp})"
+        if seen_ns is None:
+            is_before = f"{time} <= {self.timestamp_us}L"
+        elif self.seen_ns is None:
+            is_before = f"{time} < {self.timestamp_us}L"
+        else:
+            seen = f"coalesce({seen_ns} < {self.seen_ns}L, false)"
+            is_before = f"({time} < {self.timestamp_us}L OR {time} = {self.timestamp_us}L AND {seen})"
+        return f"IF({partition} = {self.partition}, {offset} < {self.offset}L, {is_before})"
+
+
 def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
     for commit in commits:
         n_added = (commit.operationMetrics or {}).get("numOutputRows")
@@ -111,6 +147,23 @@ def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
 def start_of(text: str) -> dict[int, int]:
     """The offsets in :data:`START_PROPERTY`."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merging:
+    """How changes meet the rows of a table, in SQL.
+
+    Attributes:
+        same_row: the condition by which the change ``new`` is one of the row ``old``.
+        is_newer: the condition by which the change ``new`` is newer than the row ``old``.
+        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`.
+        is_truncated: the condition by which a row ``old`` without a change is deleted; None where there was no TRUNCATE.
+    """
+
+    same_row: str
+    is_newer: str
+    unavailable: frozenset[str] = frozenset()
+    is_truncated: str | None = None
 
 
 class LandedTable:
@@ -163,6 +216,10 @@ class LandedTable:
     def version(self) -> int:
         """The number of the newest commit, of any program."""
         return int(self._commits(1)[0].version)
+
+    @property
+    def rows(self) -> DataFrame:
+        return self._session.table(self.identifier)
 
     @property
     def places(self) -> DataFrame:
@@ -231,7 +288,10 @@ class LandedTable:
 
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins: at its first commit's start."""
-        self._alter(_properties(table, first))
+        properties = _properties(table, first)
+        if table.mode != "append":
+            properties[COLUMNS_PROPERTY] = json.dumps(sorted(name.lower() for name in self.schema.names))
+        self._alter(properties)
 
     def _alter(self, properties: Mapping[str, str]) -> None:
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
@@ -281,31 +341,66 @@ class LandedTable:
         else:
             writer.saveAsTable(self.identifier)
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], is_newer: str, landed: Landed | None) -> None:
-        """Apply the newest change of each row, unless the row has a newer one. Columns that a change lacks become null.
+    def truncations(self) -> list[Truncation]:
+        """The last TRUNCATE of each partition that the table has landed."""
+        return [Truncation(**each) for each in json.loads(self.properties().get(TRUNCATED_PROPERTY, "[]"))]
+
+    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
+        """Note TRUNCATEs, before they are applied; return these, and those that the table knew."""
+        last = {
+            each.partition: each for each in sorted([*self.truncations(), *truncated], key=lambda each: each.offset)
+        }
+        known = [last[partition] for partition in sorted(last)]
+        if truncated:
+            self._alter({TRUNCATED_PROPERTY: json.dumps([asdict(each) for each in known])})
+        return known
+
+    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
+        """Apply the newest change of each row, unless the row has a newer one.
+
+        Columns that a change lacks become null if they are the topic's. Those that a user has added are not touched.
 
         Args:
             changes: columns of the table, new ones among them, and :data:`DELETE`.
-            keys: expressions of columns that name a row.
-            is_newer: the condition by which the change ``new`` is newer than the row ``old``.
             landed: as :meth:`append`'s.
         """
-        self.add_columns(changes.drop(DELETE))
-        whole = StructType([*self.schema, StructField(DELETE, BooleanType())])
+        marks = [each for each in (DELETE, UNAVAILABLE) if each in changes.columns]
+        columns = changes.drop(*marks)
+        given = {name.lower() for name in columns.columns}
+        own = {each.name.lower() for each in self.topic_columns()}
+        if not given <= own or COLUMNS_PROPERTY not in self.properties():
+            self._alter({COLUMNS_PROPERTY: json.dumps(sorted(own | given))})
+        self.add_columns(columns)
+        held = self.schema
+        written = StructType([each for each in held if each.name.lower() in given])
+        whole = StructType([*written, *(each for each in changes.schema if each.name in marks)])
         changes.to(whole).createOrReplaceTempView("pykafka_wire_changes")
-        names = [quoted(name) for name in whole.names[:-1]]
-        same_row = " AND ".join(f"old.{key} <=> new.{key}" for key in keys)
-        newer = f"WHEN MATCHED AND {is_newer}"
+        names = [quoted(name) for name in written.names]
+        lacking = [quoted(each.name) for each in held if each.name.lower() in own - given]
+        newer = f"WHEN MATCHED AND {merging.is_newer}"
+        sets = [
+            f"{quoted(name)} = IF(array_contains(new.{UNAVAILABLE}, {_text(name)}), old.{quoted(name)}, new.{quoted(name)})"
+            if name in merging.unavailable
+            else f"{quoted(name)} = new.{quoted(name)}"
+            for name in written.names
+        ] + [f"{name} = NULL" for name in lacking]
+        truncate = f"WHEN NOT MATCHED BY SOURCE AND {merging.is_truncated} THEN DELETE" if merging.is_truncated else ""
         with self._committing(landed, with_transaction=True):
             self._session.sql(
                 f"""
-                MERGE INTO {self.identifier} AS old USING pykafka_wire_changes AS new ON {same_row}
+                MERGE INTO {self.identifier} AS old USING pykafka_wire_changes AS new ON {merging.same_row}
                 {newer} AND new.{DELETE} THEN DELETE
-                {newer} THEN UPDATE SET {", ".join(f"{name} = new.{name}" for name in names)}
+                {newer} THEN UPDATE SET {", ".join(sets)}
                 WHEN NOT MATCHED AND NOT new.{DELETE}
                     THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"new.{name}" for name in names)})
+                {truncate}
                 """
             )
+
+    def topic_columns(self) -> list[StructField]:
+        """The columns that are the topic's, and none that a user has added."""
+        own = self.properties().get(COLUMNS_PROPERTY)
+        return [each for each in self.schema if own is None or each.name.lower() in json.loads(own)]
 
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""

@@ -7,18 +7,40 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, StructField, StructType
 
+from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.errors import DecodeError, IngestError
-from pykafka_wire.ingest.changes import REASON, UNTYPED, changes, envelope_ddl
-from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
+from pykafka_wire.ingest.changes import (
+    ENVELOPE_FIELDS,
+    REASON,
+    UNTYPED,
+    changed_row,
+    changes,
+    envelope_ddl,
+    with_flattened,
+    without_flattened,
+)
+from pykafka_wire.ingest.json_columns import (
+    JsonReading,
+    JsonSurvey,
+    Kind,
+    declared_payload,
+    is_enveloped,
+    reading,
+    row_type,
+    survey,
+    without_absent,
+)
+from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry
@@ -160,17 +182,18 @@ class TopicReader:
         value = found["value"].dataType
         return column_ddl(_row_in(value, topic) if table.mode == "cdc" else value)
 
-    def _key_format(self, topic: str, table: Table) -> str:
+    def _key_format(self, topic: str, table: Table, value_format: str, held: DataType | None) -> str | None:
+        """None for keys that are JSON if they look like it: of a new table of changes in JSON."""
         if table.key_format is not None:
             return table.key_format
         # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
         if self._registry is not None and not self._registry.is_glue:
-            try:
+            with suppress(DecodeError):
                 _, schema = self._registry.latest(self._subject(topic, table, "key"))
-            except DecodeError:
-                return "binary"
-            return _KINDS.get(schema.kind, "binary")
-        return "binary"
+                return _KINDS.get(schema.kind, "binary")
+        if table.mode == "append" or value_format != "json" or isinstance(held, BinaryType):
+            return "binary"
+        return None if held is None else "json"
 
     def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
@@ -206,57 +229,92 @@ class TopicReader:
         Args:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
         """
-        key_format = self._key_format(part.topic, table)
-        options = self.typed_options(part, table, value_format=schema.format, key_format=key_format)
-        errors, untyped = [], []
-        for name, column_format, text in (
-            ("value", schema.format, table.schema),
-            ("key", key_format, table.key_schema),
-        ):
+        held = self._held(known, table)
+        key_format = self._key_format(part.topic, table, schema.format, held["key"])
+        formats = {"value": schema.format, "key": key_format or "json"}
+        texts = {"value": table.schema, "key": table.key_schema}
+        kinds: dict[str, Kind] = {
+            name: "change" if name == "value" and table.mode == "cdc" else "row" if name == "value" else "key"
+            for name, column_format in formats.items()
+            if column_format == "json" and texts[name] is None
+        }
+        surveys = self._surveys(session, part, kinds)
+        if key_format is None and table.key_schema is None and not _are_json_keys(surveys["key"], table):
+            formats["key"] = "binary"
+            kinds.pop("key")
+        options = self.typed_options(part, table, value_format=schema.format, key_format=formats["key"])
+        errors: list[Column] = []
+        readings: dict[str, JsonReading] = {}
+        for name, column_format in formats.items():
             if column_format == "binary":
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
             errors.append(F.col(f"{name}Error"))
-            if text is not None:
-                options[f"{name}Schema"] = (
-                    envelope_ddl(text, name) if table.mode == "cdc" and column_format == "json" else text
-                )
-            elif column_format == "json":
-                found = self._inferred(session, part, name, known)
-                if found is None:  # no value of this range has a type
-                    options[f"{name}Format"] = "string"
-                    untyped.append(name)
-                else:
-                    options[f"{name}Schema"] = column_ddl(found)
+            if name in kinds:
+                found = row_type(surveys[name], kinds[name], held[name])
+                if table.mode == "append" or kinds[name] == "key":
+                    found = without_absent(found, surveys[name], kinds[name])
+                read_as = reading(surveys[name], kinds[name], found, ENVELOPE_FIELDS)
+                options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
+            elif (text := texts[name]) is not None:
+                if column_format == "json" and table.mode == "cdc":
+                    text = envelope_ddl(text, name)
+                elif column_format == "json":
+                    text = with_flattened(text) if table.mode == "upsert" and name == "value" else text
+                    if self._is_enveloped(part, name):
+                        text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
+                options[f"{name}Schema"] = text
         if schema.schema is not None and schema.format != "json" and not schema.schema.references:
             options["valueSchema"] = schema.schema.text
         if self._settings.headers:
             options["includeHeaders"] = "true"
         rows = session.read.format("pykafka-wire").options(**options).load()
-        for name in untyped:
-            rows = rows.withColumn(name, F.when(F.col(name).isNotNull(), F.struct()))
+        for name, read_as in readings.items():
+            value, reason = read_as.row(name)
+            if kinds.get(name) == "change":
+                value = changed_row(name, rows.schema[name].dataType, value)
+            rows = rows.withColumn(f"{name}Value", value)
+            if reason is not None:
+                errors.append(F.when(F.col(name).isNotNull(), reason))
         reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
         rows = rows.withColumn(REASON, reason).drop("valueError", "keyError")
-        return rows if table.mode == "append" else changes(rows, table)
+        for name in readings:
+            rows = rows.withColumn(name, F.col(f"{name}Value")).drop(f"{name}Value")
+        if table.mode == "append":
+            return rows
+        changed = changes(rows, table)
+        return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
+
+    def _is_enveloped(self, part: TopicRange, column: str) -> bool:
+        """Whether the first or the last record of a range is in Kafka Connect's envelope: one setting of a converter, for all."""
+        partition, end = max(part.end.items(), key=lambda each: each[1] - part.start[each[0]])
+        for offset in {part.start[partition], end - 1} if end > part.start[partition] else ():
+            one = replace(part, start={partition: offset}, end={partition: offset + 1})
+            for batch in read_topic(self.options(one), columns=[column]):
+                if any(is_enveloped(value) for value in batch.column(column).to_pylist()):
+                    return True
+        return False
+
+    def _surveys(self, session: SparkSession, part: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
+        """What the JSON texts of all records of a range are."""
+        if not kinds:
+            return {}
+        columns = ",".join(kinds)
+        return survey(session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load(), kinds)
+
+    def _held(self, known: LandedTable | None, table: Table) -> dict[str, DataType | None]:
+        """The types that a table has already of values and keys."""
+        if known is None:
+            return {"value": None, "key": None}
+        prefix = self._settings.prefix
+        columns = known.schema.fields if table.mode == "append" else known.topic_columns()
+        own = [each for each in columns if not each.name.startswith(prefix)]
+        keys = [each.dataType for each in columns if each.name == prefix + "key"]
+        return {"value": StructType(own) if own else None, "key": keys[0] if keys else None}
 
     def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
         """The records as bytes, with their headers."""
         return session.read.format("pykafka-wire").options(**self.options(part), includeHeaders="true").load()
-
-    def _inferred(
-        self, session: SparkSession, part: TopicRange, column: str, known: LandedTable | None
-    ) -> DataType | None:
-        """The type of JSON texts: that of all of this range's, and what the table has already."""
-        records = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
-        held: DataType | None = None
-        if known is not None:
-            prefix, columns = self._settings.prefix, known.schema
-            if column == "key":
-                held = columns[prefix + "key"].dataType if prefix + "key" in columns.names else None
-            else:
-                own = [each for each in columns if not each.name.startswith(prefix)]
-                held = own[0].dataType if [each.name for each in own] == ["value"] else StructType(own) if own else None
-        return widened(held, inferred(records, column))
 
     def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
         """The columns of a table, of rows that could be read, and other columns as they are.
@@ -285,3 +343,10 @@ class TopicReader:
         prefix = self._settings.prefix
         types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
+
+
+def _are_json_keys(found: JsonSurvey, table: Table) -> bool:
+    """Whether keys of which nothing is said are JSON: a row's columns of Debezium's, or what Connect has put in its envelope."""
+    if table.mode != "cdc":
+        return found.n_enveloped > 0
+    return found.n_objects > 0 or not (found.n_plain or found.n_others)

@@ -42,7 +42,7 @@ _MAX_DECIMAL_DIGITS: Final = 38
 #: Far deeper than tables are; each level is a Python call.
 _MAX_DEPTH: Final = 100
 _TOKEN: Final = re.compile(
-    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<mark>[<>(),:]))"
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<mark>[<>(),:]))"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -82,3 +83,47 @@ def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave
     assert set(errors.values()) == {None}
     assert shop.rows("good", "id") == [(1,), (2,)]
     assert (shop.rows("empty", "n"), shop.rows("changes", "n")) == ([(1,)], [(1,), (2,)])
+
+
+def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of Debezium: helper topics, changes without a key, a value that was never sent, and a damaged change, whose row is stale."""
+
+    def change(number: int, **row: Any) -> dict[str, Any]:
+        return {"before": None, "after": {"id": number, **row}, "source": {"connector": "postgresql"}, "op": "u"}
+
+    def send(*rows: dict[str, Any]) -> None:
+        shop.send_json("public.rows", list(rows), keys=[{"id": row["after"]["id"]} for row in rows])
+
+    caplog.set_level(logging.WARNING, "pykafka_wire.ingest")
+    asked = {"defaults": Table(topic=".*", mode="cdc", format="json"), "registry": None}
+    names = ("public.rows", "public.keyless", "transaction")
+    topics = [shop.create(name) for name in names]
+    shop.send_json("transaction", [{"status": "BEGIN", "id": "1"}], keys=[{"id": "1"}])
+    shop.send_json("public.keyless", [change(1, v="a"), change(2, v="b")])
+    send(change(1, v="a"), change(2, v="a"), change(3, v="a"))
+    statuses = shop.run(**asked).statuses
+    assert sorted(statuses) == sorted(topics[:2])
+    assert "2 changes of topic" in (statuses[topics[1]].error or "") and "no primary key" in (
+        statuses[topics[1]].error or ""
+    )
+    assert f"Topic {topics[2]} is left out: it has Debezium's transactions" in caplog.text
+    table = f"delta.`{shop.folder}/lake/{shop.prefix}_public_rows`"
+    shop.spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    shop.spark.sql(f"UPDATE {table} SET note = 'mine'")
+
+    send(change(1, v="b"), change(4, v="__debezium_unavailable_value"))
+    shop.send("public.rows", [b'{"op": "u", "after": {"id": 2, "v": '], keys=[b'{"id": 2}'])
+    ingest = shop.run(**asked, topics=rf"{shop.prefix}\.public\.rows")
+    assert (ingest.statuses[topics[0]].rejects, ingest.statuses[topics[0]].stale) == (1, 1)
+    assert shop.rows("public_rows", "id", "v", "note") == [
+        (1, "b", "mine"), (2, "a", "mine"), (3, "a", "mine"), (4, None, None),
+    ]  # fmt: skip
+    assert "1 new rows have columns whose value the database has not sent (v)" in caplog.text
+    (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert not proof.is_right and "1 rejected changes, whose rows are stale (partition, offset: (" in str(proof)
+    send(change(2, v="c"))
+    ingest = shop.run(ingest)
+    (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert proof.is_right, str(proof)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
-from pykafka_wire.ingest.settings import make_settings, read_settings
+from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 
 GOOD = r"""
 checkpoint = "/lake/_checkpoints/shop"
@@ -189,3 +191,15 @@ def test_what_the_command_line_gives_leaves_the_files_other_settings_of_the_brok
         "kafka.sasl.jaas.config": "file:/run/secrets/jaas",
     }
     assert (found.defaults.format, found.defaults.min_rows) == ("string", 10)
+
+
+def test_debeziums_topics_beside_those_of_tables_are_known_by_their_names() -> None:
+    tables = ["shop.public.orders", "shop.public.transaction", "a.b.db.dbo.t"]
+    helpers = ["__debezium-heartbeat.shop", "shop", "shop.transaction", "shop.message", "a.b", "a.b.transaction"]
+    others = ["shop.orders", "other.transaction"]
+    given: Any = {"checkpoint": "/c", "kafka": {"bootstrap.servers": "b:1"}, "topics": ".*", "into": "/lake"}
+    settings = Settings(**given, defaults=Table(topic=".*", mode="cdc"))
+    assert sorted(settings.helpers([*tables, *helpers, *others])) == sorted(helpers)
+    named = replace(settings, tables=(Table(topic=r"shop\.transaction", mode="cdc"),))
+    assert sorted(named.helpers([*tables, *helpers])) == sorted({*helpers} - {"shop.transaction"})
+    assert not Settings(**given).helpers([*tables, *helpers, *others])

@@ -9,7 +9,7 @@ import pytest
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.tables import DELETE, LandedTable, Merging
 
 
 def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) -> None:
@@ -27,3 +27,27 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # Spark's error is that of a session without Delta
     with pytest.raises(IngestError, match=r"cannot look for the table .*table`: start the session with Delta"):
         exists("table")
+
+
+def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path: Path) -> None:
+    """Generated and identity columns are computed by Delta; a column that the topic has no more becomes null."""
+    session = spark.newSession()
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
+    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    session.sql(
+        f"CREATE TABLE {name} (id INT, v STRING, twice INT GENERATED ALWAYS AS (id * 2), "
+        "number BIGINT GENERATED ALWAYS AS IDENTITY, note STRING) USING delta "
+        'TBLPROPERTIES (\'pykafka-wire.columns\' = \'["id", "v", "n"]\')'
+    )
+    session.sql(f"INSERT INTO {name} (id, v, note) VALUES (1, 'a', 'mine'), (2, 'b', 'mine')")
+
+    def merge(rows: str) -> None:
+        changes = session.sql(f"SELECT *, false AS {DELETE} FROM VALUES {rows}")
+        table.merge(changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
+
+    merge("(1, 'A', 5), (3, 'c', 6) AS t(id, v, n)")
+    merge("(2, 7) AS t(id, n)")
+    rows = session.sql(f"SELECT id, v, n, twice, note, number > 0 FROM {name} ORDER BY id").collect()
+    assert [tuple(row) for row in rows] == [
+        (1, "A", 5, 2, "mine", True), (2, None, 7, 4, "mine", True), (3, "c", 6, 6, None, True),
+    ]  # fmt: skip

@@ -1,0 +1,539 @@
+"""How one JSON column of a range of records is read: in Kafka Connect's envelope or without, in Debezium's or without.
+
+Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns which documents are such
+envelopes, the types that their schemas give to columns, and how numbers and texts become dates, timestamps and decimals by the
+schema that the document itself has. https://github.com/apache/kafka/tree/trunk/connect/json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pykafka_wire.ingest.json_types import WIDENED_BIGINT, column_ddl, inferred_type, widened
+from pykafka_wire.ingest.tables import quoted, type_ddl
+from pykafka_wire.values.connect_types import DECIMAL, INFINITIES, LOGICAL_TYPES, VARIABLE_DECIMAL, LogicalType
+
+#: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
+Kind = Literal["row", "key", "change"]
+#: One schema of Connect's, as its JSON; None for documents without one.
+Schema = dict[str, Any] | None
+
+#: What documents are read as whose fields have no type: they must be JSON all the same.
+_NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
+_MAX_DIGITS: Final = 38
+_SIMPLE: Final[dict[str, DataType]] = {
+    "int8": ByteType(),
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float32": FloatType(),
+    "float64": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+}
+#: Of :data:`LOGICAL_TYPES`.
+_LOGICAL: Final[dict[str, DataType]] = {
+    "DATE": DateType(), "TIMESTAMP": TimestampType(), "TIMESTAMP_NTZ": TimestampNTZType(), "STRING": StringType(),
+}  # fmt: skip
+#: Of 0001-01-01 and 10000-01-01, in days since 1970.
+_FIRST_DAY, _END_DAY = -719_162, 2_932_897
+_PER_DAY: Final = {"days": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSurvey:
+    """What the JSON texts of one column in a range are.
+
+    Attributes:
+        plain: the type of documents without an envelope of Connect's; of the rows in them, where they are changes.
+        payload: the same of payloads.
+        schemas: Connect's schemas of payloads as JSON, each once; None is that of payloads without one.
+        n_plain, n_enveloped: documents of each sort.
+        n_objects: keys that are objects.
+        n_others: texts that are no JSON.
+    """
+
+    plain: DataType | None = None
+    payload: DataType | None = None
+    schemas: tuple[str | None, ...] = ()
+    n_plain: int = 0
+    n_enveloped: int = 0
+    n_objects: int = 0
+    n_others: int = 0
+
+
+def inferred(records: DataFrame, column: str) -> DataType | None:
+    """The type of all JSON texts in a binary column; what is not JSON is skipped."""
+    return row_type(survey(records, {column: "row"})[column], "row", None)
+
+
+def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
+    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
+    found = records.select(*(_visible(column).alias(column) for column in kinds))
+    found = found.select(
+        *(F.struct(column, F.expr(f"try_parse_json({column})").alias("v")).alias(column) for column in kinds)
+    )
+    found = found.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()))
+    row: Any = found.agg(*(each for column in kinds for each in _summary(column))).first()
+    return {
+        column: JsonSurvey(
+            plain=inferred_type(row[f"{column}_plain"]),
+            payload=inferred_type(row[f"{column}_payload"]),
+            schemas=(
+                *sorted(row[f"{column}_schemas"]),
+                *([None] if row[f"{column}_n_loose"] else []),
+            ),
+            n_plain=row[f"{column}_n_plain"],
+            n_enveloped=row[f"{column}_n_enveloped"],
+            n_objects=row[f"{column}_n_objects"],
+            n_others=row[f"{column}_n_others"],
+        )
+        for column in kinds
+    }
+
+
+def _visible(column: str) -> Column:
+    """A text whose numbers show their type: Spark's schema of variants takes 7.0 for a whole number, and "NaN" for a text.
+
+    Types alone are taken from it, so that it does not matter what is replaced within texts.
+    """
+    # Confluent's frame before the text, if there is one, is a zero byte and four more.
+    text = F.expr(f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)")
+    fraction = F.regexp_replace(text, r"(\d)\.0+(?=\s*(?:[,}\]]|$))", "$1.5")
+    text = F.when(F.contains(text, F.lit(".0")), fraction).otherwise(text)
+    number = F.regexp_replace(text, r'(?<=[:\[,])(\s*)"(?:NaN|[+-]?Infinity)"(?=\s*[,}\]])', "$1 0.5E0")
+    has_none = ~(F.contains(text, F.lit('"NaN"')) | F.contains(text, F.lit('Infinity"')))
+    return F.when(has_none, text).otherwise(number)
+
+
+def _document(column: str, kind: Kind) -> Column:
+    """``row`` as a variant, and whether it is in an envelope of Connect's, with the envelope's schema."""
+    v = f"{column}.v"
+    schema, payload = (f"try_variant_get({v}, '$.{name}', 'variant')" for name in ("schema", "payload"))
+    has_both = f"{payload} IS NOT NULL AND sort_array(json_object_keys({column}.{column})) = array('payload', 'schema')"
+    is_typed = f"try_variant_get({v}, '$.schema.type', 'string') IS NOT NULL"
+    if kind == "row":
+        is_enveloped = f"({is_typed} OR is_variant_null({schema})) AND {has_both}"
+    elif kind == "key":
+        is_enveloped = f"schema_of_variant({schema}) RLIKE '^(OBJECT|VOID)' AND {has_both}"
+    else:
+        is_enveloped = (
+            f"{payload} IS NOT NULL AND try_variant_get({v}, '$.op', 'variant') IS NULL AND "
+            f"(try_variant_get({v}, '$.payload.op', 'variant') IS NOT NULL OR {has_both})"
+        )
+    is_object = f"schema_of_variant({v}) LIKE 'OBJECT%'" if kind == "key" else "false"
+    is_enveloped = f"coalesce({is_enveloped}, false)"
+    row = f"IF({is_enveloped}, {payload}, {v})"
+    if kind == "change":
+        row = f"try_variant_get({row}, '$.after', 'variant')"
+    return F.expr(
+        f"IF({column}.{column} IS NULL, NULL, named_struct('row', {row}, 'enveloped', {is_enveloped}, "
+        f"'schema', IF({is_enveloped} AND {is_typed}, to_json({schema}), NULL), "
+        f"'object', {is_object}, 'json', {v} IS NOT NULL))"
+    )
+
+
+def _summary(column: str) -> list[Column]:
+    row, is_enveloped = F.col(f"{column}.row"), F.col(f"{column}.enveloped")
+    schema = F.col(f"{column}.schema")
+    columns = {
+        "plain": F.call_function("schema_of_variant_agg", F.when(~is_enveloped, row)),
+        "payload": F.call_function("schema_of_variant_agg", F.when(is_enveloped, row)),
+        "schemas": F.collect_set(schema),
+        "n_loose": F.count_if(is_enveloped & schema.isNull()),
+        "n_plain": F.count_if(~is_enveloped & F.col(f"{column}.json")),
+        "n_enveloped": F.count_if(is_enveloped),
+        "n_objects": F.count_if(F.col(f"{column}.object")),
+        "n_others": F.count_if(~F.col(f"{column}.json")),
+    }
+    return [each.alias(f"{column}_{name}") for name, each in columns.items()]
+
+
+# Types.
+
+
+def declared_type(schema: Schema) -> DataType | None:
+    """The type of a column by Connect's schema; None for a type that it does not have."""
+    if schema is None:
+        return None
+    name, kind = schema.get("name"), schema.get("type")
+    if name in LOGICAL_TYPES:
+        return _LOGICAL[LOGICAL_TYPES[name].ddl]
+    if name == VARIABLE_DECIMAL:
+        return StringType()
+    if name == DECIMAL:
+        return _decimal_type(schema.get("parameters") or {})
+    if kind == "struct":
+        fields = [(str(each.get("field")), declared_type(each)) for each in schema.get("fields") or []]
+        return StructType([StructField(field, inner or StringType()) for field, inner in fields])
+    if kind == "array":
+        return ArrayType(declared_type(schema.get("items")) or StringType())
+    if kind == "map":
+        if (schema.get("keys") or {}).get("type") != "string":
+            return StringType()  # pairs in an array
+        return MapType(StringType(), declared_type(schema.get("values")) or StringType())
+    return _SIMPLE.get(str(kind))
+
+
+def _decimal_type(parameters: dict[str, Any]) -> DataType:
+    """Of Connect's decimals; text where a DECIMAL could not hold them. Some converters write a precision beyond 38 for none."""
+    scale = int(parameters.get("scale", 0))
+    digits = int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
+    return DecimalType(max(1, min(digits, _MAX_DIGITS)), scale) if 0 <= scale <= _MAX_DIGITS else StringType()
+
+
+def row_schema(text: str | None, kind: Kind) -> Schema:
+    """The row's part of a schema."""
+    schema: Schema = None if text is None else json.loads(text)
+    if kind != "change" or schema is None:
+        return schema
+    return next((each for each in schema.get("fields") or [] if each.get("field") == "after"), None)
+
+
+def without_absent(wanted: DataType | None, found: JsonSurvey, kind: Kind) -> DataType | None:
+    """A row's type without the columns that no document has: Delta fills them, and computes those that a user has it generate.
+
+    A key without a column that it had once is one of a table whose primary key has lost it.
+    """
+    types = [*(declared_type(row_schema(schema, kind)) for schema in found.schemas), found.plain, found.payload]
+    names = {name.lower() for each in types if isinstance(each, StructType) for name in each.names}
+    if not isinstance(wanted, StructType) or (kind == "key" and not names):
+        return wanted
+    kept = [each for each in wanted if each.name.lower() in names]
+    return StructType(kept) if kept else None
+
+
+def row_type(found: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
+    """The type of a table's rows, or of their keys, that has ``held`` after what was found."""
+    declared = [declared_type(row_schema(schema, kind)) for schema in found.schemas]
+    types = [*declared, found.plain, *([found.payload] if None in found.schemas else [])]
+    known = [each for each in types if each is not None]
+    if (
+        isinstance(held, StructType)
+        and held.names == ["value"]
+        and known
+        and not any(isinstance(each, StructType) for each in known)
+    ):
+        held = held["value"].dataType  # of documents that are no objects
+    return reduce(widened, known, held)
+
+
+# Reading.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonReading:
+    """
+    Attributes:
+        ddl: the type to read the column as.
+        row: of the column's name, the value in its type, and the reason why it does not fit; None where it always does.
+    """
+
+    ddl: str
+    row: Callable[[str], tuple[Column, Column | None]]
+
+
+def reading(found: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = ()) -> JsonReading:
+    """How a column's documents are read as rows of a type.
+
+    Args:
+        wanted: the type of the row, None where nothing has one.
+        extra: further fields of an envelope of Debezium's, as DDL.
+    """
+    schemas = [row_schema(each, kind) for each in found.schemas]
+    raw_plain = _raw(wanted, None, None)
+    raws = [_raw(wanted, each, found.payload) for each in schemas]
+    raw_payload = reduce(_one_raw, raws) if raws else None
+    is_plain, is_enveloped = found.n_plain > 0 or not found.n_enveloped, found.n_enveloped > 0
+    by_schema = len(found.schemas) > 1
+    parts = []
+    if is_plain and (raw_plain is not None or kind == "change"):
+        parts.append(_document_ddl(raw_plain, kind, extra))
+    if is_enveloped:
+        inner = _document_ddl(raw_payload, kind, extra)
+        is_fields = kind == "change" or isinstance(raw_payload, StructType)
+        parts.append(f"payload STRUCT<{inner}>" if is_fields else f"payload {inner or 'STRING'}")
+        if by_schema:
+            parts.append("schema STRING")
+
+    def row(column: str) -> tuple[Column, Column | None]:
+        cases: list[tuple[Column, Column, Column | None]] = []
+        at_row = ".after" if kind == "change" else ""
+        if is_enveloped:
+            payload = F.col(f"{column}.payload")
+            options = [
+                _converted(F.col(f"{column}.payload{at_row}"), raw_payload, schema, wanted, found.payload)
+                for schema in schemas
+            ]
+            value, lost = _by_schema(column, found.schemas, options) if by_schema else options[0]
+            missing = F.when(payload.isNull(), F.lit("its payload is null")) if kind == "row" else None
+            # A document whose payload is null has no fields of a plain one either.
+            cases.append((payload.isNotNull(), value, _first_reason(missing, _reason(lost))))
+        if is_plain:
+            value, lost = _converted(F.col(column + at_row), raw_plain, None, wanted, None)
+            cases.append((F.lit(True), value, _reason(lost)))
+        if len(cases) == 1:
+            return cases[0][1:]
+        (is_first, first, why), (_, second, other) = cases
+        why = F.lit(None).cast("string") if why is None else why
+        other = F.lit(None).cast("string") if other is None else other
+        return F.when(is_first, first).otherwise(second), F.when(is_first, why).otherwise(other)
+
+    return JsonReading(ddl=", ".join(parts) or _NOTHING, row=row)
+
+
+def declared_payload(columns: str) -> JsonReading:
+    """How documents in Connect's envelope are read in declared columns; those without it beside them, too."""
+    inner = DataType.fromDDL(columns)
+    names = inner.names if isinstance(inner, StructType) else []
+
+    def row(column: str) -> tuple[Column, Column | None]:
+        fields = [F.col(f"{column}.{quoted(name)}") for name in names]
+        plain = F.struct(*(each.alias(name) for name, each in zip(names, fields, strict=True)))
+        payload, value = F.col(f"{column}.payload"), F.col(column)
+        is_empty = reduce(lambda one, other: one & other, (each.isNull() for each in fields))
+        reason = F.when(payload.isNull() & is_empty, F.lit("its payload is null"))
+        return F.when(payload.isNotNull(), payload).when(value.isNotNull(), plain), reason
+
+    return JsonReading(ddl=columns, row=row)
+
+
+def is_enveloped(document: bytes | None) -> bool:
+    """Whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
+    try:
+        found = json.loads(document or b"null")
+    except ValueError:
+        return False
+    if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
+        return False
+    schema = found["schema"]
+    return schema is None or (isinstance(schema, dict) and isinstance(schema.get("type"), str))
+
+
+def _document_ddl(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
+    if kind != "change":
+        return "" if raw is None else column_ddl(raw)
+    # A row of no known type is read as its text, which says whether there is one.
+    return ", ".join((*extra, f"after {type_ddl(raw or StringType())}"))
+
+
+def _reason(lost: Column | None) -> Column | None:
+    return (
+        None
+        if lost is None
+        else F.when(lost, F.lit("a value does not fit the type of its column, or the range of that type"))
+    )
+
+
+def _first_reason(*reasons: Column | None) -> Column | None:
+    given = [each for each in reasons if each is not None]
+    return F.coalesce(*given) if given else None
+
+
+def _by_schema(
+    column: str, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
+) -> tuple[Column, Column | None]:
+    """Of the conversions of several schemas the one of the document's own."""
+    text = F.expr(f"to_json(try_parse_json({column}.schema))")
+    value, lost = options[-1]
+    lost = F.lit(False) if lost is None else lost
+    for schema, (other, other_lost) in list(zip(schemas, options, strict=True))[:-1]:
+        is_this = text == F.lit(schema)
+        value = F.when(is_this, other).otherwise(value)
+        lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
+    return value, lost
+
+
+def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> DataType | None:
+    """The type that a value is read as, before it is converted to the wanted one."""
+    if wanted is None:
+        return None
+    if wanted == WIDENED_BIGINT and not _is_decimal(schema):
+        return StringType()  # rounded, not refused, behind its last decimal place
+    if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
+        fields = {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
+        of = {each.name.lower(): each.dataType for each in observed} if isinstance(observed, StructType) else {}
+        raws = [_raw(each.dataType, fields.get(each.name.lower()), of.get(each.name.lower())) for each in wanted]
+        return StructType([StructField(each.name, raw or StringType()) for each, raw in zip(wanted, raws, strict=True)])
+    if isinstance(wanted, ArrayType):
+        inner = observed.elementType if isinstance(observed, ArrayType) else None
+        return ArrayType(_raw(wanted.elementType, (schema or {}).get("items"), inner) or StringType())
+    if isinstance(wanted, MapType):
+        inner = observed.valueType if isinstance(observed, MapType) else None
+        return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
+    if schema is None:
+        return wanted
+    logical = _logical(schema, wanted)
+    if logical is not None:
+        return StringType() if logical.unit == "text" else LongType()
+    if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
+        return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
+    if _is_decimal(schema) and isinstance(wanted, DecimalType):
+        is_number = observed is not None and not isinstance(observed, StringType)  # decimal.format=NUMERIC
+        return wanted if is_number else StringType()
+    return wanted
+
+
+def _is_decimal(schema: Schema) -> bool:
+    return schema is not None and schema.get("name") == DECIMAL
+
+
+def _logical(schema: dict[str, Any], wanted: DataType) -> LogicalType | None:
+    """The logical type of a schema, where the column has the type that it gives."""
+    logical = LOGICAL_TYPES.get(str(schema.get("name")))
+    return logical if logical is not None and _LOGICAL[logical.ddl] == wanted else None
+
+
+def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
+    """One type to read values of two schemas as: text, where they differ."""
+    if one == other or other is None or one is None:
+        return one if other is None else other
+    if isinstance(one, StructType) and isinstance(other, StructType) and one.names == other.names:
+        pairs = zip(one, other, strict=True)
+        return StructType([StructField(a.name, _one_raw(a.dataType, b.dataType) or StringType()) for a, b in pairs])
+    return StringType()
+
+
+def _converted(
+    value: Column, raw: DataType | None, schema: Schema, wanted: DataType | None, observed: DataType | None
+) -> tuple[Column, Column | None]:
+    """A value in the wanted type, and whether it was lost on the way; None where it cannot be."""
+    if wanted is None or raw is None:  # nothing has a type
+        return F.when(value.isNotNull(), F.struct()), None
+    expected = _raw(wanted, schema, observed)
+    if expected == wanted and raw == wanted:
+        return value, None
+    if isinstance(wanted, StructType) and isinstance(raw, StructType):
+        fields = {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
+        of = {each.name.lower(): each.dataType for each in observed} if isinstance(observed, StructType) else {}
+        done = [
+            _converted(
+                value.getField(each.name),
+                raw[each.name].dataType,
+                fields.get(each.name.lower()),
+                each.dataType,
+                of.get(each.name.lower()),
+            )
+            for each in wanted
+        ]
+        whole = F.struct(*(part.alias(each.name) for each, (part, _) in zip(wanted, done, strict=True)))
+        return F.when(value.isNotNull(), whole), _any([lost for _, lost in done])
+    if isinstance(wanted, ArrayType | MapType) and type(raw) is type(wanted):
+        name, part = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
+        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), getattr(observed, part, None)
+
+        def item_value(item: Column) -> Column:
+            return _converted(item, *types)[0]
+
+        def is_lost(item: Column) -> Column:
+            return _lost(_converted(item, *types)[1])
+
+        if isinstance(wanted, ArrayType):
+            return F.transform(value, item_value), F.exists(value, is_lost)
+        return F.transform_values(value, lambda _, item: item_value(item)), F.exists(F.map_values(value), is_lost)
+    done_value, is_infinite = _scalar(value, raw, schema, wanted, expected)
+    lost = value.isNotNull() & done_value.isNull()
+    return done_value, lost if is_infinite is None else lost & ~is_infinite
+
+
+def _lost(lost: Column | None) -> Column:
+    return F.lit(False) if lost is None else F.coalesce(lost, F.lit(False))
+
+
+def _any(parts: Sequence[Column | None]) -> Column | None:
+    given = [each for each in parts if each is not None]
+    return reduce(lambda one, other: one | other, map(_lost, given)) if given else None
+
+
+def _scalar(
+    value: Column, raw: DataType, schema: Schema, wanted: DataType, expected: DataType | None
+) -> tuple[Column, Column | None]:
+    """A value in the wanted type, null where it has none there, and whether it stands for infinity."""
+    if schema is not None:
+        logical = _logical(schema, wanted)
+        if logical is not None and logical.unit == "text":
+            is_infinite = value.rlike(r"^(?i:[+-]?infinity|[+-]\d{5,}-.*)$")
+            text = F.regexp_replace(value, "Z$", "") if isinstance(wanted, DateType) else value
+            return F.when(~is_infinite, text.try_cast(wanted)), is_infinite
+        if logical is not None:
+            number = value if isinstance(raw, LongType) else value.try_cast("bigint")
+            return _moment(number, logical), number.isin(*INFINITIES[logical.unit])
+        if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
+            return _with_scale(_unscaled(value.getField("value")), value.getField("scale")), None
+        if _is_decimal(schema) and isinstance(wanted, DecimalType) and isinstance(expected, StringType):
+            scale = int((schema.get("parameters") or {}).get("scale", 0))
+            return F.concat(_unscaled(value).cast("string"), F.lit(f"E{-scale}")).try_cast(wanted), None
+    if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
+        return F.try_to_binary(value, F.lit("base64")), None
+    return value.try_cast(wanted), None
+
+
+def _moment(number: Column, logical: LogicalType) -> Column:
+    """A date, timestamp or time of day of a number of its unit; null beyond the years 1 to 9999."""
+    per_day = _PER_DAY[logical.unit]
+    is_within = F.lit(True)
+    if logical.unit != "ns":  # they reach from 1678 to 2262
+        is_within = (number >= _FIRST_DAY * per_day) & (number < _END_DAY * per_day)
+    if logical.unit == "days":
+        return F.when(is_within, F.date_from_unix_date(number.cast("int")))
+    # Whole microseconds, rounded down.
+    micros = {"ms": number * 1_000, "us": number}.get(
+        logical.unit, F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
+    )
+    if logical.ddl == "TIMESTAMP":
+        return F.when(is_within, F.timestamp_micros(micros))
+    moment = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
+    if logical.ddl == "TIMESTAMP_NTZ":
+        return F.when(is_within, moment)
+    time = F.substring(moment.cast("string"), 12, 15)
+    return F.when(number == per_day, F.lit("24:00:00")).when((number >= 0) & (number < per_day), time)
+
+
+def _unscaled(value: Column) -> Column:
+    """A whole number of up to 38 digits, of its bytes, big-endian in two's complement, in base64; null for a larger one."""
+    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
+    sign = F.when(F.substring(digits, 1, 1) >= "8", F.lit("F")).otherwise(F.lit("0"))
+    whole = F.call_function("lpad", digits, F.lit(32), sign)
+    high = F.conv(F.substring(whole, 1, 16), 16, -10).try_cast("decimal(20,0)")
+    low = F.conv(F.substring(whole, 17, 16), 16, 10).try_cast("decimal(20,0)")
+    total = F.try_add(F.try_multiply(high, F.lit(str(2**64)).cast("decimal(20,0)")), low)
+    return F.when(F.length(digits) <= 32, total)
+
+
+def _with_scale(number: Column, scale: Column) -> Column:
+    """A decimal as text with the digits that it has."""
+    digits = F.abs(number).cast("string")
+    padded = F.call_function("lpad", digits, F.greatest(F.length(digits), scale + 1), F.lit("0"))
+    before = F.call_function("left", padded, F.length(padded) - scale)
+    sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
+    fraction = F.concat(sign, before, F.lit("."), F.call_function("right", padded, scale))
+    whole = F.concat(sign, digits, F.call_function("repeat", F.lit("0"), -scale))
+    return F.when(number.isNull() | scale.isNull(), F.lit(None)).when(scale > 0, fraction).otherwise(whole)

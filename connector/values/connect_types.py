@@ -1,0 +1,55 @@
+"""Kafka Connect's logical types, its own and Debezium's: what a name in a schema says of the number or text beneath.
+
+One table for all formats: the names are those of Connect's ``schema.name``, which Avro has as ``connect.name``.
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalType:
+    """
+    Attributes:
+        ddl: the column's type. A time of day is text, ``12:34:56.789``: Delta has no type of it.
+        unit: of the number beneath: ``days``, ``ms``, ``us`` or ``ns``; ``text`` for ISO-8601.
+    """
+
+    ddl: str
+    unit: str
+
+
+_CONNECT: Final = "org.apache.kafka.connect.data."
+_DEBEZIUM: Final = "io.debezium.time."
+#: A timestamp without a time zone is TIMESTAMP_NTZ, as in the database. Connect's own Timestamp is a moment.
+LOGICAL_TYPES: Final = {
+    name: LogicalType(ddl=ddl, unit=unit)
+    for name, ddl, unit in (
+        (_CONNECT + "Date", "DATE", "days"),
+        (_CONNECT + "Timestamp", "TIMESTAMP", "ms"),
+        (_CONNECT + "Time", "STRING", "ms"),
+        (_DEBEZIUM + "Date", "DATE", "days"),
+        (_DEBEZIUM + "Timestamp", "TIMESTAMP_NTZ", "ms"),
+        (_DEBEZIUM + "MicroTimestamp", "TIMESTAMP_NTZ", "us"),
+        (_DEBEZIUM + "NanoTimestamp", "TIMESTAMP_NTZ", "ns"),
+        (_DEBEZIUM + "Time", "STRING", "ms"),
+        (_DEBEZIUM + "MicroTime", "STRING", "us"),
+        (_DEBEZIUM + "NanoTime", "STRING", "ns"),
+        (_DEBEZIUM + "ZonedTimestamp", "TIMESTAMP", "text"),
+        (_DEBEZIUM + "IsoTimestamp", "TIMESTAMP_NTZ", "text"),
+        (_DEBEZIUM + "IsoDate", "DATE", "text"),
+    )
+}
+#: What Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, by unit.
+INFINITIES: Final = {
+    "days": (2_147_483_647, -2_147_483_648),
+    "ms": (9_223_372_036_825_200, -9_223_372_036_832_400),
+    "us": (9_223_372_036_825_200_000, -9_223_372_036_832_400_000),
+    "ns": (9_223_372_036_854_775_807, -9_223_372_036_854_775_808),
+}
