@@ -23,7 +23,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.cli.working import SparkOutput, bar, outlook
+from pykafka_wire.cli.working import SparkOutput, WithoutChatter, bar, outlook
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import WireError
 
@@ -82,6 +82,8 @@ class IngestScreen:
         self.spark: SparkOutput | None = None
 
     def __enter__(self) -> IngestScreen:
+        if not (self.is_live and os.isatty(2)):
+            self._open.enter_context(WithoutChatter())
         if self.is_live:
             if os.isatty(2):
                 self._keep_out()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BAR_CELLS: Final = 24
+#: How lines begin that Java prints at each start.
+_CHATTER: Final = (b"WARNING: Using incubator modules", b"WARNING: A restricted method", b"WARNING: sun.misc.Unsafe")
+#: The file in the traceback of a worker that ends.
+_WORKER: Final = b"pyspark/daemon.py"
+_END: Final = b"\0\n"
+_LAST_LINES_S: Final = 2.0
 
 
 def bar(done: int, total: int, rest: str) -> Text:
@@ -61,6 +68,48 @@ class SparkOutput:
         os.close(self.terminal)
         if not self.is_kept:
             self.path.unlink(missing_ok=True)
+
+
+class WithoutChatter:
+    """A context in which standard error has no lines that are no news: Java's about its own modules, and the tracebacks by which
+    Spark's Python workers end when nobody reads their results any more. All other lines pass."""
+
+    def __init__(self) -> None:
+        self._passed = threading.Event()
+        self._error = os.dup(2)
+        self._received, self._sent = os.pipe()
+
+    def __enter__(self) -> WithoutChatter:
+        sys.stderr.flush()
+        os.dup2(self._sent, 2)
+        threading.Thread(target=self._pass, daemon=True, name="pykafka-wire-stderr").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stderr.flush()
+        os.write(self._sent, _END)
+        os.close(self._sent)
+        os.dup2(self._error, 2)
+        if self._passed.wait(_LAST_LINES_S):
+            os.close(self._error)
+
+    def _pass(self) -> None:
+        traceback: list[bytes] = []
+        # Spark's processes hold the other end for as long as they live.
+        with open(self._received, "rb") as lines:
+            for line in lines:
+                if line == _END:
+                    os.write(self._error, b"".join(traceback))
+                    self._passed.set()
+                    return
+                if traceback or line.startswith(b"Traceback "):
+                    traceback.append(line)
+                    is_last = len(traceback) > 1 and not line.startswith(b" ")
+                    if is_last and not any(_WORKER in each for each in traceback):
+                        os.write(self._error, b"".join(traceback))
+                    traceback = [] if is_last else traceback
+                elif not line.startswith(_CHATTER):
+                    os.write(self._error, line)
 
 
 class Working:

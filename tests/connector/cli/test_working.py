@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def test_a_terminal_shows_what_is_done_and_nothing_that_spark_prints(tmp_path: P
 def test_without_a_terminal_nothing_is_shown_and_nothing_kept_out() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout == "a result\n" and done.stderr == "WARNING: chatter\nan error of ours\n"
+
+
+def test_what_is_no_news_is_left_out_of_a_log() -> None:
+    program = """
+import os, subprocess, sys
+from pykafka_wire.cli.working import WithoutChatter
+with WithoutChatter():
+    os.write(2, b"WARNING: Using incubator modules: jdk.incubator.vector\\nERROR Executor: x\\n")
+    os.write(2, b'Traceback (most recent call last):\\n  File ".../pyspark/daemon.py", line 1\\nBrokenPipeError: x\\nafter\\n')
+    os.write(2, b'Traceback (most recent call last):\\n  File "own.py", line 1\\nValueError: kept\\n')
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5)"])  # holds the other end, as Spark's processes do
+    print("last", file=sys.stderr)
+print("behind", file=sys.stderr)
+"""
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert done.stderr == (
+        "ERROR Executor: x\nafter\n"
+        'Traceback (most recent call last):\n  File "own.py", line 1\nValueError: kept\nlast\nbehind\n'
+    )
+    assert time.monotonic() - started < 60
 
 
 def test_what_spark_has_printed_stays_where_an_error_names_it() -> None:
