@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,8 +77,8 @@ mode = "upsert"
 def demo(rate: int, folder: Path | None) -> None:
     """See an ingest at work: a Kafka on this machine with three topics that grow, each of which becomes a Delta table.
 
-    Needs the extra delta, and Java, which is downloaded if there is none. Ctrl-C ends it; a second terminal may look at it
-    meanwhile, by the commands that are printed.
+    Needs the extras delta and values, for its page in a browser the extra ui, and Java, which is downloaded if there is none.
+    Ctrl-C ends it; a second terminal may look at it meanwhile, by the commands that are printed.
     """
     from pykafka_wire.local import JarResolutionError, JavaNotFoundError, LocalClusterError
 
@@ -204,6 +205,8 @@ class _Writer:
 def _ingest(file: Path) -> int:
     """Run it in a process of its own, which has the terminal; its exit code."""
     command = [sys.executable, "-m", "pykafka_wire.cli", "ingest", str(file), "--every", "5s"]
+    if all(map(find_spec, ("uvicorn", "starlette", "psutil"))):
+        command += ["--ui", "0"]  # a free port
     with subprocess.Popen(command) as process:
         # Ctrl-C reaches both: the ingest ends after its micro-batch, and the cluster after the ingest.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

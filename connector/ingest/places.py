@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -45,9 +46,12 @@ def _folder_mistakes(name: str, place: str) -> list[str]:
         there = there.parent
     if not there.is_dir():
         return [f"{name} is {place}, and {there} is no folder: name another one"]
-    if not os.access(there, os.W_OK | os.X_OK):
+    try:  # permissions alone do not tell: of root, of read-only and full file systems
+        Path(tempfile.mkdtemp(prefix=".pykafka-wire-", dir=there)).rmdir()
+    except OSError as error:
+        reason = error.strerror or str(error)
         return [
-            f"{name} is {place}, and you may not write to {there}: give yourself the permission, or name another folder"
+            f"{name} is {place}, and {there} cannot be written to ({reason}): name another folder, or get the permission"
         ]
     return []
 
