@@ -99,6 +99,9 @@ class TableLog:
                     self.is_whole, self.base = False, self.commits[0].schema or self.base
                 self.commits.append(commit)
         self.version = newest
+        if self.schema is None:  # none of the commits that are kept has changed it
+            schemas = (self._checksum(version)[1] for version in range(newest, max(-1, newest - _AHEAD), -1))
+            self.base = next(filter(None, schemas), None)
 
     def size(self) -> TableSize | None:
         """The table's size by its newest checksum file; None where there was none. Reads no commit.

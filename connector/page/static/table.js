@@ -201,7 +201,7 @@ function makePartitions(partitions) {
 }
 
 function makeColumns({ columns, whole }) {
-  if (!columns.length) return h("p", { class: "soft" }, "The table does not exist yet.");
+  if (!columns.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "They are not in the part of the log that is kept.");
   const rows = columns.map((column) => [
     h("code", {}, visible(column.name)),
     h("code", { class: "type" }, visible(column.type)),

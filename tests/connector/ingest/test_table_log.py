@@ -1,0 +1,144 @@
+"""Delta's log read from its files; `test_page.py` reads logs that Delta has written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from pykafka_wire.ingest.page_source import _changes, _columns
+from pykafka_wire.ingest.table_log import TableLog, changes_between, flat_types
+
+
+def schema(ddl: str) -> StructType:
+    fields = [each.split() for each in ddl.split(", ")]
+    kinds = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
+    return StructType.fromJson({"type": "struct", "fields": kinds})
+
+
+class Log:
+    """A log as Delta writes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "_delta_log"
+        self.folder.mkdir(parents=True)
+        self.version = -1
+
+    def commit(self, ddl: str | None = None, *, rows: int = 1, has_checksum: bool = True, **info: Any) -> None:
+        self.version += 1
+        metadata = None if ddl is None else {"id": "x", "schemaString": schema(ddl).json()}
+        actions: list[dict[str, Any]] = [
+            {"commitInfo": {"timestamp": 1_000 * self.version, "operation": "WRITE", **info}}
+        ]
+        actions += [] if metadata is None else [{"metaData": metadata}]
+        add = {
+            "path": f"{self.version}.parquet",
+            "size": 100,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": rows}),
+        }
+        actions.append({"add": add})
+        self.write("json", "\n".join(map(json.dumps, actions)))
+        if has_checksum:
+            found = {"tableSizeBytes": 100 * (self.version + 1), "numFiles": self.version + 1}
+            self.write("crc", json.dumps(found | ({} if metadata is None else {"metadata": metadata})))
+
+    def write(self, kind: str, text: str) -> None:
+        (self.folder / f"{self.version:020d}.{kind}").write_text(text, encoding="utf-8")
+
+
+def test_commits_are_read_once_and_the_new_ones_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, read = Log(tmp_path), []
+    real = TableLog._read
+    monkeypatch.setattr(TableLog, "_read", lambda self, name: read.append(name) or real(self, name))
+    table = TableLog(str(tmp_path))
+    table.refresh()
+    assert (list(table.commits), table.schema, table.size()) == ([], None, None), "no table yet"
+    for _ in range(20):
+        log.commit("id integer" if log.version < 0 else None, rows=3)
+    table.refresh()
+    log.commit("id long, note string")
+    read.clear()
+    table.refresh()
+    assert read == [f"{20:020d}.json"]
+    assert [(each.version, each.rows, each.bytes) for each in list(table.commits)[-2:]] == [(19, 3, 100), (20, 1, 100)]
+    assert table.is_whole
+    size = table.size()
+    assert size is not None
+    assert (size.files, size.bytes) == (21, 2_100)
+    assert [(each.name, each.type, each.version) for each in _columns(table)] == [
+        ("id", "bigint", 0),
+        ("note", "string", 20),
+    ]
+
+
+def test_of_a_long_log_the_newest_commits_are_read(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for number in range(450):
+        log.commit(
+            {0: "id integer", 200: "id integer, old string", 430: "id integer, old string, new string"}.get(number)
+        )
+    log.version = 249
+    log.write("crc", json.dumps({"metadata": {"schemaString": schema("id integer, old string").json()}}))
+    log.version = 449
+    table = TableLog(str(tmp_path))
+    table.refresh()
+    assert [table.commits[0].version, table.commits[-1].version, table.is_whole] == [250, 449, False]
+    assert [(each.name, each.version) for each in _columns(table)] == [("id", None), ("old", None), ("new", 430)]
+    assert [change.version for change in _changes(table)] == [430]
+    for _ in range(250):  # more than are kept, since the last look
+        log.commit()
+    table.refresh()
+    assert (table.commits[0].version, len(table.commits)) == (500, 200)
+    assert table.schema is None, "nothing that is kept has it"
+    log.commit()
+    log.write("crc", json.dumps({"metadata": {"schemaString": schema("id integer").json()}}))
+    table.refresh()
+    assert [(each.name, each.version) for each in _columns(table)] == [("id", None)]
+    assert list(_changes(table)) == []
+
+
+def test_without_checksum_files_the_size_is_unknown(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.commit("id integer", has_checksum=False)
+    table = TableLog(str(tmp_path))
+    table.refresh()
+    assert (table.size(), len(table.commits)) == (None, 1)
+
+
+def test_a_damaged_file_hides_no_other_commit(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.commit("id integer")
+    log.commit()
+    log.write("json", '{"commitInfo": {"timestamp": 5, "oper')
+    log.write("crc", "{")
+    log.commit()
+    table = TableLog(str(tmp_path))
+    table.refresh()
+    assert [(each.version, each.operation) for each in table.commits] == [(0, "WRITE"), (1, ""), (2, "WRITE")]
+
+
+def test_changes_are_those_of_nested_fields_too() -> None:
+    inner = {"type": "struct", "fields": [{"name": "price", "type": "integer", "nullable": True, "metadata": {}}]}
+    items = {
+        "name": "items",
+        "type": {"type": "array", "elementType": inner, "containsNull": True},
+        "nullable": True,
+        "metadata": {},
+    }
+    before = StructType.fromJson({"type": "struct", "fields": [items]})
+    wider = json.loads(before.json())
+    wider["fields"][0]["type"]["elementType"]["fields"][0]["type"] = "long"
+    wider["fields"][0]["type"]["elementType"]["fields"].append(
+        {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
+    )
+    after = StructType.fromJson(wider)
+    assert flat_types(after) == {"items[].price": "bigint", "items[].n": "int"}
+    assert changes_between(before, after) == (
+        {"kind": "added", "column": "items[].n", "type": "int"},
+        {"kind": "widened", "column": "items[].price", "type": "bigint", "from": "int"},
+    )
+    assert changes_between(after, before)[-1] == {"kind": "removed", "column": "items[].n", "type": "int"}
