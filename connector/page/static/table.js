@@ -207,7 +207,7 @@ function makeColumns({ columns, whole }) {
     h("code", { class: "type" }, visible(column.type)),
     column.since === null ? (whole ? "" : "earlier") : h("span", { title: `version ${column.version}` }, date(column.since)),
   ]);
-  return grid("Columns", [["Name", "wrap"], ["Type", "wrap"], ["Since", "when"]], rows);
+  return grid("Columns", [["Name", "wrap named"], ["Type", "wrap"], ["Since", "when"]], rows);
 }
 
 function makeChanges({ changes, whole }) {
