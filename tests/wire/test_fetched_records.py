@@ -22,7 +22,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange
-from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, range_of, response, two_brokers
+from tests.wire.fake_fetch import VALUES, asked_of, batch_at, client, range_of, response, two_brokers
 
 VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
 
@@ -256,8 +256,13 @@ def test_a_response_leaves_memory_before_the_next_one_comes_in(monkeypatch: pyte
 
     monkeypatch.setattr(StateMachine, "_receive", arrived)
     with two_brokers() as (leader, _):
-        leader.on[FetchRequest] = lambda request, _: response(request, records=batch_at(asked_of(request).fetch_offset))
+        # Many small records: large values stay in the response's memory, and a small response is a bytearray.
+        n_records = 2_000
+        end = {"high_watermark": 5 * n_records, "last_stable_offset": 5 * n_records}
+        leader.on[FetchRequest] = lambda request, _: response(
+            request, records=batch_at(asked_of(request).fetch_offset, n_records), **end
+        )
         with client(leader) as cluster:
-            chunks = fetch_ranges(cluster, [range_of(0, 5 * N_RECORDS)], columns=VALUES)
-            assert sum(chunk.records.n_records for chunk in chunks) == 5 * N_RECORDS
+            chunks = fetch_ranges(cluster, [range_of(0, 5 * n_records)], columns=VALUES)
+            assert sum(chunk.records.n_records for chunk in chunks) == 5 * n_records
     assert n_kept == [0] * 5

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight
 from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.connection.transport import SocketTransport
 from pykafka_wire.wire.deadline import Deadline
@@ -25,7 +26,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue
-from pykafka_wire.wire.produce.producer import InFlightRequests, Producer, ProducerCounters, WriteResults
+from pykafka_wire.wire.produce.producer import Producer, ProducerCounters, WriteResults
 from pykafka_wire.wire.produce.response_handler import rejection_error
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
@@ -261,8 +262,8 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
         (PartitionQueue, "_returned"),
         (ProducerCounters, "count"),
         (WriteResults, "add"),
-        (InFlightRequests, "add"),
-        (InFlightRequests, "remove"),
+        (RequestsInFlight, "add"),
+        (RequestsInFlight, "remove"),
     ],
     ids=lambda of: of if isinstance(of, str) else of.__name__,
 )

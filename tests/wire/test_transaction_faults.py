@@ -31,8 +31,8 @@ from pykafka_wire.wire.protocol.messages.produce import InitProducerIdRequest, I
 from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    DescribeTransactionsResponseState,
     EndTxnRequest,
-    TransactionState,
     TxnOffsetCommitRequest,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -186,7 +186,7 @@ def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, clust
     coordinator.on[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(error_code=51)
     coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
         transaction_states=[
-            TransactionState(
+            DescribeTransactionsResponseState(
                 transactional_id="t",
                 transaction_state="PrepareAbort",
                 transaction_timeout_ms=60_000,
@@ -207,7 +207,7 @@ def test_a_response_must_describe_the_id_that_was_asked_for(
     coordinator: FakeBroker, cluster_of: ClusterOf, n_described: int
 ) -> None:
     coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
-        transaction_states=[TransactionState(transactional_id=str(n)) for n in range(n_described)]
+        transaction_states=[DescribeTransactionsResponseState(transactional_id=str(n)) for n in range(n_described)]
     )
     with pytest.raises(ProtocolError, match=f"describes {n_described} transactional ids"):
         describe_all(cluster_of(coordinator), ["t"])

@@ -33,6 +33,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.protocol.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
@@ -469,6 +470,20 @@ class Metadata:
                 return True
             self._cache.invalidate(tp.topic, tp.partition)
             return False
+
+    def follow_hint(
+        self,
+        tp: TopicPartition,
+        refused_by: int,
+        leader: LeaderIdAndEpoch,
+        endpoints: Iterable[NodeEndpoint],
+        *,
+        epoch: int = -1,
+    ) -> bool:
+        """As :meth:`redirect`, with the leader and the endpoints that the response to a Fetch or Produce names (KIP-951)."""
+        where = next(((end.host, end.port) for end in endpoints if end.node_id == leader.leader_id), None)
+        hint = leader.leader_id, leader.leader_epoch
+        return self.redirect(tp, refused_by, epoch=epoch, hint=hint, endpoint=where)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id of a topic, :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` where brokers have none."""

@@ -16,10 +16,11 @@ short-lived reader would only fill the broker's session cache (KIP-227).
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster import Cluster
@@ -27,8 +28,8 @@ from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offs
 from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.cluster.rack import rack_of
+from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight, SentRequest
 from pykafka_wire.wire.cluster.retries import Backoff
-from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -68,6 +69,7 @@ from pykafka_wire.wire.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from pykafka_wire.wire.protocol.messages.leader_hints import NodeEndpoint
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, request_topics, topic_id_text
 
@@ -155,25 +157,20 @@ def fetch_ranges(
     ).run()
 
 
-@dataclass(frozen=True, slots=True)
-class SentFetch:
+@dataclass(slots=True, eq=False, kw_only=True)
+class SentFetch(SentRequest[FetchResponse]):
     """A Fetch without a response yet.
 
     Attributes:
-        expires_at: when its response has to begin, or to be complete once it `has_begun`; on the read's clock.
         by_partition: finds what was requested by (topic name or id, partition).
     """
 
-    pending: ResponseFuture[FetchResponse]
-    node: int
-    expires_at: float
     requested: Sequence[RequestedPartition]
     by_partition: Mapping[tuple[str | uuid.UUID, int], RequestedPartition]
-    has_begun: bool = False
 
     def partition_responses(self, response: FetchResponse) -> Iterator[tuple[RequestedPartition, PartitionData]]:
         """What was requested that a response is about, with what it says; nothing of what was not asked for."""
-        by_id = self.pending.version >= TOPIC_ID_VERSION
+        by_id = self.future.version >= TOPIC_ID_VERSION
         for topic in response.responses:
             for data in topic.partitions:
                 requested = self.by_partition.get((topic.topic_id if by_id else topic.topic, data.partition_index))
@@ -224,10 +221,10 @@ class RangeRead:
         self._rack: str | None = None
         #: The id of each topic that was checked, without those that a response has contradicted since.
         self._topic_ids: dict[str, uuid.UUID] = {}
-        #: By node id: a broker gets its next request when it has responded to the one before.
-        self._in_flight: dict[int, SentFetch] = {}
         self._n_served = 0
         self.clock = WorkingClock()
+        #: A broker gets its next request when it has responded to the one before.
+        self._in_flight: RequestsInFlight[SentFetch] = RequestsInFlight(self.clock)
         #: When any range moved last.
         self._moved_at = self.clock.now()
         self.decoder = ChunkDecoder(
@@ -332,7 +329,7 @@ class RangeRead:
             node = progress.replica if progress.replica >= 0 else leader[0]
             if self._is_throttled(node, progress):
                 continue
-            if node not in self._in_flight:
+            if not self._in_flight.count(node):
                 # Two ranges of one topic-partition take turns: a request names each partition once.
                 by_node.setdefault(node, {}).setdefault(
                     progress.topic_partition, RequestedPartition(progress, progress.position, leader)
@@ -386,7 +383,9 @@ class RangeRead:
             self._on_no_response(node, batch, error)
             return
         expires_at = self.clock.now() + (self._settings.request_timeout_ms + request.max_wait_ms) / 1000
-        self._in_flight[node] = SentFetch(pending, node, expires_at, batch, by_partition)
+        self._in_flight.add(
+            SentFetch(future=pending, node=node, expires_at=expires_at, requested=batch, by_partition=by_partition)
+        )
 
     def _request(
         self, node: int, batch: list[RequestedPartition]
@@ -454,30 +453,11 @@ class RangeRead:
     def _next_response(self, deadline: Deadline | None = None) -> SentFetch | None:
         """The request whose response is complete first, or which has expired; None when `deadline` passes before, or a range may
         be asked for again."""
-        while True:
-            in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
-            for sent in in_flight:
-                # Checked first: a broker that does not respond must not be hidden by others that always do.
-                if self.clock.now() >= sent.expires_at and (sent.has_begun or not sent.pending.arrived):
-                    return sent
-            until = self.clock.deadline(in_flight[0].expires_at)
-            if deadline is not None:
-                until = until.at_most_ms(deadline.remaining_ms())
-            retry_at = self._next_retry_at()
-            if retry_at is not None:
-                until = until.at_most_ms((retry_at - self.clock.now()) * 1000)
-            first = first_to_arrive([sent.pending for sent in in_flight], until)
-            if not first.arrived:
-                return None
-            sent = next(sent for sent in in_flight if sent.pending is first)
-            # A broker may stop in the middle of a response, for which the others must not wait.
-            if sent.pending.read_arrived():
-                return sent
-            if not sent.has_begun:
-                expires_at = self.clock.now() + self._settings.request_timeout_ms / 1000
-                self._in_flight[sent.node] = replace(sent, expires_at=expires_at, has_begun=True)
-            if until.expired:
-                return None
+        until = self.clock.deadline(math.inf) if deadline is None else deadline
+        retry_at = self._next_retry_at()
+        if retry_at is not None:
+            until = until.at_most_ms((retry_at - self.clock.now()) * 1000)
+        return self._in_flight.next_response(until, response_s=self._settings.request_timeout_ms / 1000)
 
     def _next_retry_at(self) -> float | None:
         """When the first of the ranges that pause may be asked for again, on the read's clock; None if none pauses."""
@@ -487,18 +467,17 @@ class RangeRead:
     def _receive(self, sent: SentFetch) -> Chunk:
         """Moves the ranges of a request over what its response holds."""
         node = sent.node
-        del self._in_flight[node]
+        self._in_flight.remove(sent)
         try:
-            response = sent.pending.result(self.clock.deadline(sent.expires_at))
+            response = sent.future.result(self.clock.deadline(sent.expires_at))
             self._counters.n_responses += 1
             if response.error_code:
-                raise broker_error(response.error_code, broker=node, api="Fetch", version=sent.pending.version)
+                raise broker_error(response.error_code, broker=node, api="Fetch", version=sent.future.version)
         except (TransportError, ProtocolError, BrokerError) as error:
             self._on_no_response(node, sent.requested, error)
             return Chunk(node)
         self._readiness.throttle(node, response.throttle_time_ms)
         chunk = Chunk(node)
-        endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         left_out = {id(requested): requested.progress for requested in sent.requested}
         for requested, data in sent.partition_responses(response):
             left_out.pop(id(requested), None)
@@ -512,10 +491,10 @@ class RangeRead:
                 data,
                 is_first=sent.requested[0] is requested,
                 node=node,
-                version=sent.pending.version,
+                version=sent.future.version,
                 now=self.clock.now(),
             )
-            self._act(requested, data, outcome, chunk, endpoints)
+            self._act(requested, data, outcome, chunk, response.node_endpoints)
         for progress in left_out.values():
             self._back_off(progress)  # a throttled broker leaves all out; none may be asked again at once
         if self._time_left_s <= 0:
@@ -538,7 +517,7 @@ class RangeRead:
         data: PartitionData,
         outcome: Outcome,
         chunk: Chunk,
-        endpoints: Mapping[int, tuple[str, int]],
+        endpoints: Sequence[NodeEndpoint],
     ) -> None:
         """Does what a response means for one range."""
         progress, now = requested.progress, self.clock.now()
@@ -585,14 +564,8 @@ class RangeRead:
                 if check_topic:
                     self._topic_ids.pop(progress.topic_partition.topic, None)
                 if find_leader:
-                    hint = data.current_leader.leader_id, data.current_leader.leader_epoch
-                    if self._cluster.metadata.redirect(
-                        progress.topic_partition,
-                        chunk.node,
-                        epoch=requested.leader[1],
-                        hint=hint,
-                        endpoint=endpoints.get(hint[0]),
-                    ):
+                    tp, epoch = progress.topic_partition, requested.leader[1]
+                    if self._cluster.metadata.follow_hint(tp, chunk.node, data.current_leader, endpoints, epoch=epoch):
                         self._counters.n_retries += 1  # at once: another leader is known
                         return
                 elif progress.failures:

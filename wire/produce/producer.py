@@ -17,11 +17,9 @@ unknown.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -30,8 +28,8 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import ANY, Cluster
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
 from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
+from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight, SentRequest
 from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
-from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -205,19 +203,12 @@ def choose_queues(
     return chosen if everything or full else []
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class InFlightProduce:
-    """A request on its way to a broker, with its batches.
-
-    Attributes:
-        expires_at: time at which its response counts as lost.
-    """
+@dataclass(slots=True, eq=False, kw_only=True)
+class SentProduce(SentRequest[ProduceResponse]):
+    """A request on its way to a broker, with its batches."""
 
     request: ProduceRequest
-    future: ResponseFuture[ProduceResponse]
-    node: int
     batches: Mapping[TopicPartition, QueuedBatch]
-    expires_at: float
 
     def partition_responses(self, response: ProduceResponse) -> Iterator[tuple[QueuedBatch, PartitionProduceResponse]]:
         """The batches that a response is about, each once, with what it says; nothing of what was not asked for."""
@@ -230,56 +221,6 @@ class InFlightProduce:
                 batch = remaining.pop(TopicPartition(name, each.index), None)
                 if batch is not None:
                     yield batch, each
-
-
-class InFlightRequests:
-    """The requests that wait for their responses, by broker: the oldest first, as each broker responds in order."""
-
-    def __init__(self) -> None:
-        self._by_node: dict[int, deque[InFlightProduce]] = {}
-        #: Whether a request ended without a response: it may still be written.
-        self.has_lost_responses = False
-
-    def __bool__(self) -> bool:
-        return any(self._by_node.values())
-
-    def count(self, node: int) -> int:
-        """How many of them a broker has."""
-        return len(self._by_node.get(node, ()))
-
-    def add(self, sent: InFlightProduce) -> None:
-        self._by_node.setdefault(sent.node, deque()).append(sent)
-
-    def remove(self, sent: InFlightProduce) -> None:
-        self._by_node[sent.node].remove(sent)
-
-    def batches(self) -> set[QueuedBatch]:
-        """The batches of all requests."""
-        requests = itertools.chain.from_iterable(self._by_node.values())
-        return {batch for sent in requests for batch in sent.batches.values()}
-
-    def oldest(self) -> list[InFlightProduce]:
-        """The oldest request of each broker, the one that expires first before the others."""
-        oldest = [requests[0] for requests in self._by_node.values() if requests]
-        return sorted(oldest, key=lambda sent: sent.expires_at)
-
-    def next_response(self, until: Deadline, now: float) -> InFlightProduce | None:
-        """Waits for the first request that has a response or needs none any more; None if there is none at `until`."""
-        oldest = self.oldest()
-        if now >= oldest[0].expires_at:  # before the responses of others, which may keep coming
-            return oldest[0]
-        first = first_to_arrive([sent.future for sent in oldest], until)
-        return next(sent for sent in oldest if sent.future is first) if first.arrived else None
-
-    def all_responded(self, deadline: Deadline) -> bool:
-        """Waits until `deadline` for every response; False if one of them, or of the requests before, did not come."""
-        responded = not self.has_lost_responses
-        for sent in itertools.chain.from_iterable(self._by_node.values()):
-            try:
-                sent.future.result(deadline)
-            except WireError:
-                responded = False
-        return responded
 
 
 class Producer:
@@ -314,7 +255,6 @@ class Producer:
         self._readiness = BrokerReadiness(self._cluster, PURPOSE)
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues = PartitionQueues()
-        self._in_flight = InFlightRequests()
         self._buffered_bytes = 0
         #: Bytes of batches that were queued and not yet offered to a broker, and since when the first of them waits.
         self._unsent_bytes = 0
@@ -329,6 +269,9 @@ class Producer:
         #: arrive slowly must not expire. All times
         #: here are this clock's, but for linger.ms.
         self._clock = WorkingClock()
+        self._in_flight: RequestsInFlight[SentProduce] = RequestsInFlight(self._clock)
+        #: Whether a request ended without a response: it may still be written.
+        self._has_lost_responses = False
 
     def _check_fork(self) -> None:
         """In a forked child: start anew, without the parent's producer id and batches."""
@@ -455,7 +398,13 @@ class Producer:
         """Waits until `deadline` for the responses to all requests that were sent, and sends nothing. If True, no request of this
         producer can still be written."""
         self._check_fork()
-        return self._in_flight.all_responded(deadline)
+        responded = not self._has_lost_responses
+        for sent in self._in_flight:
+            try:
+                sent.future.result(deadline)
+            except WireError:
+                responded = False
+        return responded
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -474,7 +423,7 @@ class Producer:
             until = until.at_most_ms(deadline.remaining_ms())
         if not self._in_flight:
             time.sleep(until.remaining_ms() / 1000)
-        elif sent := self._in_flight.next_response(until, now):
+        elif sent := self._in_flight.next_response(until):
             self._receive(sent)
 
     def _send(self, *, everything: bool) -> None:
@@ -569,7 +518,7 @@ class Producer:
             for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
-            sent = InFlightProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
+            sent = SentProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
             self._in_flight.add(sent)
         return True
 
@@ -592,7 +541,7 @@ class Producer:
 
     # --- responses --------------------------------------------------------------------------------------------------
 
-    def _receive(self, sent: InFlightProduce) -> None:
+    def _receive(self, sent: SentProduce) -> None:
         """Waits for the response to a request, the oldest of its node, and acts on it.
 
         If Ctrl-C ends this, the request stays in flight: the next call finds its response, or its connection closed.
@@ -606,7 +555,6 @@ class Producer:
         except WireError as error:
             self._fail(FailedBatch(error))
         self._readiness.throttle(sent.node, response.throttle_time_ms)
-        endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         left_out = set(sent.batches.values())
         for batch, each in sent.partition_responses(response):
             left_out.discard(batch)
@@ -622,11 +570,9 @@ class Producer:
             )
             pause = True
             if isinstance(outcome, RetriedBatch) and outcome.find_leader:
-                hint = each.current_leader.leader_id, each.current_leader.leader_epoch
-                endpoint = endpoints.get(hint[0])
-                # Where another leader is known by now, the retry leaves without a pause (KIP-951).
-                pause = not self._cluster.metadata.redirect(
-                    batch.topic_partition, sent.node, hint=hint, endpoint=endpoint
+                # Where another leader is known by now, the retry leaves without a pause.
+                pause = not self._cluster.metadata.follow_hint(
+                    batch.topic_partition, sent.node, each.current_leader, response.node_endpoints
                 )
             self._act(batch, outcome, pause=pause)
         if left_out:
@@ -637,7 +583,7 @@ class Producer:
     def _on_no_response(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
         """Acts on a request whose outcome is unknown, or that was not sent as a whole."""
         logger.debug("broker %d: no response to Produce: %s", node, error)
-        self._in_flight.has_lost_responses |= was_sent
+        self._has_lost_responses |= was_sent
         for batch in batches:
             if batch in self._queues[batch.topic_partition].in_flight:
                 self._cluster.metadata.invalidate(batch.topic_partition)
@@ -691,7 +637,8 @@ class Producer:
         except Exception:
             raise
         except BaseException:  # Ctrl-C may leave a step half done, with a batch that nobody would send or count
-            if not self._queues.complete(self._buffered_bytes, self._in_flight.batches()):
+            in_requests = {batch for sent in self._in_flight for batch in sent.batches.values()}
+            if not self._queues.complete(self._buffered_bytes, in_requests):
                 self._error = self._handler.on_interruption().error
             raise
         finally:

@@ -15,13 +15,13 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    DescribeTransactionsResponseState,
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsResponseTransactionState,
     PartitionResponse,
     ProducerState,
     TopicResponse,
-    TransactionState,
 )
 from tests.wire.fake_broker import FakeBroker
 
@@ -102,7 +102,9 @@ def test_a_coordinator_that_is_elected_meanwhile_is_asked(
     leaderless.on[MetadataRequest] = elected
     leaderless.on[ListTransactionsRequest] = known
     leaderless.on[DescribeTransactionsRequest] = lambda request, _: DescribeTransactionsResponse(
-        transaction_states=[TransactionState(transactional_id="t", transaction_state="Ongoing", producer_id=_PRODUCER)]
+        transaction_states=[
+            DescribeTransactionsResponseState(transactional_id="t", transaction_state="Ongoing", producer_id=_PRODUCER)
+        ]
     )
     assert _states(command("transactions", *at, "--topic", "others", "--json")) == ["Ongoing"]
 
