@@ -11,6 +11,7 @@ import os
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
@@ -41,7 +42,7 @@ _ORDER: Final = (
     "retrying",
     "landing",
     "committing",
-    "starting",
+    "queued",
     "behind",
     "waiting",
     "landed",
@@ -173,10 +174,12 @@ class IngestScreen:
         phase = f"{self._phase} … {duration(time.monotonic() - self._phase_since)}"
         if seen is None or self._phase:
             return f"{self._title}  {phase}"
-        if seen.number is None:
-            doing = "planning a micro-batch" if seen.is_planning else "waiting for new records"
-            return f"{self._title}  {counted(len(seen.tables), 'table')}; {doing}"
-        return f"{self._title}  {counted(len(seen.tables), 'table')}; micro-batch {seen.number}, for {_elapsed(seen)}"
+        states = Counter(table.state for table in seen.tables)
+        trouble = "".join(f", {states[state]} {state}" for state in ("stopped", "retrying") if states[state])
+        doing = "planning a micro-batch" if seen.is_planning else "waiting for new records"
+        if seen.number is not None:
+            doing = f"micro-batch {seen.number}, for {_elapsed(seen)}"
+        return f"{self._title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"
 
     def running(self) -> None:
         """The query runs: the screen says what it does."""
@@ -252,7 +255,7 @@ def _cells(table: WatchedTable, *, is_wide: bool, is_summary: bool) -> list[str]
         "-" if table.lag is None else f"{table.lag:,}",
     ]
     # A table that nothing is known of yet has no zeros.
-    is_new = table.state in ("waiting", "starting") and not table.rows
+    is_new = table.state in ("waiting", "queued") and not table.rows
     figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.rejects:,}"]
     if is_wide:
         figures.append("-" if table.status.schema_id is None else str(table.status.schema_id)[:_SCHEMA])

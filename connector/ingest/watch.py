@@ -33,7 +33,7 @@ class WatchedTable:
     """One table at a moment.
 
     Attributes:
-        state: ``stopped``; in a micro-batch ``starting``, ``landing`` and ``committing``; ``behind``, ``up to date``; ``landed``
+        state: ``stopped``; in a micro-batch ``queued``, ``landing`` and ``committing``; ``behind``, ``up to date``; ``landed``
             where the end of its log is unknown, and ``waiting`` before it has landed anything.
         reason: why it is stopped, or tried again; empty if it is not.
         share: of what it has to get in the running micro-batch, how much it has; None where it has no part in it.
@@ -191,7 +191,7 @@ def _state(status: TableStatus, share: float | None, lag: int | None) -> str:
     if status.error is not None:
         return "stopped"
     if share is not None:
-        return "starting" if not share else "landing" if share < 1.0 else "committing"
+        return "queued" if not share else "landing" if share < 1.0 else "committing"
     if lag is None:
         return "waiting" if status.position is None else "landed"
     return "behind" if lag else "up to date"
