@@ -8,6 +8,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.session import session
+from pykafka_wire.cli.working import working
 from pykafka_wire.errors import MissingLibraryError, OptionError
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
@@ -47,8 +48,10 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         values = _last(cluster, topic, last, "key" if keys else "value")
     found = None
     if values:
-        spark = session("schema", with_delta=False)
-        found = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
+        with working("starting Spark", with_spark=True) as progress:
+            spark = session("schema", with_delta=False)
+            progress.show(f"inferring the type of {counted(len(values), 'value')}")
+            found = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
     what = counted(len(values), "key" if keys else "value")
     if found is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")

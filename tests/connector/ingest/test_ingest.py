@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.checks import replay_rejects, verify
+from pykafka_wire.ingest.checks import n_rejects, replay_rejects, verify
 from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures
 from tests.connector import debezium
 from tests.connector.ingest.conftest import Shop, avro_schema
@@ -287,6 +289,31 @@ def test_cdc_applies_debeziums_changes(shop: Shop) -> None:
     shop.run(**asked)
     assert shop.rows("customers", "id", "name", "_kafka_key.id") == [(1, "ONE", 1), (2, "two", 2)]
     assert [row.reason for row in shop.table("_rejects").collect()] == ["no change of a row: its op is x"]
+
+
+def test_counts_move_while_a_micro_batch_runs(shop: Shop) -> None:
+    """By the records that Spark's tasks have read: before the first commit nothing is in the table."""
+    shop.create("orders")
+    shop.send_json("orders", [{"n": n} for n in range(3000)])
+    ingest = shop.ingest(defaults=Table(topic=".*", format="json"))
+    planned = ingest.checked_plan(on_this_machine=True)
+    watch = IngestWatch(ingest, planned)
+    watch.start(shop.spark, n_rejects(shop.spark, ingest.settings))
+    (before,) = watch.look().tables
+    assert (before.state, before.rows, before.lag, before.fresh_s) == ("waiting", 0, None, None)
+    query = ingest.start(shop.spark, once=True, planned=planned)
+    watch.follow(query)
+    looks = []
+    while query.isActive:
+        looks.append(watch.look())
+        time.sleep(0.05)
+    running = [look for look in looks if look.number == 0 and look.tables[0].status.position is None]
+    assert {look.n_planned for look in running} == {3000}
+    assert any(0 < look.n_done <= 3000 for look in running), [look.n_done for look in running]
+    assert any(look.tables[0].state == "landing" and look.tables[0].share for look in running)
+    (after,) = watch.look().tables
+    assert (after.state, after.rows, after.lag, after.rejects) == ("up to date", 3000, 0, 0)
+    assert after.fresh_s is not None and after.fresh_s < 300 and after.per_s > 0
 
 
 def test_a_plan_of_changes_shows_the_rows_columns_and_not_the_envelopes(shop: Shop) -> None:
