@@ -117,8 +117,8 @@ def test_a_narrow_terminal_cuts_names_and_no_figure(
     head, row = plain(terminal_output(arguments, columns=80)).splitlines()[1:3]
     assert len(row.rstrip()) <= 80
     assert head.split() == ["group", "kind", "lag", "fresh", "read/s", "written/s", "outlook"]
-    assert row.startswith("a-group-with-") and row.split(maxsplit=5)[1:] == [
-        "classic", "12,345", "0", "0", "does not fall"
+    assert row.startswith("a-group-with-") and row.split(maxsplit=6)[1:] == [
+        "classic", "12,345", "-", "0", "0", "does not fall"
     ]  # fmt: skip
 
 
