@@ -398,6 +398,8 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     ]
     if n_stopped := sum(table.state == "stopped" for table in tables):
         parts.append(f"{counted(n_stopped, 'table')} stopped")
+    if n_retrying := sum(table.state == "retrying" for table in tables):
+        parts.append(f"{counted(n_retrying, 'table')} retrying")
     end = "Ended after the running micro-batch" if ended.is_cut else "All is landed that was there"
     click.echo(f"{end}: {'; '.join(parts)}.")
 

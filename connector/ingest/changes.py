@@ -321,10 +321,14 @@ def computed(rows: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What records of a range are, counted while they are read."""
+    """What records of a range are, counted while they are read.
+
+    ``newest_ms`` is the timestamp of the newest one that is no reject, in ms since the epoch; 0 where there is none.
+    """
 
     n: int
     n_rejects: int
+    newest_ms: int = 0
     n_keyless: int = 0
     n_truncates: int = 0
     n_unavailable: int = 0

@@ -138,5 +138,5 @@ def sentence_of(error: BaseException) -> str:
         java: Any = error.java_exception
         while java.getCause() is not None:
             java = java.getCause()
-        text = str(java.toString())
-    return text.split("\n")[0][:_MAX_SHOWN] or type(error).__name__
+        return str(java.toString()).split("\n")[0][:_MAX_SHOWN]
+    return f"{type(error).__name__}: {text}".split("\n")[0][:_MAX_SHOWN]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykafka_wire.ingest.landing import TableStatus
+from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.metrics.definitions import (
     TABLE_COMMITS,
+    TABLE_HELD_REJECTS,
     TABLE_LAG,
+    TABLE_NEWEST,
     TABLE_REJECTS,
+    TABLE_RETRYING,
     TABLE_ROWS,
     TABLE_SCHEMA,
     TABLE_STOPPED,
@@ -60,16 +62,19 @@ def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: L
     """One metric of every table, by its labels; nothing for a metric that is no table's."""
     found: dict[tuple[str, ...], float] = {}
     for topic, status in statuses.items():
-        error = re.search(r"\[([A-Z][A-Z0-9_.]+)\]", status.error or "")
         value = {
             TABLE_ROWS: status.rows,
             TABLE_REJECTS: status.rejects,
             TABLE_COMMITS: status.commits,
             TABLE_LAG: lag_of(status, ends),
             TABLE_SCHEMA: status.schema_id if isinstance(status.schema_id, int) else None,  # a UUID is no number
-            TABLE_STOPPED: int(status.error is not None),
+            TABLE_STOPPED: int(status.state.stage is Stage.STOPPED),
+            TABLE_RETRYING: int(status.state.stage is Stage.RETRYING),
+            TABLE_HELD_REJECTS: status.held_rejects,
+            TABLE_NEWEST: None if status.newest_ms is None else status.newest_ms / 1000,
         }.get(metric)
         if value is not None:
             labels = (query, topic, status.name)
-            found[(*labels, error[1] if error else "") if metric == TABLE_STOPPED else labels] = float(value)
+            code = status.state.code if value else ""
+            found[(*labels, code) if metric in (TABLE_STOPPED, TABLE_RETRYING) else labels] = float(value)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,11 +21,13 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, RegistryError
+from pykafka_wire.ingest.failures import Failure, sentence_of
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
-from pykafka_wire.ingest.landing import Landing, TableStatus
-from pykafka_wire.ingest.places import place_mistakes
+from pykafka_wire.ingest.landing import Landing
+from pykafka_wire.ingest.places import place_mistakes, query_of
 from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.options.logged_once import is_first
@@ -74,6 +77,9 @@ class Ingest:
         self.settings = settings if settings is not None else Settings(tables=tuple(tables), **given)
         self.settings.check()
         self._landing: Landing | None = None
+        self._is_once = False
+        #: Topics that could not be landed as they were at the start.
+        self._mistaken: dict[str, Failure] = {}
         self._query: StreamingQuery | None = None
         self._micro_batch: MicroBatch | None = None
         #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
@@ -81,7 +87,7 @@ class Ingest:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins anew."""
-        return type(self), (self.settings,)
+        return _ingest_of, (self.settings, self._is_once)
 
     @property
     def query_name(self) -> str:
@@ -92,7 +98,15 @@ class Ingest:
     def statuses(self) -> Mapping[str, TableStatus]:
         """Each table's state, by topic, of the run that :meth:`start` began in this process; none where the server of Spark Connect
         lands the tables."""
-        return {} if self._landing is None else dict(self._landing.statuses)
+        stopped = {
+            topic: TableStatus(
+                topic=topic,
+                name=self.settings.name_of(topic),
+                state=TableState().failed(failure, time.monotonic()),
+            )
+            for topic, failure in self._mistaken.items()
+        }
+        return stopped | (self._landing.statuses if self._landing is not None else {})
 
     @property
     def micro_batch(self) -> MicroBatch | None:
@@ -113,7 +127,8 @@ class Ingest:
         """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session."""
         reader = TopicReader(self.settings)
         names: dict[str, str] = {}
-        planned = []
+        planned: list[PlannedTable] = []
+        unanswered: RegistryError | None = None
         for topic in self.topics():
             table, name = self.settings.table_for(topic), self.settings.name_of(topic)
             other = names.setdefault(name.lower(), topic)
@@ -124,33 +139,39 @@ class Ingest:
                 try:
                     found = reader.value_schema(topic, table)
                     columns = reader.columns_text(topic, table, found)
-                except RegistryError:  # it concerns every topic
-                    raise
+                except RegistryError as error:
+                    if unanswered is not None and not any(each.schema_id for each in planned):
+                        raise  # it concerns every topic
+                    unanswered, mistake = error, error.message
                 except ConnectorError as error:
                     mistake = error.message
+                except Exception as error:  # nobody foresaw it: the others are landed all the same
+                    mistake = sentence_of(error)
             planned.append(
                 PlannedTable(
                     topic=topic, table=name, mode=table.mode, format=found.format if found else table.format,
                     schema_id=found.schema_id if found else None, columns=columns, mistake=mistake,
                 )
             )  # fmt: skip
+        if unanswered is not None and not any(each.schema_id for each in planned):
+            raise unanswered
         return planned
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
-        """:meth:`plan`, without mistakes.
+        """:meth:`plan`, if nothing keeps all topics from being landed. A topic's own mistake is the state of its table.
 
         Args:
             on_this_machine: the folders are this machine's, and are looked at, too; not so with Spark Connect.
 
         Raises:
-            IngestError: a topic has no schema, or two have one table, or a folder cannot be written, or holds what another program
-                has written; the error lists all mistakes.
+            IngestError: a folder cannot be written, or, before the first start, holds what another program has written; the error
+                lists all mistakes.
         """
         planned = self.plan()
-        mistakes = [f"topic {each.topic}: {each.mistake}" for each in planned if each.mistake is not None]
         if on_this_machine:
-            mistakes += place_mistakes(self.settings, [each.table for each in planned])
-        _refuse(mistakes)
+            # Once the ingest has run, a table's folder is that table's own trouble.
+            is_first = query_of(self.settings.checkpoint) is None
+            _refuse(place_mistakes(self.settings, [each.table for each in planned] if is_first else []))
         return planned
 
     def topics(self) -> list[str]:
@@ -185,12 +206,12 @@ class Ingest:
         Args:
             once: end when all is landed that is there now.
             every: the time between two micro-batches, as Spark's trigger.
-            planned: what :meth:`checked_plan` has found just before.
+            planned: what :meth:`plan` has found just before. A topic with a mistake keeps no other from being landed.
             ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends; :attr:`page` has its link.
 
         Raises:
-            IngestError: a topic has no schema, two have one table, a table is another program's, the checkpoint is another
-                query's, the session cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
+            IngestError: a table is another program's, the checkpoint is another query's, the session cannot be cloned, as Spark
+                Connect's before Spark 4.2, or this ingest is running.
             OptionError: the page cannot listen there.
         """
         if self._query is not None and self._query.isActive:
@@ -208,12 +229,15 @@ class Ingest:
         if self.page is not None:  # of an earlier start
             self.page.close()
         self.page = None if ui is None else Page(PageSettings.of(ui))
+        self._is_once = once
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         try:
             if planned is None:
-                planned = self.checked_plan()
+                planned = self.plan()
             query = self._start(spark, trigger, planned, is_connect=is_connect)
         except BaseException:
+            if self._landing is not None:  # it may be retrying tables
+                self._landing.close()
             if self.page is not None:
                 self.page.close()
             raise
@@ -243,6 +267,12 @@ class Ingest:
         if self._landing is not None:  # of an earlier start, which may have stopped tables
             self._landing.close()
             self._landing = None
+        self._query = None
+        self._mistaken = {
+            each.topic: Failure.of(IngestError(each.mistake)) for each in planned if each.mistake is not None
+        }
+        for topic, failure in self._mistaken.items():
+            _log.error("Topic %s is not landed, the others are. %s", topic, failure.sentence)
         if log is not None and not is_connect:
             self._continue(spark, log)
 
@@ -292,7 +322,9 @@ class Ingest:
             query = log.query_id()
             if query is None:
                 raise IngestError(f"the checkpoint {log.shown} has no file metadata with the query's id: is it whole?")
-            self._landing = Landing(self.settings, query)
+            self._landing = Landing(self.settings, query, is_once=self._is_once, is_running=self._is_running)
+            for topic, failure in self._mistaken.items():
+                self._landing.stop_table(topic, failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
@@ -307,6 +339,10 @@ class Ingest:
             self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
         finally:
             self._micro_batch = None
+
+    def _is_running(self) -> bool:
+        """Whether the query runs, or is about to start. In the process of Spark Connect's server, which ends with it, it does."""
+        return self._query is None or self._query.isActive
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
         """The checkpoint's log; None before the first start.
@@ -355,6 +391,12 @@ class Ingest:
             "for these tables: into, or name in [[table]]"
         )
         return [text] if taken else []
+
+
+def _ingest_of(settings: Settings, is_once: bool) -> Ingest:
+    ingest = Ingest(settings)
+    ingest._is_once = is_once
+    return ingest
 
 
 def _refuse(mistakes: Iterable[str]) -> None:

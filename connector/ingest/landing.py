@@ -1,10 +1,8 @@
-"""One micro-batch into its tables.
+"""Micro-batches into their tables, each table on its own.
 
-The stream only plans: its checkpoint says up to which offsets each topic is read. What a table gets starts where the table itself
-ends, by the metadata of its newest commit. So a table that was written before a crash is skipped, one that was not is written,
-and one that was stopped continues where it stopped. A new table begins where the query began with its topic. Rejects are written
-after the commit whose range they belong to, by the same schema. When a table is opened, those of its newest commit are written if
-they are missing.
+The stream only plans: its checkpoint says up to which offsets each topic is read. A table whose attempt fails is left alone: the
+micro-batch is done without it, and so are the later ones. What it misses is landed beside them, from the position that the table
+itself has, when its pause is over. At no time a table has two writers.
 """
 
 from __future__ import annotations
@@ -12,59 +10,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import (
-    REASON,
-    UNTYPED,
-    Counts,
-    check_keys,
-    computed,
-    counts,
-    filled,
-    merge_changes,
-    newest,
-    truncations,
-    without_truncated,
-    without_truncates,
-)
-from pykafka_wire.ingest.comparison import before
-from pykafka_wire.ingest.failures import (
-    DATA_LOSS,
-    UNKNOWN_TOPIC,
-    Failure,
-    Remedy,
-    code_of,
-    remedy_of,
-    sentence_of,
-)
-from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import (
-    DELETE,
-    QUERY_PROPERTY,
-    START_PROPERTY,
-    UNAVAILABLE,
-    Landed,
-    LandedTable,
-    check_owner,
-    start_of,
-)
-from pykafka_wire.ingest.topic_log import kept_range
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
-from pykafka_wire.values.registry.registered_schema import RegistryId
+from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
+from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
+from pykafka_wire.ingest.tables import LandedTable, check_owner
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 
 _log = logging.getLogger(__name__)
 
@@ -76,52 +41,111 @@ _REJECTS_COLUMNS: Final = (
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
 #: Each commit computes the state of its table's log for the transaction's id; Delta's default, 50 tasks, is for huge logs.
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
-#: Spark delivers counts within milliseconds of a write's end.
-_SKIPPED_AFTER_S: Final = 60.0
+#: How long a run that ends by itself waits for tables that are retrying, from the first failure on.
+_PATIENCE_S: Final = 30.0
+#: Between two looks at pauses that are over, and at the causes of tables that are stopped; the latter twice as long each time.
+_LOOK_S: Final = 0.2
+_FIRST_CAUSE_S: Final = 5.0
+_LONGEST_CAUSE_S: Final = 60.0
 
 
-@dataclass(slots=True, kw_only=True)
-class TableStatus:
-    """What is known of one table while the ingest runs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Up to where a table is to be landed: the end of its topic in the newest micro-batch that has the topic.
 
     Attributes:
-        position: next offset to land, by partition; None until the table was looked at.
-        is_open: whether the position is the table's own; after a failure the table is looked at again.
-        stale: rejected changes since the start; their rows may be older than the topic's.
-        schema_id: the registry's id of the newest schema that was used.
-        error: why the table is stopped, None while it is not.
-        landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
+        beginning: returns where the query began with the topic.
     """
 
-    topic: str
-    name: str
-    position: dict[int, int] | None = None
-    is_open: bool = False
-    topic_id: str = ""
-    micro_batch: int = -1
-    rows: int = 0
-    rejects: int = 0
-    stale: int = 0
-    commits: int = 0
-    schema_id: RegistryId | None = None
-    error: str | None = None
-    landed_at: float | None = None
-    seconds: float = 0.0
+    part: TopicRange
+    micro_batch: int
+    beginning: Callable[[], Beginning]
+
+
+class _TableTask:
+    """One topic on its way into its table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
+
+    def __init__(self, topic: str, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self.state = TableState()
+        self.progress = TableProgress()
+        self.target: Target | None = None
+        self.is_running = False
+        self._begins: tuple[str, Mapping[int, int]] = ("", {})
+        #: What a stopped table waits for, and when it is looked at again.
+        self.cause: tuple[object, ...] | None = None
+        self.next_look = 0.0
+        self.look_pause_s = _FIRST_CAUSE_S
+
+    @property
+    def status(self) -> TableStatus:
+        shown = asdict(self.progress)
+        for name in ("is_open", "topic_id", "micro_batch"):
+            del shown[name]
+        return TableStatus(topic=self.topic, name=self.name, state=self.state, **shown)
+
+    def beginning(self, target: Target) -> Beginning:
+        """Where the query began with the topic, as it was known at first: Spark's log forgets it."""
+        found = target.beginning()
+        topic_id, known = self._begins
+        if topic_id != target.part.topic_id:  # created again
+            known = {}
+        self._begins = target.part.topic_id, {**found.known, **known}
+        return replace(found, known=self._begins[1])
 
 
 class Landing:
     """Lands micro-batches; one for each run of a query, in the process of its driver."""
 
-    def __init__(self, settings: Settings, query: str) -> None:
-        """``query`` is Spark's id of the query, in its checkpoint."""
+    def __init__(
+        self, settings: Settings, query: str, *, is_once: bool = False, is_running: Callable[[], bool] = lambda: True
+    ) -> None:
+        """
+        Args:
+            query: Spark's id of the query, in its checkpoint.
+            is_once: the query ends by itself: tables that are retrying are waited for, for a limited time.
+            is_running: whether the query may still write.
+        """
         self._settings = settings
+        self._is_once = is_once
+        self._is_running = is_running
         self._query = query
-        self._reader = TopicReader(settings)
+        self._surroundings = Surroundings(
+            settings=settings,
+            reader=TopicReader(settings),
+            query=query,
+            await_rejects=self._await_rejects,
+            check_running=self._check_running,
+        )
         self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="pykafka-wire-ingest")
-        self._local = threading.local()
-        self.statuses: dict[str, TableStatus] = {}
-        self._names: dict[str, str] = {settings.rejects.lower(): ""}
+        self._tables: dict[str, _TableTask] = {}
+        #: One writer for each table, also where two topics claim it.
+        self._writers: dict[str, threading.Lock] = {}
+        self._changed = threading.Condition()
+        self._session: SparkSession | None = None
+        self._idle_sessions: list[SparkSession] = []
         self._rejects: Future[None] | None = None
+        self._remaking = threading.Lock()
+        #: Rejects by table, as the run has found them.
+        self._held_rejects: Mapping[str, int] = {}
+        self._retrier: threading.Thread | None = None
+        self._patience_ends: float | None = None
+        self._is_closed = False
+
+    @property
+    def statuses(self) -> dict[str, TableStatus]:
+        """What is known of each table now, by topic."""
+        with self._changed:
+            return {topic: table.status for topic, table in self._tables.items()}
+
+    def stop_table(self, topic: str, failure: Failure) -> None:
+        """Begin with a table that cannot be landed as it is; it is tried when what stops it has changed."""
+        with self._changed:
+            if topic not in self._tables:
+                table = self._table(topic)
+                table.state = table.state.failed(failure, time.monotonic())
+                self._start_retrier()
 
     def land(
         self,
@@ -130,473 +154,280 @@ class Landing:
         micro_batch: int,
         beginning: Callable[[str], Beginning],
     ) -> None:
-        """Bring every table up to the ends of ``parts``.
+        """Bring every table up to the ends of ``parts``, but for those that are retrying or stopped, which follow by themselves.
 
         Args:
-            beginning: where the query began with a topic.
+            beginning: returns where the query began with a topic.
 
         Raises:
-            IngestError: an error that another attempt may mend has failed some tables; the others are done.
+            IngestError: the table of rejects is another program's, or the process ends.
         """
-        if self._rejects is None:  # beside the first rows of tables, which seldom need it
-            self._rejects = self._threads.submit(self._make_rejects, session)
-        futures = {
-            part.topic: self._threads.submit(
-                self._land_one, session, status, part, micro_batch, partial(beginning, part.topic)
-            )
-            for status, part in [(self._status(part.topic), part) for part in parts]
-            if status.error is None and (not status.is_open or _is_behind(status, part))
-        }
-        failed = {topic: error for topic, each in futures.items() if (error := each.exception()) is not None}
-        if failed:
-            topic, error = next(iter(failed.items()))
-            raise IngestError(
-                f"micro-batch {micro_batch} could not be landed from {', '.join(sorted(failed))}; the other tables have it, and "
-                f"Spark repeats it when the query starts again. Topic {topic}: {error}"
-            ) from error
-        self._rejects.result()
-
-    def _make_rejects(self, session: SparkSession) -> None:
-        table = LandedTable(self._session(session), self._settings, self._settings.rejects)
-        if table.exists:
-            check_owner(table, self._query, topic=None)
-        else:
-            table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
+        self._session = session
+        with self._changed:
+            if self._rejects is None:  # beside the first rows of tables, which seldom need it
+                self._rejects = self._threads.submit(self._make_rejects)
+            due = []
+            for part in parts:
+                table = self._table(part.topic)
+                table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
+                is_due = not table.progress.is_open or table.progress.is_behind(part)
+                if table.state.stage is Stage.LANDING and is_due and not table.is_running:
+                    table.is_running = True
+                    due.append(table)
+        futures = [self._threads.submit(self._attempt, table) for table in due]
+        for error in [future.exception() for future in futures]:  # after all have ended
+            if error is not None:  # no error of a table
+                text = f"micro-batch {micro_batch} was not landed, since the process ends: {error!r}"
+                raise IngestError(text) from error
+        self._check_rejects()
+        if self._is_once:
+            self._await_retries()
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Begin no further attempt, and wait for what is being written."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not any(table.is_running for table in self._tables.values()))
         self._threads.shutdown(cancel_futures=True)
 
-    def _status(self, topic: str) -> TableStatus:
-        if topic not in self.statuses:
-            name = self._settings.name_of(topic)
-            status = self.statuses[topic] = TableStatus(topic=topic, name=name)
-            other = self._names.setdefault(name.lower(), topic)
-            if other != topic:
-                status.error = f"table {name} holds topic {other}: give topic {topic} a name of its own in [[table]]"
-        return self.statuses[topic]
+    def _table(self, topic: str) -> _TableTask:
+        if topic not in self._tables:
+            table = self._tables[topic] = _TableTask(topic, self._settings.name_of(topic))
+            table.progress.held_rejects = self._held_rejects.get(table.name, 0)
+        return self._tables[topic]
 
-    def _session(self, session: SparkSession) -> SparkSession:
-        """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
-        found: SparkSession | None = getattr(self._local, "session", None)
-        if found is None:
-            found = session.cloneSession() if hasattr(session, "cloneSession") else session.newSession()
-            # A platform may install libraries after Spark has looked for data sources.
-            found.dataSource.register(PykafkaWireDataSource)
-            for name, value in session.conf.getAll.items():
-                is_new = found.conf.get(name, None) != value
-                if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
-                    found.conf.set(name, value)
-            if found.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
-                found.conf.set(_SNAPSHOT_PARTITIONS, "2")
-            self._local.session = found
-        return found
+    # The table of rejects
 
-    def _land_one(
-        self,
-        session: SparkSession,
-        status: TableStatus,
-        part: TopicRange,
-        micro_batch: int,
-        beginning: Callable[[], Beginning],
-    ) -> None:
+    def _make_rejects(self) -> None:
+        """Make the table of rejects, or note how many it has of each table."""
+        with self._lent_session() as session:
+            table = LandedTable(session, self._settings, self._settings.rejects)
+            if not table.exists:
+                table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
+                return
+            check_owner(table, self._query, topic=None)
+            counted = session.table(table.identifier).groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
+        with self._changed:
+            self._held_rejects = {row.table: row.n for row in counted}
+            for each in self._tables.values():
+                each.progress.held_rejects += self._held_rejects.get(each.name, 0)
+
+    def _await_rejects(self) -> None:
+        """Return when the table of rejects is there; what has failed before is tried again."""
+        assert self._rejects is not None
+        with self._remaking:
+            if self._rejects.exception() is not None:  # in this thread: the others may all wait for it
+                self._make_rejects()
+                self._rejects = Future()
+                self._rejects.set_result(None)
+
+    def _check_rejects(self) -> None:
+        """Raises IngestError: the table of rejects is another program's, or the process ends."""
+        assert self._rejects is not None
+        error = self._rejects.exception()
+        if isinstance(error, IngestError):
+            raise error
+        if error is not None and not isinstance(error, Exception):
+            raise IngestError(f"the table of rejects was not made, since the process ends: {error!r}") from error
+        if error is not None:
+            _log.warning("The table of rejects cannot be made; tables with rejects wait for it. %s", sentence_of(error))
+
+    # Attempts
+
+    def _attempt(self, table: _TableTask) -> None:
+        """Bring a table up to its newest target; the caller has marked it as running."""
         started = time.monotonic()
         try:
-            assert self._rejects is not None
-            own = self._session(session)
-            describe_jobs(own, status.name)
-            TableWriter(own, self._settings, self._reader, self._query, status, self._rejects.result).land(
-                part, micro_batch, beginning
-            )
+            while True:
+                target = table.target
+                with self._writers_lock(table):
+                    self._land_one(table, target)
+                with self._changed:
+                    if table.target is target:  # else the next one follows: nobody else begins it while this one runs
+                        self._succeed(table)
+                        table.is_running = False
+                        return
         except Exception as error:
+            if self._is_closed or not self._is_running():
+                _log.debug("The attempt to land table %s ended with the query.", table.name, exc_info=error)
+                return
             failure = Failure.of(error)
-            text = failure.sentence + (f" {_lost_text(status, part)}" if failure.code == UNKNOWN_TOPIC else "")
-            status.is_open = False
-            if failure.remedy is Remedy.CHANGE:
-                status.error = text
-                _log.error("Table %s is stopped, the others go on. %s", status.name, text)
-            elif part.n_offsets:
-                raise
-            else:  # nothing is due: an idle table keeps no other one from starting
-                _log.warning("Table %s is looked at again when its topic has new records. %s", status.name, text)
+            target = table.target
+            if failure.code == UNKNOWN_TOPIC and target is not None:
+                failure = replace(failure, sentence=f"{failure.sentence} {_lost_text(table, target.part)}")
+            if target is not None and table.progress.position is None:
+                with suppress(Exception):  # remembered for later attempts
+                    table.beginning(target)
+            cause = self._cause_of(table) if failure.remedy is Remedy.CHANGE else None
+            with self._changed:
+                table.progress.is_open = False
+                table.cause = cause
+                self._fail(table, failure)
+                table.is_running = False
         finally:
-            status.seconds += time.monotonic() - started
+            with self._changed:
+                table.progress.seconds += time.monotonic() - started
+                table.is_running = False
+                self._changed.notify_all()
+
+    def _land_one(self, table: _TableTask, target: Target | None) -> None:
+        if table.name.lower() == self._settings.rejects.lower():
+            raise IngestError(
+                f"topic {table.topic} would go into the table of rejects: give it another table by name in [[table]]."
+            )
+        if table.state.stage is Stage.STOPPED and (target is None or not target.part.n_offsets):
+            # Nothing to land shows whether it could be.
+            reader, asked = self._surroundings.reader, self._settings.table_for(table.topic)
+            reader.columns_text(table.topic, asked, reader.value_schema(table.topic, asked))
+        if target is None:
+            return
+        with self._lent_session() as session:
+            describe_jobs(session, table.name)
+            writer = TableWriter(session, self._surroundings, table.topic, table.name, table.progress)
+            writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
+
+    @contextmanager
+    def _writers_lock(self, table: _TableTask) -> Iterator[None]:
+        with self._changed:
+            lock = self._writers.setdefault(table.name.lower(), threading.Lock())
+        with lock:
+            yield
+
+    def _succeed(self, table: _TableTask) -> None:
+        if table.state.stage is not Stage.LANDING:
+            _log.warning("Table %s is landing again, after %d attempts.", table.name, table.state.n_failures)
+        table.state = table.state.landed()
+        table.look_pause_s = _FIRST_CAUSE_S
+
+    def _fail(self, table: _TableTask, failure: Failure) -> None:
+        now = time.monotonic()
+        earlier = table.state
+        table.state = table.state.failed(failure, now)
+        table.next_look = now + table.look_pause_s
+        if self._patience_ends is None and table.state.stage is Stage.RETRYING:
+            self._patience_ends = now + _PATIENCE_S
+        pause_s = (table.state.next_attempt or now) - now
+        if table.state.stage is Stage.STOPPED and (earlier.stage, earlier.code) != (Stage.STOPPED, failure.code):
+            _log.error("Table %s is stopped, the others go on. %s", table.name, failure.sentence)
+        elif table.state.stage is Stage.RETRYING:
+            _log.warning(
+                "Table %s is tried again in %.0f s, the others go on. %s", table.name, pause_s, failure.sentence
+            )
+        self._start_retrier()
+
+    def _start_retrier(self) -> None:
+        if self._retrier is None:
+            self._retrier = threading.Thread(target=self._retry, name="pykafka-wire-ingest-retries", daemon=True)
+            self._retrier.start()
+
+    def _retry(self) -> None:
+        """Begin attempts of tables that are not landing, when they are due, until the run ends."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, _LOOK_S)
+                if self._is_closed:
+                    return
+                now = time.monotonic()
+                waiting = [
+                    table
+                    for table in self._tables.values()
+                    if table.state.stage is not Stage.LANDING and not table.is_running
+                ]
+            looked_at = [table for table in waiting if table.state.stage is Stage.STOPPED and table.next_look <= now]
+            is_due = any((table.state.next_attempt or now) <= now for table in waiting)
+            if not (looked_at or is_due) or self._session is None:
+                continue
+            if not self._is_running():
+                return
+            for table in looked_at:
+                self._look_at(table)
+            for table in waiting:
+                self._begin_retry(table)
+
+    def _begin_retry(self, table: _TableTask) -> None:
+        with self._changed:
+            n_retries = sum(each.is_running and each.state.stage is not Stage.LANDING for each in self._tables.values())
+            is_late = self._is_once and time.monotonic() >= (self._patience_ends or 0.0)
+            is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
+            if not is_due or is_late or self._is_closed or n_retries >= self._settings.parallel:
+                return
+            table.is_running = True
+        threading.Thread(
+            target=self._attempt, args=(table,), name=f"pykafka-wire-ingest-{table.name}", daemon=True
+        ).start()
+
+    def _look_at(self, table: _TableTask) -> None:
+        """Let a stopped table be tried at once, if what stopped it has changed."""
+        cause = self._cause_of(table)
+        with self._changed:
+            if cause != table.cause:  # None is that of a table that was stopped before it was tried
+                table.state = table.state.due(time.monotonic())
+            table.cause = cause
+            table.next_look = time.monotonic() + table.look_pause_s
+            table.look_pause_s = min(_LONGEST_CAUSE_S, table.look_pause_s * 2)
+
+    def _cause_of(self, table: _TableTask) -> tuple[object, ...]:
+        if self._session is None:
+            return ()
+        with self._lent_session() as session:
+            return TableWriter(session, self._surroundings, table.topic, table.name, table.progress).cause()
+
+    def _await_retries(self) -> None:
+        """Return when no table is retrying any more, or their time is over; no attempt outlives the run."""
+
+        def is_over() -> bool:
+            is_late = time.monotonic() >= (self._patience_ends or 0.0)
+            return self._is_closed or not any(
+                table.is_running or (table.state.stage is Stage.RETRYING and not is_late)
+                for table in self._tables.values()
+            )
+
+        with self._changed:
+            while not is_over():
+                self._changed.wait(_LOOK_S)
+
+    def _check_running(self) -> None:
+        """Raises RuntimeError: the query has ended."""
+        if self._is_closed or not self._is_running():
+            raise RuntimeError("the query has ended")
+
+    # Sessions
+
+    @contextmanager
+    def _lent_session(self) -> Iterator[SparkSession]:
+        """A session for one user at a time: the settings by which a commit gets its metadata belong to a session."""
+        with self._changed:
+            session = self._idle_sessions.pop() if self._idle_sessions else None
+        if session is None:
+            session = self._new_session()
+        try:
+            yield session
+        finally:
+            with self._changed:
+                self._idle_sessions.append(session)
+
+    def _new_session(self) -> SparkSession:
+        base = self._session
+        assert base is not None, "land has been called"
+        session: SparkSession = base.cloneSession() if hasattr(base, "cloneSession") else base.newSession()
+        # A platform may install libraries after Spark has looked for data sources.
+        session.dataSource.register(PykafkaWireDataSource)
+        for name, value in base.conf.getAll.items():
+            is_new = session.conf.get(name, None) != value
+            if is_new and name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
+            session.conf.set(_SNAPSHOT_PARTITIONS, "2")
+        return session
 
 
-def _is_behind(status: TableStatus, part: TopicRange) -> bool:
-    position = status.position or {}
-    return any(end > position.get(partition, part.start[partition]) for partition, end in part.end.items())
-
-
-def _lost_text(status: TableStatus, part: TopicRange) -> str:
+def _lost_text(table: _TableTask, part: TopicRange) -> str:
     """What a topic that is no longer there means for its table."""
-    position = status.position or part.start
+    position = table.progress.position or part.start
     unread = {p: (position.get(p, part.start[p]), end) for p, end in part.end.items()}
     offsets = ", ".join(f"{p}: {start} to {end - 1}" for p, (start, end) in sorted(unread.items()) if start < end)
     return (
-        f"If the topic was deleted, its records that table {status.name} does not have yet are lost (offsets by partition: "
+        f"If the topic was deleted, its records that table {table.name} does not have yet are lost (offsets by partition: "
         f"{offsets}); the table keeps what it has."
     )
-
-
-def _counted(seen: Observation, table: str) -> dict[str, Any]:
-    """What was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
-    counted: Future[dict[str, Any]] = Future()
-
-    def wait() -> None:
-        try:
-            counted.set_result(seen.get)
-        except Exception as error:
-            counted.set_exception(error)
-
-    threading.Thread(target=wait, daemon=True).start()
-    try:
-        return counted.result(_SKIPPED_AFTER_S)
-    except FutureTimeoutError:
-        raise RuntimeError(
-            f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
-            "start the query again."
-        ) from None
-
-
-def commits_of(
-    part: TopicRange, position: Mapping[int, int], after: int, until: int, max_rows: int
-) -> list[tuple[int, TopicRange]]:
-    """What a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its number.
-
-    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``, as far
-    as there are numbers: Delta takes each but once.
-
-    Args:
-        part: of the micro-batch.
-        after, until: the number of the table's last commit, and of the micro-batch.
-    """
-    start = {p: position[p] for p in part.end}
-    own_start = {p: max(offset, part.start[p]) for p, offset in start.items()}
-    whole = replace(part, start=start, end={p: max(end, own_start[p]) for p, end in part.end.items()})
-    commits = [(until, whole)]
-    if whole.n_offsets > max_rows and after < until - 1:
-        n_earlier = sum(own_start[p] - start[p] for p in start)
-        n = min(-(-n_earlier // max_rows), until - after - 1)
-        ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
-        starts = [start, *ends]
-        commits = [(after + i, replace(part, start=starts[i - 1], end=end)) for i, end in enumerate(ends, 1)]
-        commits.append((until, replace(whole, start=own_start)))
-    return [each for each in commits if each[1].n_offsets]
-
-
-class TableWriter:
-    """Writes one topic's range into its table, and its rejects."""
-
-    def __init__(
-        self,
-        session: SparkSession,
-        settings: Settings,
-        reader: TopicReader,
-        query: str,
-        status: TableStatus,
-        await_rejects: Callable[[], None],
-    ) -> None:
-        """``await_rejects`` returns when the table of rejects is there."""
-        self._await_rejects = await_rejects
-        self._session = session
-        self._settings = settings
-        self._reader = reader
-        self._query = query
-        self._status = status
-        self._table = settings.table_for(status.topic)
-        self._target = LandedTable(session, settings, status.name)
-        #: Not empty where the numbers are unknown that Delta has taken for the query.
-        self._application = ""
-        #: The table is a folder that does not exist yet: its first rows make it.
-        self._is_missing = False
-
-    def land(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
-        """Bring the table up to the end of a micro-batch's range, from where it is.
-
-        Args:
-            beginning: where the query began with the topic, for a new table.
-        """
-        status, position = self._status, self._status.position
-        if position is None or not status.is_open:
-            landed = self._open(part, micro_batch, beginning)
-            position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
-            if not self._is_missing:
-                status.position = position
-                self._complete_rejects(landed)
-                status.is_open = True
-        if status.topic_id and part.topic_id and status.topic_id != part.topic_id:
-            raise IngestError(
-                f"topic {part.topic} was deleted and created again, and table {status.name} holds the old one's records, at "
-                "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
-            )
-        if status.micro_batch < micro_batch and any(position.get(p, start) > start for p, start in part.start.items()):
-            raise IngestError(
-                f"the log of topic {part.topic} was truncated below offsets that table {status.name} holds, and its new records "
-                "have offsets that the table has already. Compare them by pykafka-wire ingest --verify, and give the topic "
-                "another table by name in [[table]]."
-            )
-        if not part.end.keys() <= position.keys():  # partitions that were added
-            position = self._begin(part, beginning(), is_new=False) | position
-        for number, commit in commits_of(part, position, status.micro_batch, micro_batch, self._settings.max_rows):
-            try:
-                self._write(commit, number)
-            except Exception as error:
-                if self._is_missing and remedy_of(error) is Remedy.CHANGE and not self._target.exists:
-                    self._create(commit)
-                raise
-            status.position = position = {**position, **commit.end}
-            status.micro_batch, status.is_open, status.landed_at = number, True, time.monotonic()
-
-    def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
-        """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
-        if not self._target.exists:
-            part = replace(part, start=self._begin(part, beginning(), is_new=True))
-            self._is_missing = self._target.is_folder or not part.n_offsets
-            return self._begins_at(part) if self._is_missing else self._create(part)
-        landed = self._target.landed()
-        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in self._target.properties():
-            self._target.set_properties(self._table, landed)
-        check_owner(self._target, self._query, part.topic)
-        if landed is None:
-            ends = self._ends()
-            if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
-                raise IngestError(
-                    f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
-                    "or truncated: give it another table by name in [[table]]."
-                )
-            self._application = f":from {ends}"
-            return self._landed(replace(part, start=ends, end=ends), micro_batch)
-        return landed
-
-    def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
-        """Where a table that is new begins in each partition, or one that is not in those that were added.
-
-        What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
-        micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
-        """
-        oldest = {p: end if end == part.start[p] else 0 for p, end in found.oldest.items()}
-        if is_new and self._settings.starting_offsets == "latest":
-            oldest = dict(found.oldest)
-        elif is_new and oldest:
-            whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
-            oldest = dict(kept_range(self._settings.kafka_options, whole).start)
-        return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}
-
-    def _ends(self) -> dict[int, int]:
-        """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
-        self._await_rejects()
-        prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
-        rejects = self._session.table(self._settings.identifier(self._settings.rejects))
-        for rows, of in (
-            (self._session.table(self._target.identifier), prefix),
-            (rejects.where(F.col("table") == self._status.name), ""),
-        ):
-            for partition, last in rows.groupBy(f"{of}partition").agg(F.max(f"{of}offset")).collect():
-                ends[partition] = max(ends.get(partition, 0), last + 1)
-        return ends
-
-    def _landed(self, part: TopicRange, micro_batch: int, **more: Any) -> Landed:
-        return Landed(
-            query=self._query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
-            start=part.start, end=part.end, **more,
-        )  # fmt: skip
-
-    def _begins_at(self, part: TopicRange) -> Landed:
-        return self._landed(replace(part, end=part.start), -1)
-
-    def _create(self, part: TopicRange) -> Landed:
-        """Make the table without rows."""
-        begins_at = self._begins_at(part)
-        self._target.create(self._first_columns(part), self._table, self._query, begins_at)
-        return begins_at
-
-    def _first_columns(self, part: TopicRange) -> str:
-        """The columns of a new table; those that are known in any case where the values' type is not, so that the table remembers
-        where its topic begins.
-        """
-        try:
-            schema = self._reader.value_schema(part.topic, self._table)
-            rows = self._reader.read(self._session, part, self._table, schema, None)
-            return column_ddl(self._reader.table_rows(rows).schema)
-        except Exception as error:
-            if remedy_of(error) is not Remedy.CHANGE:
-                raise
-            return self._reader.empty_table()
-
-    def _write(self, part: TopicRange, micro_batch: int) -> None:
-        schema = self._reader.value_schema(part.topic, self._table)
-        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application)
-        try:
-            n_rows, n_rejects = self._write_rows(part, schema, landed)
-        except Exception as error:
-            of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
-            is_divertible = of_delta and not self._is_missing
-            if self._table.on_conflict != "divert" or not is_divertible or schema.schema_id is None:
-                raise
-            schema = self._older_schema(error)
-            landed = replace(landed, schema_id=schema.schema_id)
-            n_rows, n_rejects = self._write_rows(part, schema, landed)
-        if n_rejects:
-            self._write_rejects(part, schema, micro_batch)
-            if self._table.mode != "append":
-                self._status.stale += n_rejects
-                _log.warning(
-                    "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
-                    "come, or the rejects are replayed. ingest --verify names them.",
-                    self._status.name,
-                    n_rejects,
-                    part.topic,
-                )
-        status = self._status
-        status.schema_id = schema.schema_id
-        status.rows += n_rows
-        status.rejects += n_rejects
-        status.commits += 1
-        if self._table.optimize_every and status.commits % self._table.optimize_every == 0:
-            self._target.optimize()
-
-    def _older_schema(self, error: Exception) -> ValueSchema:
-        """The schema that the table was last written with; values that it cannot read go to the rejects."""
-        last = self._target.landed()
-        if last is None or last.schema_id is None:
-            raise error
-        _log.warning(
-            "Table %s cannot take the newest schema and goes on with %s: %s",
-            self._status.name,
-            last.schema_id,
-            sentence_of(error),
-        )
-        return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
-
-    def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        known = None if self._is_missing else self._target
-        return self._reader.read(self._session, part, self._table, schema, known)
-
-    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:
-        """How many records were written, and how many could not be read."""
-        seen = Observation()
-        rows = self._read(part, schema)
-        # Without a type of keys all records are rejects.
-        is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
-        if is_append and self._table.mode != "append":
-            rows = without_truncates(rows)
-        if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
-            rows = self._reader.table_rows(rows, REASON)
-        again = rows.where(F.col(REASON).isNull()).drop(REASON)
-        rows = rows.observe(seen, *counts(rows, self._table))
-        good = rows.where(F.col(REASON).isNull()).drop(REASON)
-        if is_append and self._table.mode == "append":
-            self._append(good, landed)
-            counted = Counts.of(_counted(seen, self._status.name))
-        elif is_append:
-            with computed(good) as rows:
-                counted = Counts.of(_counted(seen, self._status.name))
-                check_keys(counted, self._table, part.topic)
-                self._append(rows, replace(landed, n_rejects=counted.n_rejects))
-        else:
-            with computed(newest(good)) as changed:
-                counted = Counts.of(_counted(seen, self._status.name))
-                check_keys(counted, self._table, part.topic)
-                self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
-        return counted.n - counted.n_rejects, counted.n_rejects
-
-    def _merge(self, changed: DataFrame, again: DataFrame, counted: Counts, landed: Landed) -> None:
-        """Apply the newest changes of a range; ``again`` reads all of them once more."""
-        truncated = truncations(changed) if counted.n_truncates else []
-        is_remembered = self._table.mode == "cdc" and not self._is_missing
-        kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
-        marks = [DELETE]
-        if counted.n_unavailable:
-            kept = filled(kept, again)
-            marks.append(UNAVAILABLE)
-        rows = self._reader.table_rows(kept, *marks)
-        if self._is_missing:
-            self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
-            self._target.remember(truncated)
-        else:
-            merge_changes(self._target, rows, self._settings.prefix, landed, truncated)
-
-    def _append(self, rows: DataFrame, landed: Landed) -> None:
-        if self._is_missing:
-            self._target.append_first(rows, self._table, landed)
-            self._is_missing = False
-        else:
-            self._target.append(rows, landed)
-
-    def _complete_rejects(self, landed: Landed) -> None:
-        """Write the rejects of the table's newest commit, if the driver was killed between the two.
-
-        Nothing is read again where the commit says that it has none, or the table of rejects has them.
-        """
-        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
-        if (
-            not part.n_offsets
-            or landed.n_rejects == 0
-            or (landed.n_rejects is None and landed.n_added == part.n_offsets)
-        ):
-            return
-        self._await_rejects()
-        of_this = (F.col("table") == self._status.name) & (F.col("micro_batch") == landed.micro_batch)
-        # A table that is made anew has others of this number.
-        of_this = of_this & before(part.end) & ~before(part.start)
-        if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
-            return  # they are one commit
-        try:
-            if landed.n_rejects is None and self._n_records(part) == landed.n_added:
-                return  # offsets without a record
-            schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
-            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
-        except Exception as error:
-            if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
-                raise
-            _log.warning(
-                "The records of the newest commit of table %s are no longer in topic %s: if there were rejects among them, and the "
-                "driver was killed before it wrote them, they are lost.",
-                self._status.name,
-                landed.topic,
-            )
-
-    def _n_records(self, part: TopicRange) -> int:
-        """How many records a range has; offsets of transactions and of compacted topics have none."""
-        options = {**self._reader.options(part), "columns": "offset"}
-        return self._session.read.format("pykafka-wire").options(**options).load().count()
-
-    def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
-        """``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
-
-        The settings may have changed since. No row of the table is a reject; what it lacks is one, whether it can be read by now or
-        not, where the commit's number of rows shows which records those are: they have been appended, and none deleted since.
-        """
-        held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
-        bad = self._bad(part, schema).join(held, ["partition", "offset"], "left_anti")
-        if landed.n_rejects is not None or landed.n_added is None:
-            return bad
-        raw = self._reader.raw(self._session, part).select("partition", "offset")
-        lacking = raw.join(held, ["partition", "offset"], "left_anti")
-        if lacking.count() > raw.count() - landed.n_added:
-            return bad
-        reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
-        return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
-
-    def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
-        return self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
-
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
-        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
-        self._commit_rejects(self._bad(part, schema), part, micro_batch)
-
-    def _commit_rejects(self, bad: DataFrame, part: TopicRange, micro_batch: int) -> None:
-        raw = self._reader.raw(self._session, part)
-        rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
-            F.lit(self._status.name).alias("table"),
-            *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
-            F.col(REASON).alias("reason"),
-            F.lit(micro_batch).cast("bigint").alias("micro_batch"),
-        )
-        self._await_rejects()
-        rejects = LandedTable(self._session, self._settings, self._settings.rejects)
-        # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
-        application = f":{self._status.name}:{self._target.id}"
-        rejects.append(rejected, self._landed(part, micro_batch, application=application))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import platform
-import re
 import threading
 import time
 from collections import deque
@@ -27,11 +26,11 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest import running
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.figures import LogEnds, lag_of
-from pykafka_wire.ingest.landing import TableStatus
 from pykafka_wire.ingest.masked import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_log import LoggedCommit, TableLog, TableSize, changes_between
+from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.page.snapshots import (
     Column,
     Commit,
@@ -267,8 +266,13 @@ class IngestPage:
     def _trouble(self, status: TableStatus) -> Trouble | None:
         if status.error is None:
             return None
-        code = re.match(r"\[([A-Z][A-Z0-9_.]+)\]", status.error)
-        return Trouble(code=code[1] if code else "", text=self._text(status.error))
+        state, due = status.state, status.state.next_attempt
+        return Trouble(
+            code=state.code,
+            text=self._text(status.error),
+            attempts=state.n_failures,
+            next_attempt_at=None if due is None else time.time() + due - time.monotonic(),
+        )
 
     def _folder(self, topic: str) -> str:
         """A table's folder. Raises OptionError where it is not known without Spark."""
@@ -334,8 +338,8 @@ def value_text(data: bytes, size: int) -> str:
 
 
 def _table_state(status: TableStatus, lag: int | None, min_rows: int) -> TableState:
-    if status.error is not None:
-        return "stopped"
+    if status.state.stage is not Stage.LANDING:
+        return "stopped" if status.state.stage is Stage.STOPPED else "retrying"
     if status.position is None or lag is None:
         return "starting"
     if lag == 0:

@@ -30,7 +30,7 @@ def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
     if not settings.is_folder or (folder := local_folder(settings.into)) is None:
         return mistakes
     mistakes += _folder_mistakes("into", settings.into)
-    query = _query_of(settings.checkpoint)
+    query = query_of(settings.checkpoint)
     for name in dict.fromkeys([settings.rejects, *names]):
         mistakes += _table_mistakes(Path(folder, name), query)
     return mistakes
@@ -97,7 +97,7 @@ def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
     return str(owner)
 
 
-def _query_of(checkpoint: str) -> str | None:
+def query_of(checkpoint: str) -> str | None:
     """The id of a checkpoint's query; None before the first start, and where it cannot be read here."""
     local = local_folder(checkpoint)
     try:

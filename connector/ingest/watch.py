@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
-from pykafka_wire.ingest.landing import TableStatus
 from pykafka_wire.ingest.running import MicroBatch, TaskRecords
+from pykafka_wire.ingest.table_status import Stage, TableStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +33,8 @@ class WatchedTable:
     """One table at a moment.
 
     Attributes:
-        state: ``stopped``; in a micro-batch ``queued``, ``landing`` and ``committing``; ``behind``, ``up to date``; ``landed``
-            where the end of its log is unknown, and ``waiting`` before it has landed anything.
+        state: ``stopped``, ``retrying``; in a micro-batch ``queued``, ``landing`` and ``committing``; ``behind``, ``up to date``;
+            ``landed`` where the end of its log is unknown, and ``waiting`` before it has landed anything.
         reason: why it is stopped, or tried again; empty if it is not.
         share: of what it has to get in the running micro-batch, how much it has; None where it has no part in it.
         fresh_s: for so many seconds it may lack records: it has all that were there before. None while that is unknown.
@@ -188,8 +188,8 @@ class IngestWatch:
 
 
 def _state(status: TableStatus, share: float | None, lag: int | None) -> str:
-    if status.error is not None:
-        return "stopped"
+    if status.state.stage is not Stage.LANDING:
+        return str(status.state.stage.value)
     if share is not None:
         return "queued" if not share else "landing" if share < 1.0 else "committing"
     if lag is None:

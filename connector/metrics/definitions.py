@@ -54,6 +54,9 @@ TABLE_COMMITS: Final = "pykafka_wire_ingest_commits_total"
 TABLE_LAG: Final = "pykafka_wire_ingest_lag"
 TABLE_SCHEMA: Final = "pykafka_wire_ingest_schema_id"
 TABLE_STOPPED: Final = "pykafka_wire_ingest_stopped"
+TABLE_RETRYING: Final = "pykafka_wire_ingest_retrying"
+TABLE_HELD_REJECTS: Final = "pykafka_wire_ingest_held_rejects"
+TABLE_NEWEST: Final = "pykafka_wire_ingest_newest_record_timestamp_seconds"
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(GROUP_LAG, "gauge", ("consumergroup", "topic", "partition"), "Offsets from the end of the last micro-batch to the end of the log", "`offsets` less `endOffset`"),
@@ -94,7 +97,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(TABLE_COMMITS, "counter", TABLE, "Commits to a table", _INGEST + "`commits`"),
     Metric(TABLE_LAG, "gauge", TABLE, "Offsets from a table's position to the ends of its topic's logs, as the last micro-batch has them", _INGEST + "`position`"),
     Metric(TABLE_SCHEMA, "gauge", TABLE, "The registry's id of the newest schema that a table was written with", _INGEST + "`schema_id`"),
-    Metric(TABLE_STOPPED, "gauge", (*TABLE, "error"), "1 for a table that an error has stopped, with the error's code", _INGEST + "`error`"),
+    Metric(TABLE_STOPPED, "gauge", (*TABLE, "error"), "1 for a table that an error has stopped, with the error's code", _INGEST + "`state`"),
+    Metric(TABLE_RETRYING, "gauge", (*TABLE, "error"), "1 for a table that is tried again after an error, with the error's code", _INGEST + "`state`"),
+    Metric(TABLE_HELD_REJECTS, "gauge", TABLE, "Records that the table of rejects holds of a table, those of earlier runs among them", _INGEST + "`held_rejects`"),
+    Metric(TABLE_NEWEST, "gauge", TABLE, "The timestamp of the newest record that was landed since the start; what is newer is not visible yet", _INGEST + "`newest_ms`"),
 )  # fmt: skip
 
 BY_NAME: Final = {metric.name: metric for metric in METRICS}

@@ -1,9 +1,10 @@
 """Many topics into tables while driver and workers are killed, schemas change, topics come and go. `make chaos-ingest` runs it.
 
 Avro and Protobuf by the registry, JSON whose columns are inferred, three topics of change events, three compacted ones by key; one
-value of 10,000 is damaged. Three times while the ingest runs all schemas change; one topic is created and one deleted. Afterwards
-every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million records and ten kills,
-unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
+value of 10,000 is damaged. Three times while the ingest runs all schemas change, once to a type that needs a feature of Delta; one
+topic is created and one deleted; one may not be read for a while; another job runs OPTIMIZE, and DELETE of no row, on all tables,
+again and again. Afterwards every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million
+records and ten kills, unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
 """
 
 from __future__ import annotations
@@ -14,17 +15,27 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -38,6 +49,10 @@ N_TOPICS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_TOPICS", "50"))
 N_RECORDS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_RECORDS", "10_000_000"))
 N_KILLS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_KILLS", "10"))
 N_KEYS = 500
+#: The version of Avro's schemas from which on values have a time without a zone, which is a feature of a Delta table.
+WITH_TIME = 2
+#: Who lands the topics, and may read them.
+USER = "alice"
 DAMAGED = b"\xff\xfedamaged"
 #: What the broker's cleaner needs to remove older values of a key while the test runs.
 COMPACTED = {
@@ -50,6 +65,10 @@ def avro_schema(version: int) -> str:
     """Wider and with more fields from version to version."""
     fields: list[dict[str, Any]] = [{"name": "id", "type": "int" if version == 0 else "long"}]
     fields += [{"name": f"new{each}", "type": ["null", "long"], "default": None} for each in range(1, version + 1)]
+    if version >= WITH_TIME:
+        fields.append(
+            {"name": "at", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}], "default": None}
+        )
     return json.dumps({"type": "record", "name": "Row", "fields": fields})
 
 
@@ -136,6 +155,8 @@ class Shop:
         place = name, self.version, number % 1000
         if place not in self._encoded:
             row = {"id": number % 1000} | {f"new{each}": 1 for each in range(1, self.version + 1)}
+            if topic.kind == "avro" and self.version >= WITH_TIME:
+                row["at"] = number
             self._encoded[place] = self._encoder(name, topic.kind)(row)
         return self._encoded[place]
 
@@ -156,7 +177,7 @@ class Shop:
         return self._encoders[place]
 
 
-def settings(folder: Path, servers: str, registry: str, topics: list[Topic]) -> Path:
+def settings(folder: Path, kafka: Mapping[str, str], registry: str, topics: list[Topic]) -> Path:
     tables = "".join(
         f"[[table]]\ntopic = '{each.name}'\nformat = 'json'\nmode = '{'append' if each.kind == 'json' else each.kind}'\n"
         + ("" if each.kind == "json" else "key_format = 'json'\nkey_schema = 'id BIGINT'\n")
@@ -167,7 +188,9 @@ def settings(folder: Path, servers: str, registry: str, topics: list[Topic]) -> 
     path = folder / "shop.toml"
     path.write_text(
         f"checkpoint = '{folder}/checkpoint'\ntopics = 'shop\\..*'\ninto = '{folder}/lake'\nregistry = '{registry}'\n"
-        f"max_rows = {max(1000, N_RECORDS // 2)}\n[kafka]\n'bootstrap.servers' = '{servers}'\n{tables}",
+        f"max_rows = {max(1000, N_RECORDS // 2)}\n[kafka]\n"
+        + "".join(f"'{name}' = '{value}'\n" for name, value in kafka.items())
+        + tables,
         encoding="utf-8",
     )
     return path
@@ -221,18 +244,104 @@ class Program:
         self.wait_for(lambda: seen() >= until)
 
 
+class Permissions:
+    """What the ingest's user may do with topics."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def _rule(self, kind: type, topic: str, pattern: ResourcePatternType, permission: AclPermissionType) -> Any:
+        operation = AclOperation.ALL if permission is AclPermissionType.ALLOW else AclOperation.READ
+        return kind(ResourceType.TOPIC, topic, pattern, f"User:{USER}", "*", operation, permission)
+
+    def grant(self, prefix: str) -> None:
+        of_topics = self._rule(AclBinding, prefix, ResourcePatternType.PREFIXED, AclPermissionType.ALLOW)
+        of_groups = AclBinding(
+            ResourceType.GROUP,
+            "*",
+            ResourcePatternType.LITERAL,
+            f"User:{USER}",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for done in self._admin.create_acls([of_topics, of_groups]).values():
+            done.result(30)
+
+    def deny(self, topic: str) -> None:
+        rule = self._rule(AclBinding, topic, ResourcePatternType.LITERAL, AclPermissionType.DENY)
+        for done in self._admin.create_acls([rule]).values():
+            done.result(30)
+
+    def allow(self, topic: str) -> None:
+        rule = self._rule(AclBindingFilter, topic, ResourcePatternType.LITERAL, AclPermissionType.DENY)
+        for done in self._admin.delete_acls([rule]).values():
+            done.result(30)
+
+
+class OtherJob:
+    """Another job, which rewrites the files of all tables, and deletes no row of them, again and again."""
+
+    def __init__(self, spark: Any, lake: Path) -> None:
+        self._spark, self._lake = spark, lake
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.n_done = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.5):
+            for log in sorted(self._lake.glob("*/_delta_log")):
+                for statement in ("OPTIMIZE {}", "DELETE FROM {} WHERE _kafka_offset < 0"):
+                    if self._is_over.is_set():
+                        return
+                    try:
+                        self._spark.sql(statement.format(f"delta.`{log.parent}`"))
+                        self.n_done += 1
+                    except Exception:  # the ingest has committed meanwhile; or the table is being made
+                        continue
+
+
+@pytest.fixture
+def guarded(kafka_cluster: Any) -> Any:
+    """A broker with permissions: whoever comes by the plaintext listener may do everything, the ingest's user by SASL nothing."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f'{login} user_{USER}="secret";',
+    }
+    return kafka_cluster(1, properties, listeners={"SASL": "SASL_PLAINTEXT"})
+
+
 def test_every_table_equals_its_topic_whatever_is_killed(
-    spark: Any, kafka: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path
+    spark: Any, guarded: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path
 ) -> None:
+    kafka = guarded
+    create = partial(topic, cluster=kafka)
     kinds = ["cdc"] * 3 + ["upsert"] * 3 + ["json"] * max(1, N_TOPICS // 10) + ["protobuf"] * max(1, N_TOPICS // 10)
     kinds += ["avro"] * (N_TOPICS - len(kinds))
     topics = [
-        Topic(name=topic(2, COMPACTED if kind == "upsert" else None, name=f"shop.{kind}{number}"), kind=kind)
+        Topic(name=create(2, COMPACTED if kind == "upsert" else None, name=f"shop.{kind}{number}"), kind=kind)
         for number, kind in enumerate(kinds)
     ]
     shop = Shop(kafka.bootstrap_servers, registry_url)
-    file = settings(tmp_path, kafka.bootstrap_servers, registry_url, topics)
-    gone = Topic(name=topic(2, name="shop.gone"), kind="avro")
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="secret";'
+    client = {
+        "bootstrap.servers": kafka.bootstrap("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": login,
+    }
+    file = settings(tmp_path, client, registry_url, topics)
+    gone = Topic(name=create(2, name="shop.gone"), kind="avro")
     for each in [gone, *topics]:  # each has a schema before the start
         shop.write(each, 100)
     program, lake = Program(file, tmp_path / "log"), tmp_path / "lake"
@@ -241,6 +350,10 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     chance = random.Random(1)
     n_ended = 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    permissions, closed = Permissions(admin), topics[-1].name
+    permissions.grant("shop.")
+    other = OtherJob(spark.newSession(), lake)
+    other.start()
     try:
         for number in range(rounds):
             if program.process is None or program.process.poll() is not None:
@@ -249,8 +362,12 @@ def test_every_table_equals_its_topic_whatever_is_killed(
                 program.wait_for_commits(lake, 1)
             if number in (rounds // 4, rounds // 2, 3 * rounds // 4):
                 shop.version += 1
+            if number == rounds // 5:
+                permissions.deny(closed)
+            if number == 3 * rounds // 5:
+                permissions.allow(closed)
             if number == rounds // 3:
-                topics.append(Topic(name=topic(2, name="shop.late"), kind="avro"))
+                topics.append(Topic(name=create(2, name="shop.late"), kind="avro"))
             if number == rounds // 2:
                 program.wait_for((lake / "shop_gone" / "_delta_log" / f"{1:020}.json").exists)  # its rows are landed
                 admin.delete_topics([gone.name])[gone.name].result(30)
@@ -264,12 +381,14 @@ def test_every_table_equals_its_topic_whatever_is_killed(
                 if number % 3 != 1 or not program.kill_workers():
                     program.kill()
         program.kill()
+        permissions.allow(closed)
         for _ in range(2):  # a topic's last micro-batch may be planned with the limit that the first run had
             program.start("once")
             assert program.process is not None
             assert program.process.wait(7200) == 0, (tmp_path / "log").read_text()[-5000:]
             print(f"{time.strftime('%X')} landed what was there", flush=True)
     finally:
+        other.end()
         program.kill()
     stopped = [line for line in (tmp_path / "log").read_text().splitlines() if "is stopped" in line]
     assert not stopped, stopped
@@ -281,7 +400,7 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     n_records, n_damaged = sum(each.records for each in topics), sum(each.damaged for each in topics)
     print(
         f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills, "
-        f"{n_ended} ends of the driver by an error: 0 lost, 0 doubled"
+        f"{other.n_done} statements of another job, {n_ended} ends of the driver by an error: 0 lost, 0 doubled"
     )
 
 
@@ -303,6 +422,10 @@ def difference(spark: Any, folder: Path, topic: Topic) -> list[str]:
     rows = {row.id: row["count"] for row in table.groupBy("id").count().collect()}
     if rows != dict(topic.rows):
         found.append(f"{name}: {sum(rows.values())} rows and not {sum(topic.rows.values())}, or other ids")
+    if topic.kind == "avro" and topic.new[WITH_TIME]:
+        n_there = table.where("at IS NOT NULL").count() if "at" in table.columns else 0
+        if n_there != topic.new[WITH_TIME]:
+            found.append(f"{name}: at is in {n_there} rows and not in {topic.new[WITH_TIME]}")
     for column, number in topic.new.items():
         n_there = table.where(f"new{column} = 1").count() if f"new{column}" in table.columns else 0
         if n_there != number:

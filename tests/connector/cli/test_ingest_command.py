@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from rich.console import Console
 
 from pykafka_wire.cli.ingest_screen import tables_drawn
-from pykafka_wire.ingest.landing import TableStatus
 from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.ingest.table_status import TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.ingest.watch import Watched, WatchedTable
 from tests.connector.cli.conftest import SCRIPT
@@ -47,7 +48,8 @@ def test_trouble_is_on_top_with_its_reason_below_and_no_figure_is_cut(width: int
     stopped = watched(
         2, state="stopped", reason="[X] \x1b[2J the column a cannot be INT " + "and again " * 40, lag=1_234_567
     )
-    stopped.status.schema_id = "d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e"
+    with_uuid = replace(stopped.status, schema_id="d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e")
+    stopped = replace(stopped, status=with_uuid)
     landing = watched(3, state="landing", share=0.45, per_s=123_456.0, rejects=12_345, fresh_s=None)
     lines = drawn([watched(1), landing, stopped], width)
     assert max(map(len, lines)) <= width

@@ -15,7 +15,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
-from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -114,11 +114,8 @@ def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
     shop.create("orders")
     shop.send_json("orders", [{"n": 1}, {"n": 2}])
 
-    def crash(*_: Any) -> None:
-        raise RuntimeError("crashed before the rejects")
-
-    monkeypatch.setattr(LandedTable, "create", crash)
-    with pytest.raises(Exception, match="crashed before the rejects"):
+    monkeypatch.setattr(LandedTable, "create", kill)
+    with pytest.raises(Exception, match="since the process ends"):
         shop.run(**ASKED)
     assert shop.rows("orders", "n") == [(1,), (2,)] and not (shop.folder / "lake" / "_rejects").exists()
     (proof,) = verify(shop.spark, shop.ingest(**ASKED).settings, [f"{shop.prefix}.orders"])

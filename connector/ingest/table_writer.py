@@ -1,0 +1,494 @@
+"""One topic's ranges into its table, and its rejects.
+
+What a table gets starts where the table itself ends, by the metadata of its newest commit. So a table that was written before a
+crash is skipped, one that was not is written, and one that was stopped continues where it stopped. A new table begins where the
+query began with its topic. Rejects are written after the commit whose range they belong to, by the same schema. When a table is
+opened, those of its newest commit are written if they are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.checkpoints.positions import Beginning
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.changes import (
+    REASON,
+    UNTYPED,
+    Counts,
+    check_keys,
+    computed,
+    counts,
+    filled,
+    merge_changes,
+    newest,
+    truncations,
+    without_truncated,
+    without_truncates,
+)
+from pykafka_wire.ingest.comparison import before
+from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
+from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.tables import (
+    DELETE,
+    QUERY_PROPERTY,
+    START_PROPERTY,
+    UNAVAILABLE,
+    Landed,
+    LandedTable,
+    check_owner,
+    quoted,
+    start_of,
+)
+from pykafka_wire.ingest.topic_log import kept_range
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
+from pykafka_wire.values.registry.registered_schema import RegistryId
+
+_log = logging.getLogger(__name__)
+
+#: Spark delivers counts within milliseconds of a write's end.
+_SKIPPED_AFTER_S: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class TableProgress:
+    """How far one table is, changed by the one writer that it has at a time.
+
+    Attributes:
+        position: next offset to land, by partition; None until the table was looked at.
+        is_open: whether the position is the table's own; after a failure the table is looked at again.
+        micro_batch: the number of the table's last commit.
+        newest_ms: the timestamp of the newest record that was landed.
+    """
+
+    position: dict[int, int] | None = None
+    is_open: bool = False
+    topic_id: str = ""
+    micro_batch: int = -1
+    rows: int = 0
+    rejects: int = 0
+    stale: int = 0
+    commits: int = 0
+    held_rejects: int = 0
+    schema_id: RegistryId | None = None
+    newest_ms: int | None = None
+    landed_at: float | None = None
+    seconds: float = 0.0
+
+    def is_behind(self, part: TopicRange) -> bool:
+        position = self.position or {}
+        return any(end > position.get(partition, part.start[partition]) for partition, end in part.end.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the writers of all tables of one run share.
+
+    Attributes:
+        query: Spark's id of the query.
+        await_rejects: returns when the table of rejects is there.
+        check_running: raises when the query has ended: another one may write the tables then.
+    """
+
+    settings: Settings
+    reader: TopicReader
+    query: str
+    await_rejects: Callable[[], None]
+    check_running: Callable[[], None] = field(default=lambda: None)
+
+
+def _counted(seen: Observation, table: str) -> dict[str, Any]:
+    """What was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
+    counted: Future[dict[str, Any]] = Future()
+
+    def wait() -> None:
+        try:
+            counted.set_result(seen.get)
+        except Exception as error:
+            counted.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return counted.result(_SKIPPED_AFTER_S)
+    except FutureTimeoutError:
+        raise RuntimeError(
+            f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
+            "start the query again."
+        ) from None
+
+
+def commits_of(
+    part: TopicRange, position: Mapping[int, int], after: int, until: int, max_rows: int
+) -> list[tuple[int, TopicRange]]:
+    """What a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its number.
+
+    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``, as far
+    as there are numbers: Delta takes each but once.
+
+    Args:
+        part: of the micro-batch.
+        after, until: the number of the table's last commit, and of the micro-batch.
+    """
+    start = {p: position[p] for p in part.end}
+    own_start = {p: max(offset, part.start[p]) for p, offset in start.items()}
+    whole = replace(part, start=start, end={p: max(end, own_start[p]) for p, end in part.end.items()})
+    commits = [(until, whole)]
+    if whole.n_offsets > max_rows and after < until - 1:
+        n_earlier = sum(own_start[p] - start[p] for p in start)
+        n = min(-(-n_earlier // max_rows), until - after - 1)
+        ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
+        starts = [start, *ends]
+        commits = [(after + i, replace(part, start=starts[i - 1], end=end)) for i, end in enumerate(ends, 1)]
+        commits.append((until, replace(whole, start=own_start)))
+    return [each for each in commits if each[1].n_offsets]
+
+
+class TableWriter:
+    """Writes one topic's range into its table, and its rejects, in one Spark session."""
+
+    def __init__(
+        self, session: SparkSession, surroundings: Surroundings, topic: str, name: str, progress: TableProgress
+    ) -> None:
+        self._session = session
+        self._surroundings = surroundings
+        self._settings = surroundings.settings
+        self._reader = surroundings.reader
+        self._query = surroundings.query
+        self._topic = topic
+        self._name = name
+        self._progress = progress
+        self._table = self._settings.table_for(topic)
+        self._target = LandedTable(session, self._settings, name)
+        #: Not empty where the numbers are unknown that Delta has taken for the query.
+        self._application = ""
+        #: The table is a folder that does not exist yet: its first rows make it.
+        self._is_missing = False
+
+    def land(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
+        """Bring the table up to the end of a micro-batch's range, from where it is.
+
+        Args:
+            beginning: where the query began with the topic, for a new table.
+        """
+        progress, position = self._progress, self._progress.position
+        if position is None or not progress.is_open:
+            landed = self._open(part, micro_batch, beginning)
+            position, progress.topic_id, progress.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
+            if not self._is_missing:
+                progress.position = position
+                self._complete_rejects(landed)
+                progress.is_open = True
+        if progress.topic_id and part.topic_id and progress.topic_id != part.topic_id:
+            raise IngestError(
+                f"topic {part.topic} was deleted and created again, and table {self._name} holds the old one's records, at "
+                "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
+            )
+        if progress.micro_batch < micro_batch and any(
+            position.get(p, start) > start for p, start in part.start.items()
+        ):
+            raise IngestError(
+                f"the log of topic {part.topic} was truncated below offsets that table {self._name} holds, and its new records "
+                "have offsets that the table has already. Compare them by pykafka-wire ingest --verify, and give the topic "
+                "another table by name in [[table]]."
+            )
+        if not part.end.keys() <= position.keys():  # partitions that were added
+            position = self._begin(part, beginning(), is_new=False) | position
+        for number, commit in commits_of(part, position, progress.micro_batch, micro_batch, self._settings.max_rows):
+            try:
+                self._write(commit, number)
+            except Exception as error:
+                if self._is_missing and remedy_of(error) is Remedy.CHANGE:
+                    self._remember_begin(commit)
+                raise
+            progress.position = position = {**position, **commit.end}
+            progress.micro_batch, progress.is_open, progress.landed_at = number, True, time.monotonic()
+
+    def cause(self) -> tuple[object, ...]:
+        """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
+        try:
+            schema: object = self._reader.value_schema(self._topic, self._table).schema_id
+        except Exception as error:
+            schema = code_of(error)
+        try:
+            version: object = self._target.version
+        except Exception as error:
+            version = code_of(error)
+        return schema, version
+
+    def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
+        """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
+        if not self._target.exists:
+            part = replace(part, start=self._begin(part, beginning(), is_new=True))
+            self._is_missing = self._target.is_folder or not part.n_offsets
+            return self._begins_at(part) if self._is_missing else self._create(part)
+        landed = self._target.landed()
+        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in self._target.properties():
+            self._target.set_properties(self._table, landed)
+        check_owner(self._target, self._query, part.topic)
+        if landed is None:
+            ends = self._ends()
+            if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
+                raise IngestError(
+                    f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
+                    "or truncated: give it another table by name in [[table]]."
+                )
+            self._application = f":from {ends}"
+            return self._landed(replace(part, start=ends, end=ends), micro_batch)
+        return landed
+
+    def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
+        """Where a table that is new begins in each partition, or one that is not in those that were added.
+
+        What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
+        micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
+        """
+        oldest = {p: end if end == part.start[p] else 0 for p, end in found.oldest.items()}
+        if is_new and self._settings.starting_offsets == "latest":
+            oldest = dict(found.oldest)
+        elif is_new and oldest:
+            whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
+            oldest = dict(kept_range(self._settings.kafka_options, whole).start)
+        return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}
+
+    def _ends(self) -> dict[int, int]:
+        """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
+        self._surroundings.await_rejects()
+        prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
+        rejects = self._session.table(self._settings.identifier(self._settings.rejects))
+        for rows, of in (
+            (self._session.table(self._target.identifier), prefix),
+            (rejects.where(F.col("table") == self._name), ""),
+        ):
+            for partition, last in rows.groupBy(f"{of}partition").agg(F.max(f"{of}offset")).collect():
+                ends[partition] = max(ends.get(partition, 0), last + 1)
+        return ends
+
+    def _remember_begin(self, part: TopicRange) -> None:
+        """Make a table without rows that remembers where its topic begins: Spark's log forgets it."""
+        with suppress(Exception):  # what has failed is reported; the log remembers it for long enough, as a rule
+            if not self._target.exists:
+                self._create(part)
+
+    def _landed(self, part: TopicRange, micro_batch: int, **more: Any) -> Landed:
+        return Landed(
+            query=self._query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
+            start=part.start, end=part.end, **more,
+        )  # fmt: skip
+
+    def _begins_at(self, part: TopicRange) -> Landed:
+        return self._landed(replace(part, end=part.start), -1)
+
+    def _create(self, part: TopicRange) -> Landed:
+        """Make the table without rows."""
+        begins_at = self._begins_at(part)
+        self._target.create(self._first_columns(part), self._table, self._query, begins_at)
+        return begins_at
+
+    def _first_columns(self, part: TopicRange) -> str:
+        """The columns of a new table; those that are known in any case where the values' type is not, so that the table remembers
+        where its topic begins.
+        """
+        try:
+            schema = self._reader.value_schema(part.topic, self._table)
+            rows = self._reader.read(self._session, part, self._table, schema, None)
+            return column_ddl(self._reader.table_rows(rows).schema)
+        except Exception as error:
+            if remedy_of(error) is not Remedy.CHANGE:
+                raise
+            return self._reader.empty_table()
+
+    def _write(self, part: TopicRange, micro_batch: int) -> None:
+        schema = self._reader.value_schema(part.topic, self._table)
+        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application)
+        self._surroundings.check_running()
+        try:
+            counted = self._write_rows(part, schema, landed)
+        except Exception as error:
+            of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
+            is_divertible = of_delta and not self._is_missing
+            if self._table.on_conflict != "divert" or not is_divertible or schema.schema_id is None:
+                raise
+            schema = self._older_schema(error)
+            landed = replace(landed, schema_id=schema.schema_id)
+            counted = self._write_rows(part, schema, landed)
+        progress = self._progress
+        if counted.n_rejects:
+            self._write_rejects(part, schema, micro_batch)
+            if self._table.mode != "append":
+                progress.stale += counted.n_rejects
+                _log.warning(
+                    "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
+                    "come, or the rejects are replayed. ingest --verify names them.",
+                    self._name,
+                    counted.n_rejects,
+                    part.topic,
+                )
+        progress.schema_id = schema.schema_id
+        progress.rows += counted.n - counted.n_rejects
+        progress.rejects += counted.n_rejects
+        progress.held_rejects += counted.n_rejects
+        progress.commits += 1
+        if counted.newest_ms:
+            progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
+        if self._table.optimize_every and progress.commits % self._table.optimize_every == 0:
+            self._target.optimize()
+
+    def _older_schema(self, error: Exception) -> ValueSchema:
+        """The schema that the table was last written with; values that it cannot read go to the rejects."""
+        last = self._target.landed()
+        if last is None or last.schema_id is None:
+            raise error
+        _log.warning(
+            "Table %s cannot take the newest schema and goes on with %s: %s",
+            self._name,
+            last.schema_id,
+            sentence_of(error),
+        )
+        return self._reader.value_schema(self._topic, self._table, last.schema_id)
+
+    def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
+        known = None if self._is_missing else self._target
+        return self._reader.read(self._session, part, self._table, schema, known)
+
+    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Counts:
+        """Write rows, and count the records that were written, and that could not be read."""
+        seen = Observation()
+        rows = self._read(part, schema)
+        # Without a type of keys all records are rejects.
+        is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
+        timestamp = "timestamp"
+        if is_append and self._table.mode != "append":
+            rows = without_truncates(rows)
+        if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
+            rows = self._reader.table_rows(rows, REASON)
+            timestamp = quoted(self._settings.prefix + timestamp)
+        again = rows.where(F.col(REASON).isNull()).drop(REASON)
+        newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
+        rows = rows.observe(seen, *counts(rows, self._table), newest_ms.alias("newest_ms"))
+        good = rows.where(F.col(REASON).isNull()).drop(REASON)
+        if is_append and self._table.mode == "append":
+            self._append(good, landed)
+            counted = Counts.of(_counted(seen, self._name))
+        elif is_append:
+            with computed(good) as rows:
+                counted = Counts.of(_counted(seen, self._name))
+                check_keys(counted, self._table, part.topic)
+                self._append(rows, replace(landed, n_rejects=counted.n_rejects))
+        else:
+            with computed(newest(good)) as changed:
+                counted = Counts.of(_counted(seen, self._name))
+                check_keys(counted, self._table, part.topic)
+                self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
+        return counted
+
+    def _merge(self, changed: DataFrame, again: DataFrame, counted: Counts, landed: Landed) -> None:
+        """Apply the newest changes of a range; ``again`` reads all of them once more."""
+        truncated = truncations(changed) if counted.n_truncates else []
+        is_remembered = self._table.mode == "cdc" and not self._is_missing
+        kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
+        marks = [DELETE]
+        if counted.n_unavailable:
+            kept = filled(kept, again)
+            marks.append(UNAVAILABLE)
+        rows = self._reader.table_rows(kept, *marks)
+        if self._is_missing:
+            self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
+            self._target.remember(truncated)
+        else:
+            merge_changes(self._target, rows, self._settings.prefix, landed, truncated)
+
+    def _append(self, rows: DataFrame, landed: Landed) -> None:
+        if self._is_missing:
+            self._target.append_first(rows, self._table, landed)
+            self._is_missing = False
+        else:
+            self._target.append(rows, landed)
+
+    def _complete_rejects(self, landed: Landed) -> None:
+        """Write the rejects of the table's newest commit, if the driver was killed between the two.
+
+        Nothing is read again where the commit says that it has none, or the table of rejects has them.
+        """
+        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
+        if (
+            not part.n_offsets
+            or landed.n_rejects == 0
+            or (landed.n_rejects is None and landed.n_added == part.n_offsets)
+        ):
+            return
+        self._surroundings.await_rejects()
+        of_this = (F.col("table") == self._name) & (F.col("micro_batch") == landed.micro_batch)
+        # A table that is made anew has others of this number.
+        of_this = of_this & before(part.end) & ~before(part.start)
+        if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
+            return  # they are one commit
+        try:
+            if landed.n_rejects is None and self._n_records(part) == landed.n_added:
+                return  # offsets without a record
+            schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
+            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
+        except Exception as error:
+            if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
+                raise
+            _log.warning(
+                "The records of the newest commit of table %s are no longer in topic %s: if there were rejects among them, and the "
+                "driver was killed before it wrote them, they are lost.",
+                self._name,
+                landed.topic,
+            )
+
+    def _n_records(self, part: TopicRange) -> int:
+        """How many records a range has; offsets of transactions and of compacted topics have none."""
+        options = {**self._reader.options(part), "columns": "offset"}
+        return self._session.read.format("pykafka-wire").options(**options).load().count()
+
+    def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
+        """``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
+
+        The settings may have changed since. No row of the table is a reject; what it lacks is one, whether it can be read by now or
+        not, where the commit's number of rows shows which records those are: they have been appended, and none deleted since.
+        """
+        held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
+        bad = self._bad(part, schema).join(held, ["partition", "offset"], "left_anti")
+        if landed.n_rejects is not None or landed.n_added is None:
+            return bad
+        raw = self._reader.raw(self._session, part).select("partition", "offset")
+        lacking = raw.join(held, ["partition", "offset"], "left_anti")
+        if lacking.count() > raw.count() - landed.n_added:
+            return bad
+        reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
+        return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
+
+    def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
+        """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
+        return self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
+        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+        self._commit_rejects(self._bad(part, schema), part, micro_batch)
+
+    def _commit_rejects(self, bad: DataFrame, part: TopicRange, micro_batch: int) -> None:
+        raw = self._reader.raw(self._session, part)
+        rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
+            F.lit(self._name).alias("table"),
+            *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
+            F.col(REASON).alias("reason"),
+            F.lit(micro_batch).cast("bigint").alias("micro_batch"),
+        )
+        self._surroundings.await_rejects()
+        rejects = LandedTable(self._session, self._settings, self._settings.rejects)
+        # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
+        application = f":{self._name}:{self._target.id}"
+        rejects.append(rejected, self._landed(part, micro_batch, application=application))

@@ -1,0 +1,249 @@
+"""One table's trouble is its own: real brokers, a real registry, and other jobs on the same tables."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, ResourceType
+
+from pykafka_wire.cli.app import commands
+from pykafka_wire.ingest import Ingest, Table
+from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.table_status import Stage, TableState
+from pykafka_wire.ingest.topic_rows import TopicReader
+from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.test_access_revoked import ALICE, rule
+
+FIRST = avro_schema("id int")
+SECOND = avro_schema("id long", "amount double?")
+CONFLICT = avro_schema("id string")
+on_brokers = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def failure(remedy: Remedy) -> Failure:
+    return Failure(code="X", sentence="[X] why", remedy=remedy)
+
+
+def test_pauses_grow_conflicts_are_repeated_at_once_and_what_has_landed_is_well_again() -> None:
+    state, pauses = TableState(), []
+    for _ in range(8):
+        state = state.failed(failure(Remedy.WAIT), 100.0)
+        pauses.append((state.next_attempt or 0) - 100)
+    assert (state.stage, state.reason, pauses) == (Stage.RETRYING, "[X] why", [1, 2, 4, 8, 16, 32, 60, 60])
+    assert state.landed() == TableState()
+    conflicts, state = [], TableState()
+    for _ in range(7):
+        state = state.failed(failure(Remedy.REPEAT), 100.0)
+        conflicts.append((state.next_attempt or 0) - 100)
+    assert conflicts == [0, 0, 0, 0, 0, 1, 2]
+    stopped = state.failed(failure(Remedy.CHANGE), 100.0)
+    assert (stopped.stage, stopped.next_attempt, stopped.due(7.0).next_attempt) == (Stage.STOPPED, 400.0, 7.0)
+    with pytest.raises(ValueError, match="waits for no further attempt"):
+        TableState().due(7.0)
+
+
+def until(condition: Callable[[], Any], state: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < deadline, state()
+        time.sleep(0.2)
+
+
+@contextmanager
+def running(shop: Shop, **asked: Any) -> Iterator[tuple[Ingest, Any]]:
+    ingest = shop.ingest(**asked)
+    query = ingest.start(shop.spark, every="0 seconds")
+    try:
+        yield ingest, query
+    finally:
+        query.stop()
+
+
+def stage_of(ingest: Ingest, topic: str) -> Stage | None:
+    status = ingest.statuses.get(topic)
+    return None if status is None else status.state.stage
+
+
+def alter(shop: Shop, name: str, **properties: str) -> None:
+    given = ", ".join(f"'delta.{each}' = '{value}'" for each, value in properties.items())
+    shop.spark.sql(f"ALTER TABLE delta.`{shop.folder}/lake/{shop.prefix}_{name}` SET TBLPROPERTIES ({given})")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_own_is_gone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be written, a schema that does not fit, a property, and an error that nobody foresaw. What mends them
+    brings no record, and no restart."""
+    names = ("good", "blocked", "typed", "fixed", "odd", "none")
+    topics = {name: shop.create(name) for name in names}
+    keyed = Table(topic=rf"{shop.prefix}\.fixed", mode="upsert", key_format="string")
+    for name in ("typed", "fixed"):
+        shop.send(name, list(shop.avro(name, FIRST, [{"id": 1}])), keys=[b"a"])
+    first = shop.run(tables=[keyed])
+    assert first.statuses[topics["none"]].state.stage is Stage.STOPPED, "it has no subject"
+    alter(shop, "fixed", appendOnly="true")
+    blocking = shop.folder / "lake" / f"{shop.prefix}_blocked"
+    blocking.write_text("no folder")
+    is_odd = [True]
+    value_schema = TopicReader.value_schema
+
+    def odd(self: TopicReader, topic: str, *more: Any) -> Any:
+        if topic == topics["odd"] and is_odd:
+            raise ZeroDivisionError("nobody foresaw this")
+        return value_schema(self, topic, *more)
+
+    for name in ("good", "blocked", "odd"):
+        shop.send_avro(name, FIRST, [{"id": 1}])
+    shop.send_avro("typed", CONFLICT, [{"id": "x"}])
+    shop.send("fixed", list(shop.avro("fixed", FIRST, [{"id": 2}])), keys=[b"a"])
+    monkeypatch.setattr(TopicReader, "value_schema", odd)
+    with running(shop, tables=[keyed]) as (ingest, query):
+        expected = {
+            "good": Stage.LANDING, "blocked": Stage.RETRYING, "typed": Stage.STOPPED, "fixed": Stage.STOPPED,
+            "odd": Stage.RETRYING, "none": Stage.STOPPED,
+        }  # fmt: skip
+
+        def stages() -> dict[str, Stage | None]:
+            return {name: stage_of(ingest, topic) for name, topic in topics.items()}
+
+        until(lambda: stages() == expected, stages)
+        found = {name: ingest.statuses[topic].state for name, topic in topics.items()}
+        assert {name: state.code for name, state in found.items() if state.code} == {
+            "blocked": "DELTA_CANNOT_CREATE_LOG_PATH", "typed": "DELTA_FAILED_TO_MERGE_FIELDS",
+            "fixed": "DELTA_CANNOT_MODIFY_APPEND_ONLY", "odd": "ZeroDivisionError", "none": "PYKAFKA_WIRE_INGEST",
+        }  # fmt: skip
+        assert all(state.next_attempt for state in found.values() if state.code)
+        shop.send_avro("good", FIRST, [{"id": 2}])
+        until(
+            lambda: (status := ingest.statuses[topics["good"]]).rows == 2 and status.newest_ms, lambda: ingest.statuses
+        )
+        blocking.unlink()
+        is_odd.clear()
+        shop.avro("typed", SECOND, [{"id": 1, "amount": 0.5}])  # registers the schema, and sends nothing
+        shop.avro("none", FIRST, [{"id": 1}])
+        alter(shop, "fixed", appendOnly="false")
+        until(lambda: set(stages().values()) == {Stage.LANDING}, lambda: ingest.statuses)
+        assert query.isActive
+        assert ingest.statuses[topics["typed"]].held_rejects == 1
+    for name in ("blocked", "odd"):
+        assert shop.rows(name, "id") == [(1,)]
+    assert (shop.rows("typed", "id"), shop.rows("fixed", "id")) == ([(1,)], [(2,)])
+    proofs = list(verify(shop.spark, ingest.settings, list(topics.values())))
+    assert all(each.is_right for each in proofs), list(map(str, proofs))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_run_that_ends_by_itself_tries_for_a_limited_time_and_its_exit_code_is_1(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykafka_wire.ingest.landing._PATIENCE_S", 4.0)
+    shop.create("good")
+    shop.send_json("good", [{"n": 1}])
+    lake = shop.folder / "lake"
+    asked = ["ingest", "-b", shop.outside.servers, "--topics", rf"{shop.prefix}\..*", "--format", "json", "--once"]
+    asked += ["--into", str(lake), "--checkpoint", str(shop.folder / "checkpoint"), "--json"]
+    done = CliRunner().invoke(commands, asked)
+    assert done.exit_code == 0, done.output
+    blocking = lake / f"{shop.prefix}_blocked"
+    blocking.write_text("no folder")
+    shop.create("blocked")
+    for name, n in (("good", 2), ("blocked", 1)):
+        shop.send_json(name, [{"n": n}])
+    done = CliRunner().invoke(commands, asked)
+    assert done.exit_code == 1, done.output
+    assert shop.rows("good", "n") == [(1,), (2,)] and '"error": "[DELTA_CANNOT_CREATE_LOG_PATH]' in done.stdout
+    blocking.unlink()
+    done = CliRunner().invoke(commands, asked)  # there is no new record
+    assert done.exit_code == 0, done.output
+    assert shop.rows("blocked", "n") == [(1,)]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
+    shop: Shop, guarded_kafka: Any, topic: Any, outside_of: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outside = outside_of(guarded_kafka.bootstrap_servers)
+    names = [topic(1, name=f"{shop.prefix}.{name}", cluster=guarded_kafka) for name in ("open", "closed")]
+    permissions = [(ResourceType.TOPIC, name, AclOperation.DESCRIBE) for name in names]
+    permissions += [(ResourceType.TOPIC, name, AclOperation.READ) for name in names]
+    for granted in outside.admin.create_acls([rule(AclBinding, *each) for each in permissions]).values():
+        granted.result(30)
+    taken = rule(AclBindingFilter, ResourceType.TOPIC, names[1], AclOperation.READ)
+    for deleted in outside.admin.delete_acls([taken]).values():
+        deleted.result(30)
+    for name in names:
+        outside.fill(name, [3])
+    kafka = {
+        **{name.removeprefix("kafka."): value for name, value in ALICE.items() if "timeout" not in name},
+        "bootstrap.servers": guarded_kafka.bootstrap("SASL"),
+    }
+    with running(shop, kafka=kafka, defaults=Table(topic=".*", format="binary")) as (ingest, query):
+        until(lambda: stage_of(ingest, names[1]) is Stage.RETRYING, lambda: ingest.statuses)
+        until(lambda: ingest.statuses[names[0]].rows == 3, lambda: ingest.statuses)
+        reason = ingest.statuses[names[1]].error or ""
+        assert "TOPIC_AUTHORIZATION_FAILED" in reason and names[1] in reason, reason
+        outside.fill(names[0], [2])
+        until(lambda: ingest.statuses[names[0]].rows == 5, lambda: ingest.statuses)
+        granted = outside.admin.create_acls([rule(AclBinding, ResourceType.TOPIC, names[1], AclOperation.READ)])
+        for each in granted.values():
+            each.result(30)
+        until(lambda: stage_of(ingest, names[1]) is Stage.LANDING, lambda: ingest.statuses)
+        assert query.isActive and ingest.statuses[names[1]].rows == 3
+    printed = capfd.readouterr()
+    assert "alice-secret" not in printed.out + printed.err
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_other_jobs_commits_are_no_trouble(shop: Shop) -> None:
+    """DELETE, OPTIMIZE, UPDATE and ALTER while changes are merged."""
+    name = shop.create("users")
+    table = f"delta.`{shop.folder}/lake/{shop.prefix}_users`"
+    asked = {"defaults": Table(topic=".*", mode="upsert", key_format="string", on_conflict="divert")}
+    keys = [b"%d" % n for n in range(10)]
+    shop.send("users", list(shop.avro("users", FIRST, [{"id": n} for n in range(10)])), keys=keys)
+    shop.run(**asked)
+    is_over = threading.Event()
+
+    def disturb() -> None:
+        session, number = shop.spark.newSession(), 0
+        altering = [f"ALTER TABLE {table} SET TBLPROPERTIES ('n' = '{each}')" for each in range(2)]
+        while not is_over.wait(3.0):
+            number += 1
+            updating = f"UPDATE {table} SET id = id WHERE id % 10 = {number % 10}"
+            for statement in (f"DELETE FROM {table} WHERE id < 0", f"OPTIMIZE {table}", updating, *altering[-1:]):
+                del altering[-1:]
+                try:
+                    session.sql(statement)
+                except Exception:  # the ingest has committed meanwhile
+                    continue
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        with running(shop, **asked) as (ingest, query):
+            for number in (1, 2):
+                values = shop.avro("users", SECOND, [{"id": n + 10 * number, "amount": 0.5} for n in range(10)])
+                shop.send("users", list(values), keys=keys)
+                until(lambda number=number: (ingest.statuses[name].rows) == 10 * number, lambda: ingest.statuses)
+            assert query.isActive and ingest.statuses[name].rejects == 0
+    finally:
+        is_over.set()
+        other.join()
+    assert [id for (id,) in shop.rows("users", "id")] == [n + 20 for n in range(10)]
+    assert all(each.is_right for each in verify(shop.spark, ingest.settings, [name]))
