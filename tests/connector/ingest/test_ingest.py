@@ -310,7 +310,7 @@ def test_counts_move_while_a_micro_batch_runs(shop: Shop) -> None:
     assert any(look.tables[0].state == "landing" and look.tables[0].share for look in running)
     (after,) = watch.look().tables
     assert (after.state, after.rows, after.lag, after.rejects) == ("up to date", 3000, 0, 0)
-    assert after.fresh_s is not None and after.fresh_s < 300 and after.per_s > 0
+    assert after.fresh_s is not None and after.fresh_s < 300
 
 
 def test_a_plan_of_changes_shows_the_rows_columns_and_not_the_envelopes(shop: Shop) -> None:
