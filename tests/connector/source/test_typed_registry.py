@@ -253,6 +253,7 @@ def test_tail_decodes_protobuf_and_json(
     at = ["-b", kafka.bootstrap_servers]
     (line,) = tail(capsys, *at, orders.name, "--value-format", "protobuf", "--registry", registry_url)
     assert line.endswith('{"id": 7, "country": "c"}')
+    assert tail(capsys, *at, orders.name, "--registry", registry_url) == [line]  # the registry knows the format
     other = Topic(registry_url, topic(1), outside)
     other.outside.produce(
         other.name, [outside.Record(value=value) for value in (b'\x00\x00\x00\x00\x01{"a": [1]}', b'{"b": null}', b"{")]
