@@ -273,12 +273,12 @@ def _fitted(name: str, width: int) -> str:
 
 
 def _reason_lines(table: WatchedTable, width: int, *, is_whole: bool) -> list[Text]:
-    """Why a table is stopped, or tried again: two lines of it while there is a screen, all of it at the end."""
+    """Why a table is stopped, or tried again: three lines of it while there is a screen, all of it at the end."""
     if not table.reason:
         return []
-    lines = (
-        textwrap.wrap(printable(table.reason), max(20, width - 2)) if width < _UNLIMITED else [printable(table.reason)]
-    )
+    again = "" if table.again_s is None or is_whole else f"again in {duration(table.again_s)}: "
+    text = printable(again + table.reason)
+    lines = textwrap.wrap(text, max(20, width - 2)) if width < _UNLIMITED else [text]
     if not is_whole and len(lines) > _REASON_LINES:
         lines = [*lines[: _REASON_LINES - 1], f"{lines[_REASON_LINES - 1][: width - 3]}…"]
     return [Text(f"  {line}", style=_STYLES.get(table.state, "yellow")) for line in lines]

@@ -36,6 +36,7 @@ class WatchedTable:
         state: ``stopped``, ``retrying``; in a micro-batch ``queued``, ``landing`` and ``committing``; ``behind``, ``up to date``;
             ``landed`` where the end of its log is unknown, and ``waiting`` before it has landed anything.
         reason: why it is stopped, or tried again; empty if it is not.
+        again_s: in so many seconds it is tried again; sooner where what has stopped it changes.
         share: of what it has to get in the running micro-batch, how much it has; None where it has no part in it.
         fresh_s: for so many seconds it may lack records: it has all that were there before. None while that is unknown.
         lag: records of the topic that it lacks, None while that is unknown.
@@ -46,6 +47,7 @@ class WatchedTable:
     status: TableStatus
     state: str
     reason: str
+    again_s: float | None = None
     share: float | None
     fresh_s: float | None
     lag: int | None
@@ -179,6 +181,7 @@ class IngestWatch:
             status=status,
             state=_state(status, share if n_missing else None, lag),
             reason=status.error or "",
+            again_s=None if status.state.next_attempt is None else max(0.0, status.state.next_attempt - now),
             share=share,
             fresh_s=None if complete_at is None else now - complete_at,
             lag=lag,

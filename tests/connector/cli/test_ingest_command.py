@@ -62,6 +62,13 @@ def test_trouble_is_on_top_with_its_reason_below_and_no_figure_is_cut(width: int
 
 
 @pytest.mark.unit
+def test_a_table_that_is_tried_again_says_when() -> None:
+    retrying = watched(1, state="retrying", reason="[Y] the disk is full", again_s=34.0, lag=5)
+    assert drawn([retrying], 80)[2] == "  again in 34s: [Y] the disk is full"
+    assert drawn([retrying], 80, is_summary=True)[2] == "  [Y] the disk is full"
+
+
+@pytest.mark.unit
 def test_sixty_tables_fit_on_a_screen() -> None:
     tables = [watched(number) for number in range(60)]
     lines = drawn([*tables, watched(60, state="behind", lag=5)], 80)
