@@ -27,6 +27,7 @@ FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
 #: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
 KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
 CONFLICTS: Final = ("stop", "divert")
+CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -50,6 +51,8 @@ class Table:
         schema: for ``json`` the columns as Spark DDL, None infers them; for ``avro`` and ``protobuf`` without a registry its text.
         key_format, key_schema: the same for the key; None is the registry's subject of the key, else ``binary``.
         on_conflict: what a schema that the table cannot take does: ``stop`` this table, or ``divert`` the values to the rejects.
+        connect_types: whether Avro's types are those that Kafka Connect and Debezium name (the source's option ``connectTypes``):
+            ``true``, ``false``, ``variant``, or ``auto``: of new tables of ``cdc``.
         min_rows: the topic waits until it has so many new records …
         max_delay: … or until its oldest one has waited so long: a number with ms, s, m, h or d.
         unavailable_value: Debezium's ``unavailable.value.placeholder``: a column with it keeps the value that its row has, in
@@ -68,6 +71,7 @@ class Table:
     key_format: str | None = None
     key_schema: str | None = None
     on_conflict: str = "stop"
+    connect_types: str = "auto"
     min_rows: int = 0
     max_delay: str = "1m"
     unavailable_value: str = "__debezium_unavailable_value"
@@ -283,6 +287,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         ("format", table.format, FORMATS),
         ("key_format", table.key_format, (None, *KEY_FORMATS)),
         ("on_conflict", table.on_conflict, CONFLICTS),
+        ("connect_types", table.connect_types, CONNECT_TYPES),
     ):
         if value not in allowed:
             yield (*place, name), f"{name} is {value!r}: use {', '.join(each for each in allowed if each)}"

@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
+from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_features import Feature, needed_features
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
@@ -429,6 +430,8 @@ class LandedTable:
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:
     """The properties of a table, whose first commit, or what it begins at, is ``first``."""
     given = dict(table.properties)
+    if (types := connect_types(table, None, is_new=True)) != "false":
+        given[CONNECT_TYPES_PROPERTY] = types
     if first is not None:
         given |= {
             QUERY_PROPERTY: first.query,

@@ -41,6 +41,7 @@ from pykafka_wire.ingest.json_columns import (
     without_absent,
 )
 from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types, schema_text
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry
@@ -174,7 +175,8 @@ class TopicReader:
         from pykafka_wire.datasource import PykafkaWireDataSource
 
         options = self._settings.kafka_options | self._settings.source_registry_options | dict(table.options)
-        options |= {"subscribe": topic, "valueFormat": schema.format, "columns": "value"}
+        options |= {"subscribe": topic, "valueFormat": schema.format, "columns": "value", "timesAsNumbers": "true"}
+        options.setdefault("connectTypes", connect_types(table, None, is_new=True))
         if table.schema is not None:
             options["valueSchema"] = table.schema
         found = PykafkaWireDataSource(options).schema()
@@ -219,7 +221,13 @@ class TopicReader:
             each.lower().startswith(_OF_REGISTRY) for each in table.options
         ):
             options |= self._settings.source_registry_options
-        return options | {**table.options, "valueFormat": value_format, "keyFormat": key_format}
+        # Delta stores neither TIME nor intervals.
+        return options | {
+            "timesAsNumbers": "true",
+            **table.options,
+            "valueFormat": value_format,
+            "keyFormat": key_format,
+        }
 
     def read(
         self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: LandedTable | None
@@ -264,8 +272,11 @@ class TopicReader:
                     if self._is_enveloped(part, name):
                         text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
                 options[f"{name}Schema"] = text
-        if schema.schema is not None and schema.format != "json" and not schema.schema.references:
-            options["valueSchema"] = schema.schema.text
+        if schema.schema is not None and schema.format != "json":
+            made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
+            options = {"connectTypes": connect_types(table, made_with, is_new=known is None)} | options
+            text = self._reader_schema(part.topic, table, schema.schema, held["value"])
+            options |= {} if text is None else {"valueSchema": text}
         if self._settings.headers:
             options["includeHeaders"] = "true"
         rows = session.read.format("pykafka-wire").options(**options).load()
@@ -311,6 +322,12 @@ class TopicReader:
         own = [each for each in columns if not each.name.startswith(prefix)]
         keys = [each.dataType for each in columns if each.name == prefix + "key"]
         return {"value": StructType(own) if own else None, "key": keys[0] if keys else None}
+
+    def _reader_schema(self, topic: str, table: Table, schema: Schema, held: DataType | None) -> str | None:
+        """The text of the schema that values are read by, with the removed fields that the table has."""
+        assert self._registry is not None, "the schema is the registry's"
+        subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
+        return schema_text(self._registry, subject, schema, table, held if isinstance(held, StructType) else None)
 
     def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
         """The records as bytes, with their headers."""

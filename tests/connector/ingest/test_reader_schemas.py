@@ -1,0 +1,99 @@
+"""By which schema values are read for a table that is there: fields that were removed, and types by Connect's names."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.reader_schemas import connect_types, schema_text
+from pykafka_wire.values.avro.removed_fields import field_paths
+from pykafka_wire.values.avro.schema import parse
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.registered_schema import Schema
+from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.values.scripted_registry import scripted_registry
+
+
+def envelope(*columns: str) -> str:
+    fields = [{"name": name, "type": "int"} for name in columns]
+    row = {"type": "record", "name": "Value", "fields": fields}
+    found = [
+        {"name": "before", "type": ["null", row]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ]
+    return json.dumps({"type": "record", "name": "Envelope", "namespace": "my-server.t", "fields": found})
+
+
+def read_fields(older: str, newest: str, columns: str | None, mode: str = "append") -> set[tuple[str, ...]]:
+    versions = {"/subjects/s/versions": [1, 2]}
+    texts = {f"/subjects/s/versions/{n}": {"schema": text} for n, text in enumerate((older, newest), 1)}
+    with scripted_registry(versions | texts) as url:
+        held = None if columns is None else StructType([StructField(name, StringType()) for name in columns.split()])
+        text = schema_text(Registry(url), "s", Schema(kind="AVRO", text=newest), Table(topic="t", mode=mode), held)
+    assert text is not None
+    return field_paths(parse(text))
+
+
+def test_a_field_that_was_removed_is_read_as_long_as_the_table_has_its_column() -> None:
+    older, newest = avro_schema("id int", "gone string", "other string"), avro_schema("id int")
+    assert read_fields(older, newest, "id GONE") == {("id",), ("gone",)}
+    assert read_fields(older, newest, "id") == {("id",)}
+    assert read_fields(older, newest, None) == {("id",)}
+    assert ("after", "b") in read_fields(envelope("a", "b", "c"), envelope("a"), "a b", "cdc")
+    assert ("after", "c") not in read_fields(envelope("a", "b", "c"), envelope("a"), "a b", "cdc")
+
+
+@pytest.mark.parametrize(
+    ("table", "made_with", "is_new", "expected"),
+    [
+        (Table(topic="t", mode="cdc"), None, True, "true"),
+        (Table(topic="t", mode="cdc"), None, False, "false"),  # made before there were such types
+        (Table(topic="t", mode="cdc"), "true", False, "true"),
+        (Table(topic="t"), None, True, "false"),
+        (Table(topic="t", connect_types="variant"), None, False, "variant"),
+        (Table(topic="t", mode="cdc", connect_types="false"), None, True, "false"),
+    ],
+)
+def test_a_table_keeps_the_kind_of_types_that_it_was_made_with(
+    table: Table, made_with: str | None, is_new: bool, expected: str
+) -> None:
+    assert connect_types(table, made_with, is_new=is_new) == expected
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_what_delta_cannot_store_lands_as_numbers_and_older_producers_lose_no_field(shop: Shop) -> None:
+    def of(name: str, kind: str) -> dict[str, Any]:
+        return {"type": kind, "connect.name": f"io.debezium.time.{name}"}
+
+    types = {"id": "int", "clock": {"type": "long", "logicalType": "time-micros"}, "at": of("MicroTimestamp", "long")}
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+
+    def schema(**fields: Any) -> str:
+        listed = [{"name": name, "type": kind} for name, kind in fields.items()]
+        return json.dumps({"type": "record", "name": "Order", "namespace": "my-shop.public", "fields": listed})
+
+    orders = shop.create("orders")
+    asked = {"defaults": Table(topic=".*", connect_types="true")}
+    row = {"id": 1, "clock": datetime.time(0, 0, 1), "at": 5_000_000, "m": Decimal("12.34"), "gone": "old"}
+    older = schema(**types, m=money, gone="string")
+    shop.send_avro("orders", older, [row])
+    assert shop.run(**asked).statuses[orders].error is None
+    shop.send_avro("orders", schema(**types, m=money), [{name: row[name] for name in (*types, "m")}])
+    shop.send_avro("orders", older, [row | {"gone": "still written"}])
+    status = shop.run(**asked).statuses[orders]
+    assert (status.error, status.rejects) == (None, 0)
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 5)
+    assert shop.rows("orders", "clock", "at", "m", "gone") == [
+        (1_000_000, moment, Decimal("12.34"), "old"),
+        (1_000_000, moment, Decimal("12.34"), None),
+        (1_000_000, moment, Decimal("12.34"), "still written"),
+    ]
