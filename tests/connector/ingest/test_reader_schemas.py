@@ -79,7 +79,7 @@ def test_what_delta_cannot_store_lands_as_numbers_and_older_producers_lose_no_fi
 
     def schema(**fields: Any) -> str:
         listed = [{"name": name, "type": kind} for name, kind in fields.items()]
-        return json.dumps({"type": "record", "name": "Order", "namespace": "my-shop.public", "fields": listed})
+        return json.dumps({"type": "record", "name": "Order", "namespace": "my_shop.public", "fields": listed})
 
     orders = shop.create("orders")
     asked = {"defaults": Table(topic=".*", connect_types="true")}
