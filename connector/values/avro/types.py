@@ -161,7 +161,8 @@ class _Types:
         logical = logical_of(definition)
         if logical == "decimal":
             precision, scale = definition["precision"], definition.get("scale", 0)
-            if scale > _MAX_DECIMAL_DIGITS or (precision > _MAX_DECIMAL_DIGITS and self._rules.large_decimals_are_text):
+            is_text = self._rules.large_decimals_are_text or (self._rules.connect and _has_precision(definition))
+            if scale > _MAX_DECIMAL_DIGITS or (precision > _MAX_DECIMAL_DIGITS and is_text):
                 return pa.string()
             # Connect's have no precision, for which its converter writes 64: most numbers fit.
             return pa.decimal128(min(precision, _MAX_DECIMAL_DIGITS), scale)
@@ -202,6 +203,12 @@ class _Types:
         by_place = [member_name(place) for place in range(len(branches))]
         names = member_names(branches) if self._rules.names_by_type else by_place
         return self._struct(list(zip(names, branches, strict=True)), inside, path, selection)
+
+
+def _has_precision(decimal: Schema) -> bool:
+    """Whether the database has named the precision that Kafka Connect's converter writes; else that is 64."""
+    parameters = decimal.get("connect.parameters")
+    return isinstance(parameters, dict) and "connect.decimal.precision" in parameters
 
 
 #: Spark's name for the outermost record.

@@ -246,6 +246,10 @@ def test_a_decimal_without_a_precision_is_of_38_digits_and_one_that_does_not_fit
     assert read(MONEY, unscaled(most), TypeRules()) == ("decimal128(38, 2)", Decimal(f"{'9' * 36}.99"))
     assert "cannot hold" in read(MONEY, unscaled(10**38), TypeRules())[1]
     assert read(MONEY, unscaled(-(10**40)), TypeRules(large_decimals_are_text=True)) == ("string", f"-1{'0' * 38}.00")
+    # Of a database's numeric(60,2), which may hold more digits than DECIMAL does.
+    named = MONEY | {"precision": 60, "connect.parameters": {"scale": "2", "connect.decimal.precision": "60"}}
+    assert read(named, unscaled(10**50), CONNECT) == ("string", f"1{'0' * 48}.00")
+    assert read(MONEY, unscaled(1234), CONNECT) == ("decimal128(38, 2)", Decimal("12.34"))
     # Sign-extended, as a fixed has it.
     fixed = {"type": "fixed", "name": "F", "size": 27, "logicalType": "decimal", "precision": 64, "scale": 2}
     for number in (1234, -1, 0, -most):
