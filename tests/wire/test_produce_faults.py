@@ -187,7 +187,7 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
         codes.append(response.error_code)
         return rejection_error(tp, encoded, response, **where)
 
-    monkeypatch.setattr("pykafka_wire.wire.produce.producer.rejection_error", noted)
+    monkeypatch.setattr("pykafka_wire.wire.produce.response_handler.rejection_error", noted)
     with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
         producer = Producer(cluster)
         producer.append("after-append", 0, encode(numbered(0, 100)))
