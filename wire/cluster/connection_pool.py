@@ -203,7 +203,7 @@ class ConnectionPool:
             host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network, meant
         )
 
-    def open_seed(self, host: str, port: int, deadline: Deadline, *, attempt_ms: float) -> Connection:
+    def open_seed(self, host: str, port: int, deadline: Deadline, *, attempt_ms: float | None = None) -> Connection:
         """A connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""
         self._reconnects.require_due(host, port)
         connection = self.seed(host, port)
