@@ -36,9 +36,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.json_types import WIDENED_BIGINT, column_ddl, inferred_type, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
 from pykafka_wire.values.connect_types import DECIMAL, INFINITIES, LOGICAL_TYPES, VARIABLE_DECIMAL, LogicalType
+from pykafka_wire.values.json.encodings import decimal_of_base64
 
 #: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
 Kind = Literal["row", "key", "change"]
@@ -61,7 +63,7 @@ _SIMPLE: Final[dict[str, DataType]] = {
 }
 #: Of :data:`LOGICAL_TYPES`.
 _LOGICAL: Final[dict[str, DataType]] = {
-    "DATE": DateType(), "TIMESTAMP": TimestampType(), "TIMESTAMP_NTZ": TimestampNTZType(), "STRING": StringType(),
+    "DATE": DateType(), "TIMESTAMP": TimestampType(), "TIMESTAMP_NTZ": TimestampNTZType(), "BIGINT": LongType(),
 }  # fmt: skip
 #: Of 0001-01-01 and 10000-01-01, in days since 1970.
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
@@ -204,10 +206,9 @@ def declared_type(schema: Schema) -> DataType | None:
 
 
 def _decimal_type(parameters: dict[str, Any]) -> DataType:
-    """Of Connect's decimals; text where a DECIMAL could not hold them. Some converters write a precision beyond 38 for none."""
-    scale = int(parameters.get("scale", 0))
-    digits = int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
-    return DecimalType(max(1, min(digits, _MAX_DIGITS)), scale) if 0 <= scale <= _MAX_DIGITS else StringType()
+    """Of Connect's decimals; text where a DECIMAL could not hold them."""
+    scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
+    return DecimalType(digits, scale) if 0 <= scale <= digits <= _MAX_DIGITS and digits else StringType()
 
 
 def row_schema(text: str | None, kind: Kind) -> Schema:
@@ -396,10 +397,14 @@ def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> 
         return StringType() if logical.unit == "text" else LongType()
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
         return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
-    if _is_decimal(schema) and isinstance(wanted, DecimalType):
-        is_number = observed is not None and not isinstance(observed, StringType)  # decimal.format=NUMERIC
-        return wanted if is_number else StringType()
+    if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
+        return StringType() if _is_base64(observed) else wanted
     return wanted
+
+
+def _is_base64(observed: DataType | None) -> bool:
+    """Whether decimals are written so, by the values that there are, and not as numbers (``decimal.format=NUMERIC``)."""
+    return observed is None or isinstance(observed, StringType)
 
 
 def _is_decimal(schema: Schema) -> bool:
@@ -423,13 +428,23 @@ def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
 
 
 def _converted(
-    value: Column, raw: DataType | None, schema: Schema, wanted: DataType | None, observed: DataType | None
+    value: Column,
+    raw: DataType | None,
+    schema: Schema,
+    wanted: DataType | None,
+    observed: DataType | None,
+    is_item: bool = False,
 ) -> tuple[Column, Column | None]:
-    """A value in the wanted type, and whether it was lost on the way; None where it cannot be."""
+    """A value in the wanted type, and whether it was lost on the way; None where it cannot be.
+
+    Args:
+        is_item: whether it is within an array or a map, where Spark takes no function of Python's.
+    """
     if wanted is None or raw is None:  # nothing has a type
         return F.when(value.isNotNull(), F.struct()), None
     expected = _raw(wanted, schema, observed)
-    if expected == wanted and raw == wanted:
+    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _is_base64(observed)
+    if expected == wanted and raw == wanted and not is_text:
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
         fields = {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
@@ -441,6 +456,7 @@ def _converted(
                 fields.get(each.name.lower()),
                 each.dataType,
                 of.get(each.name.lower()),
+                is_item,
             )
             for each in wanted
         ]
@@ -448,7 +464,7 @@ def _converted(
         return F.when(value.isNotNull(), whole), _any([lost for _, lost in done])
     if isinstance(wanted, ArrayType | MapType) and type(raw) is type(wanted):
         name, part = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
-        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), getattr(observed, part, None)
+        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), getattr(observed, part, None), True
 
         def item_value(item: Column) -> Column:
             return _converted(item, *types)[0]
@@ -459,7 +475,7 @@ def _converted(
         if isinstance(wanted, ArrayType):
             return F.transform(value, item_value), F.exists(value, is_lost)
         return F.transform_values(value, lambda _, item: item_value(item)), F.exists(F.map_values(value), is_lost)
-    done_value, is_infinite = _scalar(value, raw, schema, wanted, expected)
+    done_value, is_infinite = _scalar(value, raw, schema, wanted, expected, is_item)
     lost = value.isNotNull() & done_value.isNull()
     return done_value, lost if is_infinite is None else lost & ~is_infinite
 
@@ -474,7 +490,7 @@ def _any(parts: Sequence[Column | None]) -> Column | None:
 
 
 def _scalar(
-    value: Column, raw: DataType, schema: Schema, wanted: DataType, expected: DataType | None
+    value: Column, raw: DataType, schema: Schema, wanted: DataType, expected: DataType | None, is_item: bool
 ) -> tuple[Column, Column | None]:
     """A value in the wanted type, null where it has none there, and whether it stands for infinity."""
     if schema is not None:
@@ -486,10 +502,12 @@ def _scalar(
         if logical is not None:
             number = value if isinstance(raw, LongType) else value.try_cast("bigint")
             return _moment(number, logical), number.isin(*INFINITIES[logical.unit])
+        scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
-            return _with_scale(_unscaled(value.getField("value")), value.getField("scale")), None
+            return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
+        if _is_decimal(schema) and isinstance(wanted, StringType):
+            return _with_scale(value, F.lit(scale), is_item), None
         if _is_decimal(schema) and isinstance(wanted, DecimalType) and isinstance(expected, StringType):
-            scale = int((schema.get("parameters") or {}).get("scale", 0))
             return F.concat(_unscaled(value).cast("string"), F.lit(f"E{-scale}")).try_cast(wanted), None
     if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
         return F.try_to_binary(value, F.lit("base64")), None
@@ -497,7 +515,7 @@ def _scalar(
 
 
 def _moment(number: Column, logical: LogicalType) -> Column:
-    """A date, timestamp or time of day of a number of its unit; null beyond the years 1 to 9999."""
+    """A date, a timestamp, or the microseconds of a time of day, of a number of its unit; null beyond the years 1 to 9999."""
     per_day = _PER_DAY[logical.unit]
     is_within = F.lit(True)
     if logical.unit != "ns":  # they reach from 1678 to 2262
@@ -508,13 +526,12 @@ def _moment(number: Column, logical: LogicalType) -> Column:
     micros = {"ms": number * 1_000, "us": number}.get(
         logical.unit, F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
     )
+    if logical.ddl == "BIGINT":
+        return micros
     if logical.ddl == "TIMESTAMP":
         return F.when(is_within, F.timestamp_micros(micros))
     moment = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
-    if logical.ddl == "TIMESTAMP_NTZ":
-        return F.when(is_within, moment)
-    time = F.substring(moment.cast("string"), 12, 15)
-    return F.when(number == per_day, F.lit("24:00:00")).when((number >= 0) & (number < per_day), time)
+    return F.when(is_within, moment)
 
 
 def _unscaled(value: Column) -> Column:
@@ -528,8 +545,12 @@ def _unscaled(value: Column) -> Column:
     return F.when(F.length(digits) <= 32, total)
 
 
-def _with_scale(number: Column, scale: Column) -> Column:
-    """A decimal as text with the digits that it has."""
+def _with_scale(value: Column, scale: Column, is_item: bool) -> Column:
+    """A decimal of its bytes in base64, as text with all of its digits; null for more than 38 digits within an array or a map."""
+    if not is_item:
+        # Not the function itself: Spark takes annotated ones for functions of Arrow's arrays.
+        return F.udf(lambda text, places: _decimal_text(text, places), StringType())(value, scale)
+    number = _unscaled(value)
     digits = F.abs(number).cast("string")
     padded = F.call_function("lpad", digits, F.greatest(F.length(digits), scale + 1), F.lit("0"))
     before = F.call_function("left", padded, F.length(padded) - scale)
@@ -537,3 +558,12 @@ def _with_scale(number: Column, scale: Column) -> Column:
     fraction = F.concat(sign, before, F.lit("."), F.call_function("right", padded, scale))
     whole = F.concat(sign, digits, F.call_function("repeat", F.lit("0"), -scale))
     return F.when(number.isNull() | scale.isNull(), F.lit(None)).when(scale > 0, fraction).otherwise(whole)
+
+
+def _decimal_text(value: str | None, scale: int | None) -> str | None:
+    if value is None or scale is None:
+        return None
+    try:
+        return format(decimal_of_base64(value, scale), "f")
+    except DecodeError:
+        return None

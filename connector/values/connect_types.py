@@ -17,7 +17,7 @@ VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 class LogicalType:
     """
     Attributes:
-        ddl: the column's type. A time of day is text, ``12:34:56.789``: Delta has no type of it.
+        ddl: the column's type. A time of day is BIGINT, microseconds since midnight: Delta has no type of it.
         unit: of the number beneath: ``days``, ``ms``, ``us`` or ``ns``; ``text`` for ISO-8601.
     """
 
@@ -33,14 +33,14 @@ LOGICAL_TYPES: Final = {
     for name, ddl, unit in (
         (_CONNECT + "Date", "DATE", "days"),
         (_CONNECT + "Timestamp", "TIMESTAMP", "ms"),
-        (_CONNECT + "Time", "STRING", "ms"),
+        (_CONNECT + "Time", "BIGINT", "ms"),
         (_DEBEZIUM + "Date", "DATE", "days"),
         (_DEBEZIUM + "Timestamp", "TIMESTAMP_NTZ", "ms"),
         (_DEBEZIUM + "MicroTimestamp", "TIMESTAMP_NTZ", "us"),
         (_DEBEZIUM + "NanoTimestamp", "TIMESTAMP_NTZ", "ns"),
-        (_DEBEZIUM + "Time", "STRING", "ms"),
-        (_DEBEZIUM + "MicroTime", "STRING", "us"),
-        (_DEBEZIUM + "NanoTime", "STRING", "ns"),
+        (_DEBEZIUM + "Time", "BIGINT", "ms"),
+        (_DEBEZIUM + "MicroTime", "BIGINT", "us"),
+        (_DEBEZIUM + "NanoTime", "BIGINT", "ns"),
         (_DEBEZIUM + "ZonedTimestamp", "TIMESTAMP", "text"),
         (_DEBEZIUM + "IsoTimestamp", "TIMESTAMP_NTZ", "text"),
         (_DEBEZIUM + "IsoDate", "DATE", "text"),
