@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pykafka_wire.ingest.tables import Landed
 from tests.debezium.connect import Connect, Converter, avro_converters, json_converters
@@ -200,8 +200,25 @@ class Pipeline:
     def _ends(self, table: Table) -> dict[int, int]:
         topic = self.topic(table)
         with self._consumer() as consumer:
-            there = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-            return {each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in there}
+            return {each: self._log(consumer, topic, each)[1] for each in self._partitions(consumer, topic)}
+
+    @staticmethod
+    def _partitions(consumer: Consumer, topic: str) -> list[int]:
+        return sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+
+    @staticmethod
+    def _log(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        """Where a partition's log starts and ends. One that was just made has no leader for a moment."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return low, high
 
     def _is_behind(self, table: str, ends: Mapping[int, int]) -> bool:
         path = self.path(table)
@@ -233,9 +250,8 @@ class Pipeline:
     def records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Key and value of each record of a topic, of one partition after the other."""
         with self._consumer() as consumer:
-            there = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-            for partition in sorted(there):
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            for partition in self._partitions(consumer, topic):
+                low, high = self._log(consumer, topic, partition)
                 consumer.assign([TopicPartition(topic, partition, low)])
                 while low < high:
                     message = consumer.poll(30)
@@ -291,13 +307,13 @@ class Pipeline:
         return found
 
     def log_tail(self) -> str:
-        return self._log()[-3000:]
+        return self._said()[-3000:]
 
     def stopped(self) -> dict[str, str]:
         """What the ingest has said of tables that are stopped, by their names."""
-        return dict(re.findall(r"Table (\S+) is stopped(.*)", self._log()))
+        return dict(re.findall(r"Table (\S+) is stopped(.*)", self._said()))
 
-    def _log(self) -> str:
+    def _said(self) -> str:
         path = self.folder / "ingest.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
