@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pykafka_wire.values.numeric_times import INFINITE_DAYS
+
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 
@@ -48,7 +50,7 @@ LOGICAL_TYPES: Final = {
 }
 #: What Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, by unit.
 INFINITIES: Final = {
-    "days": (2_147_483_647, -2_147_483_648),
+    "days": tuple(sorted(INFINITE_DAYS)),
     "ms": (9_223_372_036_825_200, -9_223_372_036_832_400),
     "us": (9_223_372_036_825_200_000, -9_223_372_036_832_400_000),
     "ns": (9_223_372_036_854_775_807, -9_223_372_036_854_775_808),

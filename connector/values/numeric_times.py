@@ -33,9 +33,14 @@ _INT: Final = 1 << 31
 #: Of a number's first digit from the point. Numbers so large, or so small, are no times of any unit.
 _MAX_DIGITS: Final = 30
 _DRIVERS: Final = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000)
-#: By unit. The driver's are microseconds or milliseconds; days are those of +5877611-06-21, -5877611-06-21 and -5877611-06-22.
+#: The days of +5877611-06-21, -5877611-06-21 and -5877611-06-22; those that Debezium 3.6 writes in a snapshot, where the driver's
+#: numbers overflow; and the ends of the type.
+INFINITE_DAYS: Final = frozenset(
+    {2_146_033_979, -2_147_472_692, -2_147_472_691, -622_191_234, -625_821_272, _INT - 1, -_INT}
+)
+#: By unit. The driver's are microseconds or milliseconds.
 _INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
-    "days": frozenset({2_146_033_979, -2_147_472_692, -2_147_472_691, _INT - 1, -_INT}),
+    "days": INFINITE_DAYS,
     "seconds": frozenset(),
     "milliseconds": frozenset({*_DRIVERS, *(each // 1_000 for each in _DRIVERS), _LONG - 1, -_LONG}),
     "microseconds": frozenset({*_DRIVERS, _LONG - 1, -_LONG}),

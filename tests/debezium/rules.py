@@ -44,6 +44,10 @@ def document(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
+def doubles(text: str) -> str:
+    return json.dumps([None if each is None else float(each) for each in json.loads(text)])
+
+
 def exact_items(text: str) -> str:
     return json.dumps([None if each is None else exact(str(each)) for each in json.loads(text, parse_float=str)])
 
@@ -95,6 +99,7 @@ ANY_WHOLE: Final = rf"{WHOLE}|decimal\(\d+,0\)"
 TEXT: Final = Rule(types="string")
 _MICROS_OF_INFINITE: Final = "CASE WHEN isfinite({0}) THEN (extract(epoch FROM CASE WHEN isfinite({0}) THEN {0} END) * 1000000)::bigint::text END"
 _DAYS: Final = "CASE WHEN isfinite({0}) THEN (CASE WHEN isfinite({0}) THEN {0} END - date '1970-01-01')::text END"
+_MICROS_OF_ITEMS: Final = "CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT (extract(epoch FROM x) * 1000000)::bigint FROM unnest({0}) x))::text END"
 _DOCUMENT: Final = Rule(types="string", read=document)
 _ITEMS: Final = Rule(types="array<.*>", database="to_json({})::text", delta="to_json({})", read=document)
 
@@ -128,27 +133,29 @@ TYPED: Final[dict[str, Rule]] = {
     "jsonb?": _DOCUMENT,
     r"date\[\]": Rule(types="array<date>", database="to_json({})::text", delta="to_json({})", read=document),
     r"timestamp without time zone\[\]": Rule(
-        types="array<timestamp_ntz>", database="(SELECT json_agg((extract(epoch FROM x) * 1000000)::bigint) FROM unnest({0}) x)::text",
+        types="array<timestamp_ntz>", database=_MICROS_OF_ITEMS,
         delta="to_json(transform({}, x -> unix_micros(CAST(x AS TIMESTAMP))))", read=document,
     ),
     r"timestamp with time zone\[\]": Rule(
-        types="array<timestamp>", database="(SELECT json_agg((extract(epoch FROM x) * 1000000)::bigint) FROM unnest({0}) x)::text",
+        types="array<timestamp>", database=_MICROS_OF_ITEMS,
         delta="to_json(transform({}, x -> unix_micros(x)))", read=document,
     ),
     r"numeric\(10,2\)\[\]": Rule(types=r"array<decimal\(10,2\)>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
     r"numeric\[\]": Rule(types="array<string>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
+    r"double precision\[\]": replace(_ITEMS, types="array<double>", read=doubles),
     r".*\[\]": _ITEMS,
     "hstore": Rule(types="string", database="hstore_to_json({})::text", read=document),
-    "point": Rule(types="struct<x:double,y:double,wkb:binary,srid:int>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=document),
-    r"bit\(1\)": Rule(types="boolean", database="CASE {} WHEN B'1' THEN 'true' ELSE 'false' END"),
-    # The lowest byte first, in as many bytes as it needs.
+    "point": Rule(types="struct<x:double,y:double,wkb:binary,srid:int>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=doubles),
+    r"bit\(1\)": Rule(types="boolean", database="CASE {} WHEN B'1' THEN 'true' WHEN B'0' THEN 'false' END"),
+    # The lowest byte first, in no more bytes than the number needs.
     r"bit\(\d+\)|bit varying\(\d+\)": Rule(types="binary", delta="lower(hex({}))", read=lambda text: _little_endian(text), read_delta=same),
 }  # fmt: skip
 
 
 def _little_endian(bits: str) -> str:
     """Bits as Debezium writes them, in hexadecimal digits."""
-    return (int(bits or "0", 2)).to_bytes(-(-len(bits) // 8), "little").hex()
+    number = int(bits or "0", 2)
+    return number.to_bytes(-(-number.bit_length() // 8), "little").hex()
 
 
 _BASE64: Final = "replace(encode({}, 'base64'), E'\\n', '')"
@@ -170,10 +177,10 @@ PLAIN: Final[dict[str, Rule]] = {
         types=ANY_WHOLE, database=_MICROS_OF_INFINITE, delta="CAST(IF({0} IN (9223372036825200000, -9223372036832400000, 9223372036825200, -9223372036832400), NULL, {0}) AS STRING)",
     ),
     r"timestamp(\(\d\))? with time zone": Rule(types="string", database=_MICROS_OF_INFINITE, delta="CAST(unix_micros(try_cast({} AS TIMESTAMP)) AS STRING)"),
-    r"date\[\]": Rule(types=r"array<.*>", database="(SELECT json_agg(x - date '1970-01-01') FROM unnest({0}) x)::text", delta="to_json({})", read=document),
-    r"timestamp without time zone\[\]": Rule(types="array<.*>", database="(SELECT json_agg((extract(epoch FROM x) * 1000000)::bigint) FROM unnest({0}) x)::text", delta="to_json({})", read=document),
+    r"date\[\]": Rule(types=r"array<.*>", database="CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT x - date '1970-01-01' FROM unnest({0}) x))::text END", delta="to_json({})", read=document),
+    r"timestamp without time zone\[\]": Rule(types="array<.*>", database=_MICROS_OF_ITEMS, delta="to_json({})", read=document),
     r"timestamp with time zone\[\]": Rule(
-        types="array<string>", database="(SELECT json_agg((extract(epoch FROM x) * 1000000)::bigint) FROM unnest({0}) x)::text",
+        types="array<string>", database=_MICROS_OF_ITEMS,
         delta="to_json(transform({}, x -> unix_micros(CAST(x AS TIMESTAMP))))", read=document,
     ),
     r"numeric\(10,2\)\[\]": Rule(
@@ -184,7 +191,7 @@ PLAIN: Final[dict[str, Rule]] = {
         types="array<struct<.*>>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items,
         read_delta=lambda text: json.dumps([variable_scale(json.dumps(each)) for each in json.loads(text)]),
     ),
-    "point": Rule(types="struct<.*>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=document),
+    "point": Rule(types="struct<.*>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=doubles),
     r"bit\(\d\d+\)|bit\([2-9]\)|bit varying\(\d+\)": Rule(types="string", read=lambda text: _little_endian(text), read_delta=lambda text: base64.b64decode(text).hex()),
 }  # fmt: skip
 

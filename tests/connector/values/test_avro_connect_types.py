@@ -88,6 +88,8 @@ LOCAL, INSTANT = "timestamp[us]", "timestamp[us, tz=UTC]"
     [
         (of("io.debezium.time.Date", "int"), 20000, ("date32[day]", datetime.date(2024, 10, 4))),
         (of("io.debezium.time.Date", "int"), -2147472692, ("date32[day]", None)),
+        (of("io.debezium.time.Date", "int"), -622191234, ("date32[day]", None)),
+        (of("io.debezium.time.Date", "int"), -625821272, ("date32[day]", None)),
         (of("io.debezium.time.Date", "int"), 2146033979, ("date32[day]", None)),
         (of("io.debezium.time.Timestamp"), 126_230_400_001, (LOCAL, datetime.datetime(1974, 1, 1, 0, 0, 0, 1000))),
         (of("io.debezium.time.Timestamp"), 9_223_372_036_825_200, (LOCAL, None)),

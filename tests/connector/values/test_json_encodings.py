@@ -77,6 +77,8 @@ def test_a_number_whose_unit_nobody_has_named_is_an_error_that_names_the_option(
         (LOCAL, "nanoseconds", "9223372036854775807", None),
         (DAY, "days", "2146033979", None),
         (DAY, "days", "-2147472692", None),
+        (DAY, "days", "-622191234", None),
+        (DAY, "days", "-625821272", None),
         (MOMENT, "milliseconds", '"infinity"', None),
     ],
 )
