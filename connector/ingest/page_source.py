@@ -110,6 +110,8 @@ class IngestPage:
         self._ends: LogEnds = {}
         self._completeness = _Completeness(run.started_at)
         self._first: dict[str, dict[int, int]] = {}
+        #: Since when tables are in trouble.
+        self._since: dict[str, float] = {}
         self._processes = Processes()
         self._measured: tuple[float, Mapping[str, ProcessFigures]] = (float("-inf"), {})
         self._logs = _Logs(self._folder)
@@ -255,6 +257,7 @@ class IngestPage:
             lag=lag,
             rows=status.rows,
             rejects=status.rejects,
+            held_rejects=status.held_rejects,
             commits=status.commits,
             seconds=status.seconds,
             landed_at=None if status.landed_at is None else now - (time.monotonic() - status.landed_at),
@@ -265,11 +268,13 @@ class IngestPage:
 
     def _trouble(self, status: TableStatus) -> Trouble | None:
         if status.error is None:
+            self._since.pop(status.topic, None)
             return None
         state, due = status.state, status.state.next_attempt
         return Trouble(
             code=state.code,
             text=self._text(status.error),
+            since=self._since.setdefault(status.topic, time.time()),
             attempts=state.n_failures,
             next_attempt_at=None if due is None else time.time() + due - time.monotonic(),
         )
