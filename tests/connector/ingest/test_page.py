@@ -73,7 +73,9 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert (stopped["state"], stopped["trouble"]["code"][:6], stopped["lag"]) == ("stopped", "DELTA_", 1)
         orders = found[topic["orders"]]
         assert (orders["state"], orders["rows"], orders["lag"], orders["format"]) == ("current", 11, 0, "avro")
-        assert found[topic["bad"]]["rejects"] == 2
+        assert (found[topic["bad"]]["rejects"], found[topic["bad"]]["held_rejects"]) == (2, 2)
+        now = time.time()
+        assert now - 120 < stopped["trouble"]["since"] < now < stopped["trouble"]["next_attempt_at"] < now + 400
 
         whole = read(page, "/api/ingest")
         assert whole["state"] == "running"
@@ -118,7 +120,8 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
     page = ingest.page
     assert page is not None
     try:
-        until(lambda: read(page, "/api/tables")["tables"])
+        found = until(lambda: {each["topic"]: each for each in read(page, "/api/tables")["tables"]})
+        assert (found[topic["bad"]]["rejects"], found[topic["bad"]]["held_rejects"]) == (0, 2), "those of the first run"
         bad = read(page, f"/api/table/history?topic={quote(topic['bad'])}")
         assert [each["value"] for each in bad["rejects"]] == [None, None], (
             "values are hidden, if they are not asked for"
