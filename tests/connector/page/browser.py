@@ -99,8 +99,8 @@ class Tab:
             f"{each['id']}: {node['html']} {node['failureSummary']}"
             for each in [*response["violations"], *undecided]
             for node in each["nodes"]
-            # What is scrolled half out of its panel is judged where it is whole.
-            if "obscured" not in node["failureSummary"]
+            # What is scrolled half out of its panel is judged where it is whole, and the text beside a dot where there is none.
+            if not any(each in node["failureSummary"] for each in ("obscured", "pseudo element"))
         ]
 
     def screenshot(self) -> bytes:
