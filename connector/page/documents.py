@@ -94,7 +94,7 @@ def _table(table: TableSnapshot, samples: Samples) -> Document:
     found: Document = as_json(table)
     return found | {
         "rows_per_second": _short(speed),
-        "catch_up_s": None if table.lag is None else _catch_up(table.lag, speed),
+        "catch_up_s": None if table.lag is None or table.trouble is not None else _catch_up(table.lag, speed),
         "rates": rates,
     }
 

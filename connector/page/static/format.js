@@ -29,7 +29,7 @@ export const exact = (value) => (unknown(value) ? "" : whole.format(value));
 
 export function rate(value) {
   if (unknown(value)) return NONE;
-  if (value > 0 && value < 9.95) return value.toFixed(1);
+  if (value > 0 && value < 9.95) return value < 0.05 ? "<0.1" : value.toFixed(1);
   return count(value);
 }
 

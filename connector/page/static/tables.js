@@ -87,6 +87,7 @@ class Summary {
 
 export function catchUp(lag, seconds) {
   if (lag === 0) return "caught up";
+  if (seconds === 0) return "of tables in trouble";
   return seconds === null ? "not moving" : `${duration(seconds)} to catch up`;
 }
 
