@@ -7,7 +7,7 @@
 
 All in one Spark session on a local Kafka, one after the other, each from empty tables: what is written is counted afterwards. The
 JVM connector's way is what its users write: one query over all topics, ``foreachBatch``, ``persist``, a filter for each topic, and
-``from_avro``. CPU is that of Spark's JVM and of its Python processes; the broker's is not counted.
+``from_avro``. CPU is that of Spark's JVM, of its Python processes and of this one; the broker's is not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from processes import CpuTime
 from rich.console import Console
 from rig import Rig
 
-from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest import Ingest, Table
 
 SCHEMA = {
     "type": "record",
@@ -97,12 +97,14 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         return str(folder)
 
-    def ingest(self, topics: str, name: str) -> Callable[[], None]:
+    def ingest(self, topics: str, name: str, *, write: str = "spark") -> Callable[[], None]:
+        """``write`` is the setting: ``spark`` or ``tasks``."""
+
         def run() -> None:
             place = self.new(name)
             given = Ingest(
                 checkpoint=f"{place}/checkpoint", kafka={"bootstrap.servers": self.servers}, topics=topics, into=f"{place}/lake",
-                registry=self.registry,
+                registry=self.registry, defaults=Table(topic=".*", write=write),
             )  # fmt: skip
             query = given.start(self.spark, once=True)
             query.awaitTermination()
@@ -199,10 +201,11 @@ class Used:
 
 
 def measured(bench: Bench, title: str, run: Callable[[], None], name: str, expected: int) -> Used:
-    started = time.monotonic()
+    started, of_this = time.monotonic(), time.process_time()
     with CpuTime(bench.jvm_pid) as cpu:
         run()
         seconds = time.monotonic() - started
+    cpu.seconds += time.process_time() - of_this
     counted = bench.count(name)
     assert counted == expected, f"{title}: {counted} rows and not {expected}"
     shutil.rmtree(bench.folder / name)
@@ -236,16 +239,23 @@ def main() -> None:
 def one_topic(bench: Bench, n_records: int, pairs: int) -> None:
     console.print(f"one Avro topic of {n_records:,} records in 4 partitions")
     bench.fill("one.orders", n_records, 4)
-    ratios = []
+    ways = {
+        "a typed stream into Delta": bench.streams(["one.orders"], "one", at_once=1),
+        "ingest, files by Spark": bench.ingest(r"one\..*", "one"),
+        "ingest, files by tasks": bench.ingest(r"one\..*", "one", write="tasks"),
+    }
+    used: dict[str, list[Used]] = {title: [] for title in ways}
     for pair in range(pairs + 1):
-        plain = measured(
-            bench, "a typed stream into Delta", bench.streams(["one.orders"], "one", at_once=1), "one", n_records
-        )
-        ours = measured(bench, "ingest", bench.ingest(r"one\..*", "one"), "one", n_records)
-        if pair:  # the first one warms up
-            ratios.append(plain.seconds / ours.seconds)
-    listed = ", ".join(f"{each:.2f}" for each in ratios)
-    console.print(f"rate of ingest beside the stream: {statistics.median(ratios):.2f} ({listed})")
+        for title, run in ways.items():
+            found = measured(bench, title, run, "one", n_records)
+            if pair:  # the first one warms up
+                used[title].append(found)
+    by_tasks = used.pop("ingest, files by tasks")
+    for title, others in used.items():
+        for what, of in (("rate", "seconds"), ("CPU", "cpu_seconds")):
+            ratios = [getattr(other, of) / getattr(ours, of) for other, ours in zip(others, by_tasks, strict=True)]
+            listed = ", ".join(f"{each:.2f}" for each in ratios)
+            console.print(f"{what} of {title}, over files by tasks: {statistics.median(ratios):.2f} ({listed})")
 
 
 def many_topics(bench: Bench, n_topics: int, n_records: int, *, beside_jvm: bool) -> None:

@@ -208,7 +208,10 @@ def _plan(run: Ingest) -> int:
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
     for each in () if output().json else planned:
         schema = "" if each.schema_id is None else f", schema {each.schema_id}"
-        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}")
+        way = ", files by tasks" if each.by_spark is None else ""
+        if each.by_spark is not None and run.settings.table_for(each.topic).write == "tasks":
+            way = f", files by Spark: {each.by_spark}"
+        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}{way}")
         click.echo(f"    {each.columns}" if each.mistake is None else click.style(f"    {each.mistake}", fg="red"))
     output().message(
         f"{counted(len(planned), 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."

@@ -43,7 +43,7 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import DELETE, UNAVAILABLE, Landed, LandedTable, Merging, Truncation, clash, quoted
+from pykafka_wire.ingest.tables import DELETE, UNAVAILABLE, Landed, Merging, TopicTable, Truncation, clash, quoted
 
 _log = logging.getLogger(__name__)
 
@@ -402,14 +402,14 @@ def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
 
 
 def merge_changes(
-    target: LandedTable, rows: DataFrame, prefix: str, landed: Landed | None, truncated: Sequence[Truncation] = ()
+    target: TopicTable, rows: DataFrame, prefix: str, landed: Landed | None, truncated: Sequence[Truncation] = ()
 ) -> None:
     """Merge the newest change of each row into its table.
 
     Args:
         rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` if there are such values; :func:`computed`.
         prefix: of Kafka's columns.
-        landed: as :meth:`LandedTable.merge`'s.
+        landed: as :meth:`TopicTable.merge`'s.
         truncated: TRUNCATEs that end rows of the table.
     """
     same_row = _same_row(target, rows, prefix)
@@ -431,7 +431,7 @@ def merge_changes(
     target.merge(rows, merging, landed)
 
 
-def _same_row(target: LandedTable, rows: DataFrame, prefix: str) -> str:
+def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
     """The condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
 
     A row from before the primary key got a column has it as a column of its own.
@@ -451,7 +451,7 @@ def _same_row(target: LandedTable, rows: DataFrame, prefix: str) -> str:
     return " AND ".join(conditions)
 
 
-def _warn_of_unknown_values(target: LandedTable, rows: DataFrame, same_row: str) -> None:
+def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) -> None:
     """A row that the table does not have keeps no older value: the columns are null."""
     lacking = rows.where(F.col(UNAVAILABLE).isNotNull() & ~F.col(DELETE)).alias("new")
     new = lacking.join(target.rows.alias("old"), F.expr(same_row), "left_anti")

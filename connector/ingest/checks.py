@@ -15,7 +15,7 @@ from pykafka_wire.checkpoints.positions import beginning_of, position_at
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
-from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
+from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError, OffsetsError
 from pykafka_wire.ingest.changes import (
     REASON,
@@ -30,7 +30,8 @@ from pykafka_wire.ingest.changes import (
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, UNAVAILABLE, LandedTable, start_of
+from pykafka_wire.ingest.table_formats import open_table
+from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, UNAVAILABLE, TopicTable, start_of
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 
@@ -79,7 +80,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
     reader = TopicReader(settings)
     for topic in topics:
         name = settings.name_of(topic)
-        target = LandedTable(spark, settings, name)
+        target = open_table(spark, settings, name)
         found = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:
             if target.exists:
@@ -110,13 +111,14 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
     return newest != forgotten | dict(known)
 
 
-def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: LandedTable, topic: str) -> Proof:
+def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: TopicTable, topic: str) -> Proof:
     table, name = settings.table_for(topic), settings.name_of(topic)
-    rows, version = pinned(spark, target.identifier)
+    rows, version = target.pinned()
     part = _landed_range(target, topic, version)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
-    if table.mode == "append" and LandedTable(spark, settings, settings.rejects).exists:
-        rejects = spark.table(settings.identifier(settings.rejects)).where(F.col("table") == name)
+    of_rejects = open_table(spark, settings, settings.rejects)
+    if table.mode == "append" and of_rejects.exists:
+        rejects = of_rejects.rows.where(F.col("table") == name)
         held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end)))
 
     changes: list[DataFrame] = []
@@ -143,7 +145,7 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
     return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale.count())
 
 
-def _landed_range(target: LandedTable, topic: str, version: int | None = None) -> TopicRange:
+def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
     """What a table says that it holds, now or at a version."""
     landed, properties = next(target.history(version), None), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
@@ -155,13 +157,13 @@ def _landed_range(target: LandedTable, topic: str, version: int | None = None) -
 
 def n_rejects(spark: SparkSession, settings: Settings) -> dict[str, int]:
     """How many records each table has in the table of rejects; none where there is no such table yet."""
-    rejects = LandedTable(spark, settings, settings.rejects)
+    rejects = open_table(spark, settings, settings.rejects)
     folder = local_folder(settings.place(settings.rejects)) if settings.is_folder else None
     if folder is not None and not Path(folder).exists():  # sooner than by Spark, at a first start
         return {}
     if not rejects.exists:
         return {}
-    return {row.table: row[1] for row in spark.table(rejects.identifier).groupBy("table").count().collect()}
+    return {row.table: row[1] for row in rejects.rows.groupBy("table").count().collect()}
 
 
 def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
@@ -173,10 +175,10 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         RegistryError, NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
     """
     reader = TopicReader(settings)
-    rejects = LandedTable(spark, settings, settings.rejects)
+    rejects = open_table(spark, settings, settings.rejects)
     if not rejects.exists:  # a crash in the first micro-batch
         return
-    for row in spark.table(rejects.identifier).groupBy("topic", "table").count().orderBy("topic").collect():
+    for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
             yield _Replayed(spark, settings, reader, row.topic, row.table).run()
         except Exception as error:
@@ -191,16 +193,11 @@ class _Replayed:
         self._topic = topic
         self._name = name
         self._table = settings.table_for(topic)
-        self._target = LandedTable(spark, settings, name)
-        self._rejects = settings.identifier(settings.rejects)
+        self._target = open_table(spark, settings, name)
+        self._rejects = open_table(spark, settings, settings.rejects)
 
     def run(self) -> Replay:
-        rejected = (
-            self._spark.table(self._rejects)
-            .where(F.col("table") == self._name)
-            .select("partition", "offset")
-            .distinct()
-        )
+        rejected = self._rejects.rows.where(F.col("table") == self._name).select("partition", "offset").distinct()
         bounds = (
             rejected.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
         )
@@ -223,7 +220,7 @@ class _Replayed:
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
                 self._land(rows.where(F.col(REASON).isNull()), mended)
-                self._forget(mended)
+                self._rejects.delete_places(self._name, mended)
         finally:
             mended.unpersist()
         return Replay(
@@ -245,11 +242,3 @@ class _Replayed:
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
         with computed(self._reader.table_rows(filled(changed, good), DELETE, UNAVAILABLE)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)
-
-    def _forget(self, mended: DataFrame) -> None:
-        mended.createOrReplaceTempView("pykafka_wire_mended")
-        self._spark.sql(
-            f"""MERGE INTO {self._rejects} AS old USING pykafka_wire_mended AS new
-            ON old.table = '{self._name}' AND old.partition = new.partition AND old.offset = new.offset
-            WHEN MATCHED THEN DELETE"""
-        )

@@ -27,6 +27,7 @@ from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.places import place_mistakes, query_of
 from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
 from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
@@ -48,6 +49,7 @@ class PlannedTable:
 
     Attributes:
         columns: the value's columns, as DDL, or where they will come from.
+        by_spark: why Spark writes the table's files, None where tasks of this package do; the table itself may have another reason.
         mistake: why it cannot be landed, None if it can.
     """
 
@@ -57,6 +59,7 @@ class PlannedTable:
     format: str
     schema_id: RegistryId | None
     columns: str
+    by_spark: str | None
     mistake: str | None
 
 
@@ -150,7 +153,8 @@ class Ingest:
             planned.append(
                 PlannedTable(
                     topic=topic, table=name, mode=table.mode, format=found.format if found else table.format,
-                    schema_id=found.schema_id if found else None, columns=columns, mistake=mistake,
+                    schema_id=found.schema_id if found else None, columns=columns,
+                    by_spark=spark_reason(self.settings, table), mistake=mistake,
                 )
             )  # fmt: skip
         if unanswered is not None and not any(each.schema_id for each in planned):
@@ -255,9 +259,7 @@ class Ingest:
         self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable], *, is_connect: bool
     ) -> StreamingQuery:
         spark.dataSource.register(PykafkaWireDataSource)
-        mistakes = []
-        if not self.settings.is_folder and not spark.catalog.databaseExists(self.settings.schema):
-            mistakes.append(f"the schema {self.settings.into} does not exist: CREATE SCHEMA {self.settings.into}")
+        mistakes = [*filter(None, [missing_place(spark, self.settings)])]
         log = self._open_log(spark, is_remote=is_connect)
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
@@ -380,9 +382,7 @@ class Ingest:
 
     def _taken_tables(self, spark: SparkSession, names: list[str]) -> list[str]:
         """Tables that exist, though this ingest has never run."""
-        from pykafka_wire.ingest.tables import LandedTable
-
-        tables = [LandedTable(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
+        tables = [open_table(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
         with ThreadPoolExecutor(self.settings.parallel) as threads:
             exists = list(threads.map(lambda table: table.exists, tables))
         taken = ", ".join(table.identifier for table in compress(tables, exists))

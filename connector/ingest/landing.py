@@ -26,9 +26,10 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
-from pykafka_wire.ingest.tables import LandedTable, check_owner
+from pykafka_wire.ingest.tables import check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 
 _log = logging.getLogger(__name__)
@@ -202,12 +203,12 @@ class Landing:
     def _make_rejects(self) -> None:
         """Make the table of rejects, or note how many it has of each table."""
         with self._lent_session() as session:
-            table = LandedTable(session, self._settings, self._settings.rejects)
+            table = open_table(session, self._settings, self._settings.rejects)
             if not table.exists:
                 table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
                 return
             check_owner(table, self._query, topic=None)
-            counted = session.table(table.identifier).groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
+            counted = table.rows.groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
         with self._changed:
             self._held_rejects = {row.table: row.n for row in counted}
             for each in self._tables.values():

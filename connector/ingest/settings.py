@@ -28,6 +28,9 @@ FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
 KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
+WRITERS: Final = ("spark", "tasks")
+TABLE_FORMATS: Final = ("delta", "iceberg")
+_SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -59,6 +62,9 @@ class Table:
             ``upsert`` and ``cdc``; empty for none.
         partition_by, cluster_by: columns of a table that is created.
         optimize_every: run ``OPTIMIZE`` after so many micro-batches with rows; 0 never.
+        write: who writes the table's files: ``spark``, or this package's own ``tasks`` wherever the table allows it.
+        target_file_size: of the files that tasks write: a number with kb, mb or gb.
+        keep: for how long snapshots of an Iceberg table are kept: a number with s, m, h or d.
         properties: table properties of Delta, such as ``delta.targetFileSize``, of a table that is created.
         options: further options of the source, such as ``valueMessage`` or ``failOnDataLoss``.
     """
@@ -78,11 +84,22 @@ class Table:
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     optimize_every: int = 0
+    write: str = "spark"
+    target_file_size: str = "128mb"
+    keep: str = "7d"
     properties: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
 
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.topic, topic) is not None
+
+    @property
+    def target_bytes(self) -> int:
+        """:attr:`target_file_size` in bytes."""
+        found = _SIZE.fullmatch(self.target_file_size.strip().lower())
+        if found is None or not int(found[1]):
+            raise IngestError(f"target_file_size is {self.target_file_size!r}: give a number with kb, mb or gb")
+        return int(found[1]) * int(1024 ** ("kmg".index(found[2]) + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +113,8 @@ class Settings:
         topics: a regular expression that matches the whole name of each topic to land.
         into: the folder of the tables (a path or URI), or ``schema`` or ``catalog.schema``.
         registry: the schema registry's URL; ``registry_options`` are its further options, under Confluent's names.
+        table_format: ``delta`` or ``iceberg``.
+        catalog: properties of an Iceberg catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it.
         prefix: before the names of Kafka's columns in each table.
         headers: whether tables have the record's headers.
         rejects: name of the table of values that could not be read.
@@ -113,6 +132,8 @@ class Settings:
     name: str | None = None
     registry: str | None = None
     registry_options: Mapping[str, str] = field(default_factory=dict)
+    table_format: str = "delta"
+    catalog: Mapping[str, str] = field(default_factory=dict)
     prefix: str = "_kafka_"
     headers: bool = False
     rejects: str = "_rejects"
@@ -231,6 +252,7 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
         yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
     if settings.starting_offsets not in ("earliest", "latest"):
         yield ("starting_offsets",), f"starting_offsets is {settings.starting_offsets!r}: use earliest or latest"
+    yield from _iceberg_mistakes(settings)
     for name in ("max_rows", "parallel"):
         if getattr(settings, name) < 1:
             yield (name,), f"{name} is {getattr(settings, name)}: it must be at least 1"
@@ -247,6 +269,26 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
             if other != number:
                 owner = "the table of rejects" if other < 0 else f"topic {settings.tables[other].topic}"
                 yield (*place, "name"), f"name {table.name!r} is that of {owner}, too: two topics cannot share a table"
+
+
+def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    """What is wrong with the format of the tables, and what Iceberg's cannot have."""
+    if settings.table_format not in TABLE_FORMATS:
+        yield ("table_format",), f"table_format is {settings.table_format!r}: use {', '.join(TABLE_FORMATS)}"
+    if settings.table_format != "iceberg":
+        if settings.catalog:
+            yield ("catalog",), "catalog is given, and table_format is not iceberg: set it, or leave the catalog out"
+        return
+    if settings.is_folder or "." not in settings.into:
+        yield ("into",), f"into is {settings.into!r}: with table_format iceberg give catalog.namespace"
+    places = [("defaults",), *(("table", str(number)) for number in range(len(settings.tables)))]
+    for place, table in zip(places, [settings.defaults, *settings.tables], strict=True):
+        if table.mode != "append":
+            yield (*place, "mode"), f"mode is {table.mode}, which needs MERGE: Iceberg tables take append alone"
+        if table.cluster_by:
+            yield (*place, "cluster_by"), "cluster_by is Delta's: give partition_by, or sort by your engine"
+        if table.optimize_every:
+            yield (*place, "optimize_every"), "optimize_every is Delta's: let your engine run rewrite_data_files"
 
 
 _NEEDED: Final = {
@@ -288,6 +330,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         ("key_format", table.key_format, (None, *KEY_FORMATS)),
         ("on_conflict", table.on_conflict, CONFLICTS),
         ("connect_types", table.connect_types, CONNECT_TYPES),
+        ("write", table.write, WRITERS),
     ):
         if value not in allowed:
             yield (*place, name), f"{name} is {value!r}: use {', '.join(each for each in allowed if each)}"
@@ -322,10 +365,15 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
     for name, number in (("min_rows", table.min_rows), ("optimize_every", table.optimize_every)):
         if number < 0:
             yield (*place, name), f"{name} is {number}: it must be 0 or more"
+    for name, duration in (("max_delay", table.max_delay), ("keep", table.keep)):
+        try:
+            duration_ms(duration, name)
+        except OptionError as error:
+            yield (*place, name), error.message.removesuffix(".")
     try:
-        duration_ms(table.max_delay, "max_delay")
-    except OptionError as error:
-        yield (*place, "max_delay"), error.message.removesuffix(".")
+        _ = table.target_bytes
+    except IngestError as error:
+        yield (*place, "target_file_size"), error.message
 
 
 def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str, ...], str]]:

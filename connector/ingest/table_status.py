@@ -127,6 +127,7 @@ class TableStatus:
         position: next offset to land, by partition; None until the table was looked at.
         rows, rejects, commits: since the ingest was started.
         stale: rejected changes since the start; their rows may be older than the topic's.
+        by_spark: why Spark writes the table's files, None where tasks do.
         held_rejects: what the table of rejects holds of this table, those of earlier runs among them.
         schema_id: the registry's id of the newest schema that was used.
         newest_ms: the timestamp of the newest record that was landed since the start, in ms since the epoch; None before the first.
@@ -147,6 +148,7 @@ class TableStatus:
     newest_ms: int | None = None
     landed_at: float | None = None
     seconds: float = 0.0
+    by_spark: str | None = None
 
     @property
     def error(self) -> str | None:

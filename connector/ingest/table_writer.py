@@ -39,27 +39,32 @@ from pykafka_wire.ingest.changes import (
 )
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
+from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.table_formats import files_table, open_table, spark_reason
 from pykafka_wire.ingest.tables import (
     DELETE,
     QUERY_PROPERTY,
     START_PROPERTY,
     UNAVAILABLE,
     Landed,
-    LandedTable,
     check_owner,
     quoted,
     start_of,
 )
 from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
+from pykafka_wire.options.option import duration_ms
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 _log = logging.getLogger(__name__)
 
 #: Spark delivers counts within milliseconds of a write's end.
 _SKIPPED_AFTER_S: Final = 60.0
+#: Commits between two looks at what a table no longer has to keep.
+_EXPIRE_EVERY: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class TableProgress:
         is_open: whether the position is the table's own; after a failure the table is looked at again.
         micro_batch: the number of the table's last commit.
         newest_ms: the timestamp of the newest record that was landed.
+        by_spark: why Spark writes the table's files, None where tasks do.
     """
 
     position: dict[int, int] | None = None
@@ -86,6 +92,7 @@ class TableProgress:
     newest_ms: int | None = None
     landed_at: float | None = None
     seconds: float = 0.0
+    by_spark: str | None = None
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}
@@ -123,10 +130,14 @@ def _counted(seen: Observation, table: str) -> dict[str, Any]:
     try:
         return counted.result(_SKIPPED_AFTER_S)
     except FutureTimeoutError:
-        raise RuntimeError(
-            f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
-            "start the query again."
-        ) from None
+        raise _landed_meanwhile(table) from None
+
+
+def _landed_meanwhile(table: str) -> RuntimeError:
+    return RuntimeError(
+        f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
+        "start the query again."
+    )
 
 
 def commits_of(
@@ -170,7 +181,10 @@ class TableWriter:
         self._name = name
         self._progress = progress
         self._table = self._settings.table_for(topic)
-        self._target = LandedTable(session, self._settings, name)
+        self._target = open_table(session, self._settings, name)
+        self._rejects = open_table(session, self._settings, self._settings.rejects)
+        #: The table as files are committed to it, once it was opened.
+        self._files: FilesTable | None = None
         #: Not empty where the numbers are unknown that Delta has taken for the query.
         self._application = ""
         #: The table is a folder that does not exist yet: its first rows make it.
@@ -266,9 +280,9 @@ class TableWriter:
         """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
         self._surroundings.await_rejects()
         prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
-        rejects = self._session.table(self._settings.identifier(self._settings.rejects))
+        rejects = self._rejects.rows
         for rows, of in (
-            (self._session.table(self._target.identifier), prefix),
+            (self._target.rows, prefix),
             (rejects.where(F.col("table") == self._name), ""),
         ):
             for partition, last in rows.groupBy(f"{of}partition").agg(F.max(f"{of}offset")).collect():
@@ -344,6 +358,8 @@ class TableWriter:
             progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
         if self._table.optimize_every and progress.commits % self._table.optimize_every == 0:
             self._target.optimize()
+        if progress.commits % _EXPIRE_EVERY == 0:
+            self._target.expire(duration_ms(self._table.keep, "keep"))
 
     def _older_schema(self, error: Exception) -> ValueSchema:
         """The schema that the table was last written with; values that it cannot read go to the rejects."""
@@ -364,6 +380,13 @@ class TableWriter:
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Counts:
         """Write rows, and count the records that were written, and that could not be read."""
+        written = self._write_files(part, schema, landed)
+        if isinstance(written, Written):
+            self._progress.by_spark = None
+            return Counts(n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects)
+        if self._progress.by_spark != written:
+            self._progress.by_spark = written
+            _log.info("Spark writes the files of table %s: %s", self._name, written)
         seen = Observation()
         rows = self._read(part, schema)
         # Without a type of keys all records are rejects.
@@ -416,6 +439,27 @@ class TableWriter:
         else:
             self._target.append(rows, landed)
 
+    def _write_files(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Written | str:
+        """Let tasks write the files, without the JVM, and commit them; or return the reason why Spark has to write them."""
+        if (reason := spark_reason(self._settings, self._table)) is not None:
+            return reason
+        if self._files is None:
+            self._files = files_table(self._settings, self._target, self._name)
+        if not self._is_missing:
+            self._files.refresh()
+            if (reason := self._files.reason_against()) is not None:
+                return reason
+        known = None if self._is_missing else self._target
+        read = self._reader.plan(self._session, part, self._table, schema, known)
+        begins_at = self._begins_at(part) if self._is_missing else None
+        landing = FileLanding(self._session, self._reader, self._table, self._target)
+        try:
+            written = landing.land(self._files, read, landed, begins_at)
+        except AlreadyLandedError:
+            raise _landed_meanwhile(self._name) from None
+        self._is_missing = self._is_missing and isinstance(written, str) and not self._target.exists
+        return written
+
     def _complete_rejects(self, landed: Landed) -> None:
         """Write the rejects of the table's newest commit, if the driver was killed between the two.
 
@@ -432,7 +476,7 @@ class TableWriter:
         of_this = (F.col("table") == self._name) & (F.col("micro_batch") == landed.micro_batch)
         # A table that is made anew has others of this number.
         of_this = of_this & before(part.end) & ~before(part.start)
-        if not self._session.table(self._settings.identifier(self._settings.rejects)).where(of_this).isEmpty():
+        if not self._rejects.rows.where(of_this).isEmpty():
             return  # they are one commit
         try:
             if landed.n_rejects is None and self._n_records(part) == landed.n_added:
@@ -488,7 +532,6 @@ class TableWriter:
             F.lit(micro_batch).cast("bigint").alias("micro_batch"),
         )
         self._surroundings.await_rejects()
-        rejects = LandedTable(self._session, self._settings, self._settings.rejects)
         # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
         application = f":{self._name}:{self._target.id}"
-        rejects.append(rejected, self._landed(part, micro_batch, application=application))
+        self._rejects.append(rejected, self._landed(part, micro_batch, application=application))

@@ -12,12 +12,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
+from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types
@@ -167,8 +168,83 @@ class Merging:
     is_truncated: str | None = None
 
 
+class TopicTable(Protocol):
+    """What a table is to the ingest, whatever its format."""
+
+    identifier: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the table is a folder alone, which its first rows make a table."""
+
+    @property
+    def exists(self) -> bool: ...
+
+    @property
+    def schema(self) -> StructType: ...
+
+    @property
+    def id(self) -> str:
+        """Of a table of this name that is made once."""
+
+    @property
+    def version(self) -> int:
+        """Of the newest commit, of any program."""
+
+    @property
+    def rows(self) -> DataFrame: ...
+
+    @property
+    def places(self) -> DataFrame:
+        """``partition`` and ``offset`` of the table's rows."""
+
+    def pinned(self) -> tuple[DataFrame, int | None]:
+        """The table as it is now, and its version."""
+
+    def properties(self) -> dict[str, str]: ...
+
+    def set_properties(self, table: Table, first: Landed) -> None:
+        """Note what the table holds, and where it begins: at its first commit's start."""
+
+    def landed(self) -> Landed | None:
+        """What the newest commit of an ingest holds; None where there is none."""
+
+    def history(self, version: int | None = None) -> Iterator[Landed]:
+        """What each commit of an ingest holds, the newest first, from a version on, by default the table's."""
+
+    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+
+    def append(self, rows: DataFrame, landed: Landed | None) -> None:
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+
+    def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
+        """Make a folder a table by its first rows."""
+
+    def truncations(self) -> list[Truncation]: ...
+
+    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]: ...
+
+    def topic_columns(self) -> list[StructField]: ...
+
+    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
+        """Apply the newest change of each row, unless the row has a newer one."""
+
+    def add_columns(self, rows: DataFrame) -> None:
+        """Give the table the columns and the wider types that rows bring."""
+
+    def delete_places(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of a table at ``partition`` and ``offset``."""
+
+    def optimize(self) -> None:
+        """Make few files of many."""
+
+    def expire(self, keep_ms: int) -> None:
+        """Forget what the table was before, where its format does not do so by itself."""
+
+
 class LandedTable:
-    """One table of an ingest, in one Spark session, whose settings belong to the calling thread."""
+    """A Delta table of an ingest, in one Spark session, whose settings belong to the calling thread."""
 
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
@@ -408,6 +484,22 @@ class LandedTable:
         if not is_within(rows.schema, self.schema):
             self._write(rows.limit(0), {})
 
+    def pinned(self) -> tuple[DataFrame, int | None]:
+        """The table as it is now, and its version."""
+        return pinned(self._session, self.identifier)
+
+    def delete_places(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of a table at ``partition`` and ``offset``."""
+        places.createOrReplaceTempView("pykafka_wire_mended")
+        self._session.sql(
+            f"""MERGE INTO {self.identifier} AS old USING pykafka_wire_mended AS new
+            ON old.table = '{name}' AND old.partition = new.partition AND old.offset = new.offset
+            WHEN MATCHED THEN DELETE"""
+        )
+
+    def expire(self, keep_ms: int) -> None:
+        """Nothing: Delta deletes old entries of its log itself."""
+
     def optimize(self) -> None:
         """Make few files of many, by Delta's own means."""
         self._session.sql(f"OPTIMIZE {self.identifier}")
@@ -433,12 +525,13 @@ def _properties(table: Table, first: Landed | None) -> dict[str, str]:
     if (types := connect_types(table, None, is_new=True)) != "false":
         given[CONNECT_TYPES_PROPERTY] = types
     if first is not None:
-        given |= {
-            QUERY_PROPERTY: first.query,
-            TOPIC_PROPERTY: first.topic,
-            START_PROPERTY: json.dumps(_sorted(first.start)),
-        }
+        given |= owner_properties(first)
     return given
+
+
+def owner_properties(first: Landed) -> dict[str, str]:
+    """Whose a table is, and where it begins: at the start of ``first``."""
+    return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: json.dumps(_sorted(first.start))}
 
 
 def _clause(properties: Mapping[str, str]) -> str:
@@ -449,7 +542,7 @@ def _commit_options(landed: Landed) -> dict[str, str]:
     return {"userMetadata": landed.to_json(), **landed.transaction}
 
 
-def check_owner(table: LandedTable, query: str, topic: str | None) -> None:
+def check_owner(table: TopicTable, query: str, topic: str | None) -> None:
     """Raises IngestError for a table that another ingest, or another program, writes to."""
     found = table.properties()
     owner, owned_topic = found.get(QUERY_PROPERTY), found.get(TOPIC_PROPERTY)

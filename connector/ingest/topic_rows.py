@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -43,7 +43,7 @@ from pykafka_wire.ingest.json_columns import (
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types, schema_text
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import DELETE, LandedTable, clash, quoted
+from pykafka_wire.ingest.tables import DELETE, TopicTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
@@ -124,6 +124,37 @@ def _row_in(envelope: DataType, topic: str) -> DataType:
         f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert or "
         "append for it."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A read of typed columns.
+
+    Attributes:
+        options: of the source.
+        errors: columns with the reason why a record cannot be read.
+        readings: what JSON's columns become after the read, by ``value`` and ``key``.
+        kinds: of JSON's columns whose types are found in the records.
+    """
+
+    options: Mapping[str, str]
+    errors: tuple[str, ...]
+    readings: Mapping[str, JsonReading]
+    kinds: Mapping[str, Kind]
+
+
+class TableColumn(NamedTuple):
+    """A column of a table, and what of a typed read it is: a column, or a field of one."""
+
+    name: str
+    source: str
+    field: str | None
+    type: DataType
+
+    @property
+    def path(self) -> str:
+        """As Spark's expression."""
+        return self.source if self.field is None else f"{self.source}.{quoted(self.field)}"
 
 
 class TopicReader:
@@ -229,10 +260,10 @@ class TopicReader:
             "keyFormat": key_format,
         }
 
-    def read(
-        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: LandedTable | None
-    ) -> DataFrame:
-        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`; changes of rows unless the mode is append.
+    def plan(
+        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: TopicTable | None
+    ) -> Read:
+        """How a range is read, typed.
 
         Args:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
@@ -251,13 +282,13 @@ class TopicReader:
             formats["key"] = "binary"
             kinds.pop("key")
         options = self.typed_options(part, table, value_format=schema.format, key_format=formats["key"])
-        errors: list[Column] = []
+        errors: list[str] = []
         readings: dict[str, JsonReading] = {}
         for name, column_format in formats.items():
             if column_format == "binary":
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
-            errors.append(F.col(f"{name}Error"))
+            errors.append(f"{name}Error")
             if name in kinds:
                 found = row_type(surveys[name], kinds[name], held[name])
                 if table.mode == "append" or kinds[name] == "key":
@@ -279,10 +310,23 @@ class TopicReader:
             options |= {} if text is None else {"valueSchema": text}
         if self._settings.headers:
             options["includeHeaders"] = "true"
-        rows = session.read.format("pykafka-wire").options(**options).load()
+        return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
+
+    def read(
+        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: TopicTable | None
+    ) -> DataFrame:
+        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`; changes of rows unless the mode is append.
+
+        Args:
+            known: as :meth:`plan`'s.
+        """
+        read = self.plan(session, part, table, schema, known)
+        readings = read.readings
+        errors: list[Column] = [F.col(name) for name in read.errors]
+        rows = session.read.format("pykafka-wire").options(**read.options).load()
         for name, read_as in readings.items():
             value, reason = read_as.row(name)
-            if kinds.get(name) == "change":
+            if read.kinds.get(name) == "change":
                 value = changed_row(name, rows.schema[name].dataType, value)
             rows = rows.withColumn(f"{name}Value", value)
             if reason is not None:
@@ -313,7 +357,7 @@ class TopicReader:
         columns = ",".join(kinds)
         return survey(session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load(), kinds)
 
-    def _held(self, known: LandedTable | None, table: Table) -> dict[str, DataType | None]:
+    def _held(self, known: TopicTable | None, table: Table) -> dict[str, DataType | None]:
         """The types that a table has already of values and keys."""
         if known is None:
             return {"value": None, "key": None}
@@ -333,27 +377,36 @@ class TopicReader:
         """The records as bytes, with their headers."""
         return session.read.format("pykafka-wire").options(**self.options(part), includeHeaders="true").load()
 
+    def table_columns(self, rows: StructType) -> list[TableColumn]:
+        """The columns of a table, of typed rows.
+
+        Raises:
+            IngestError: two columns would have one name.
+        """
+        value, prefix = rows["value"].dataType, self._settings.prefix
+        if isinstance(value, StructType):
+            columns = [TableColumn(each.name, "value", each.name, each.dataType) for each in value]
+        else:
+            columns = [TableColumn("value", "value", None, value)]
+        names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
+        columns += [TableColumn(prefix + name, name, None, rows[name].dataType) for name in names]
+        columns = [each for each in columns if each.type != UNTYPED]
+        fields = [StructField(each.name, each.type) for each in columns]
+        two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
+        if two is not None:
+            raise IngestError(
+                f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
+                f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
+            )
+        return columns
+
     def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
         """The columns of a table, of rows that could be read, and other columns as they are.
 
         Raises:
             IngestError: two columns would have one name.
         """
-        value, prefix = rows.schema["value"].dataType, self._settings.prefix
-        if isinstance(value, StructType):
-            fields = [(each.name, f"value.{quoted(each.name)}", each.dataType) for each in value]
-        else:
-            fields = [("value", "value", value)]
-        names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
-        fields += [(prefix + name, name, rows.schema[name].dataType) for name in names]
-        fields = [each for each in fields if each[2] != UNTYPED]
-        two = clash(StructType([StructField(name, kind) for name, _, kind in [*fields, (DELETE, "", BooleanType())]]))
-        if two is not None:
-            raise IngestError(
-                f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
-                f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
-            )
-        return rows.select(*(F.col(path).alias(name) for name, path, _ in fields), *others)
+        return rows.select(*(F.col(each.path).alias(each.name) for each in self.table_columns(rows.schema)), *others)
 
     def empty_table(self) -> str:
         """The columns of a table of which no value is known yet, as DDL."""

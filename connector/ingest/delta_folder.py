@@ -1,0 +1,234 @@
+"""A Delta table in a folder, to which files are committed by the library deltalake: without the JVM, in some milliseconds.
+
+The commits are those of Spark's way: the position in ``userMetadata``, and a transaction's id and version, by which Delta and this
+module refuse what an older driver, still running, writes again. Needs no Spark session. Where the library cannot commit, or a
+table asks for more than files with right types, :meth:`DeltaFolder.reason_against` says why, and Spark commits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import date
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.checkpoints.files import local_folder, stored_uri
+from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, UriFolder, Written
+from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.tables import Landed, owner_properties
+
+#: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
+_WRITER_FEATURES: Final = frozenset(
+    {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz"}
+)
+#: Writers of older protocols: 4 is change data feed and generated columns, 5 column mapping.
+_MAX_WRITER_VERSION: Final = 4
+_BY_FEATURES: Final = 7
+#: Schemes that deltalake and pyarrow know both.
+_SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
+_INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
+
+
+class DeltaFolder:
+    """One table; not for several threads at once."""
+
+    def __init__(self, folder: str) -> None:
+        """``folder`` is a local path or a URI."""
+        self._path = folder
+        self.folder = UriFolder(uri=folder)
+
+    @staticmethod
+    def settings_against(settings: Settings, table: Table) -> str | None:
+        """Why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
+        if table.write != "tasks":
+            return 'write = "tasks" is not set'
+        if table.mode != "append":
+            return f"{table.mode} needs MERGE"
+        if not settings.is_folder:
+            return "it is a table of a catalog"
+        if table.cluster_by:
+            return "cluster_by needs Spark"
+        scheme = settings.into.partition(":")[0].lower() if ":" in settings.into else "file"
+        if scheme != "file" and stored_uri(settings.into).partition(":")[0] not in _SCHEMES:
+            return f"{scheme}: is a scheme that only Spark knows"
+        try:
+            import deltalake  # noqa: F401
+        except ModuleNotFoundError:
+            return "the library deltalake is not installed: pip install 'pykafka-wire[delta]'"
+        return None
+
+    @cached_property
+    def _uri(self) -> str:
+        local = local_folder(self._path)
+        return stored_uri(self._path) if local is None else Path(local).as_uri()
+
+    @cached_property
+    def _table(self) -> Any:  # Any: deltalake is optional
+        import deltalake
+
+        return deltalake.DeltaTable(self._uri)
+
+    def refresh(self) -> None:
+        """Look at what was committed since."""
+        self._table.update_incremental()
+
+    @property
+    def arrow_schema(self) -> Any:
+        """pyarrow's, of the table."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self._table.metadata().partition_columns)
+
+    def reason_against(self) -> str | None:
+        """Why files cannot be committed to the table as it is; None if they can."""
+        protocol, metadata = self._table.protocol(), self._table.metadata()
+        features = set(protocol.writer_features or ())
+        if protocol.min_writer_version == _BY_FEATURES:
+            if more := sorted(features - _WRITER_FEATURES):
+                return f"it has the table feature {', '.join(more)}"
+        elif protocol.min_writer_version > _MAX_WRITER_VERSION:
+            return f"it needs writers of version {protocol.min_writer_version}"
+        if any(name.startswith("delta.constraints.") for name in metadata.configuration):
+            return "it has a constraint"
+        columns = json.loads(self._table.schema().to_json())["fields"]
+        if not all(map(_is_plain, columns)):
+            return "it has a column that is NOT NULL, generated, or has a default"
+        return _of_partitions(self.arrow_schema, self.partition_by)
+
+    def create(self, rows: Any, table: Table, begins_at: Landed) -> None:
+        """Make the table without rows, as :meth:`LandedTable.create`, with columns of pyarrow's schema ``rows``."""
+        import deltalake
+        from deltalake.transaction import CommitProperties
+
+        deltalake.DeltaTable.create(
+            self._uri,
+            deltalake.Schema.from_arrow(_nullable(rows)),
+            mode="error",
+            partition_by=list(table.partition_by),
+            configuration=owner_properties(begins_at),
+            raise_if_key_not_exists=False,
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": begins_at.to_json()}),
+        )
+
+    def layout(self, schema: Any, table: Table) -> FileLayout:
+        """How files of rows of pyarrow's ``schema`` are written."""
+        return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
+
+    def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
+        """Make files rows of the table, and ``landed`` its position, by one commit.
+
+        Raises:
+            AlreadyLandedError: the table has this micro-batch; the files are orphans.
+            deltalake's CommitFailedError: another commit came between.
+        """
+        from deltalake.transaction import CommitProperties, Transaction
+
+        application, version = landed.transaction["txnAppId"], int(landed.transaction["txnVersion"])
+        self.refresh()
+        newest = self._table.transaction_version(application)
+        if newest is not None and newest >= version:
+            raise AlreadyLandedError
+        metrics = {
+            "numFiles": len(written.files),
+            "numOutputRows": written.n_rows,
+            "numOutputBytes": sum(each.n_bytes for each in written.files),
+        }
+        self._table.create_write_transaction(
+            [*self._actions(written.files, layout)],
+            "append",
+            self._table.schema(),
+            partition_by=list(layout.partition_by),
+            commit_properties=CommitProperties(
+                custom_metadata={
+                    "userMetadata": landed.to_json(),
+                    "operationMetrics": {name: str(value) for name, value in metrics.items()},
+                },
+                app_transactions=[Transaction(application, version)],
+            ),
+        )
+
+    def _actions(self, files: Iterable[WrittenFile], layout: FileLayout) -> Iterable[Any]:
+        from deltalake.transaction import AddAction
+
+        n_indexed = int(self._table.metadata().configuration.get(_INDEXED_PROPERTY, INDEXED_COLUMNS))
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            values = zip(layout.partition_by, file.partition, strict=True)
+            yield AddAction(
+                path=file.path,  # deltalake writes it as a URI
+                size=file.n_bytes,
+                partition_values={name: partition_text(value) for name, value in values},
+                modification_time=now_ms,
+                data_change=True,
+                stats=statistics(file, layout.file_schema, n_indexed),
+            )
+
+
+def partition_text(value: Any) -> str | None:
+    """A value of a partition as Delta's log has it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):
+        return value.isoformat()
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _of_partitions(schema: Any, names: Iterable[str]) -> str | None:
+    for name in names:
+        kind = schema.field(name).type
+        is_known = any(
+            test(kind)
+            for test in (
+                pa.types.is_string,
+                pa.types.is_integer,
+                pa.types.is_date,
+                pa.types.is_boolean,
+                pa.types.is_decimal,
+            )
+        )
+        if not is_known:
+            return f"its partitions are by {name}, which is {kind}"
+    return None
+
+
+def _is_plain(field: Mapping[str, Any]) -> bool:
+    """Whether a field of Delta's schema takes any value of its type, or none."""
+    has_rules = any(name.startswith("delta.") or name == "CURRENT_DEFAULT" for name in field.get("metadata", {}))
+    return field["nullable"] is not False and not has_rules and _is_plain_type(field["type"])
+
+
+def _is_plain_type(kind: Any) -> bool:
+    if not isinstance(kind, dict):
+        return True
+    if kind["type"] == "struct":
+        return all(map(_is_plain, kind["fields"]))
+    if kind["type"] == "array":
+        return bool(kind["containsNull"]) and _is_plain_type(kind["elementType"])
+    return bool(kind["valueContainsNull"]) and _is_plain_type(kind["keyType"]) and _is_plain_type(kind["valueType"])
+
+
+def _nullable(schema: Any) -> Any:
+    """A schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
+    return pa.schema([pa.field(each.name, _nullable_type(each.type)) for each in schema])
+
+
+def _nullable_type(kind: Any) -> Any:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _nullable_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), _nullable_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable_type(kind.value_type)))
+    return kind

@@ -1,0 +1,145 @@
+"""Rows of a topic into a Delta folder, by files that tasks write and one commit: the driver's part.
+
+Columns and wider types are given to the table by Spark, before the files that need them. What this way cannot do has a reason, and
+is Spark's to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.file_tasks import FileTask, Folder, Written, run_tasks
+from pykafka_wire.ingest.file_types import file_type, fits
+from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.parquet_files import FileLayout
+from pykafka_wire.ingest.settings import Table
+from pykafka_wire.ingest.tables import Landed, TopicTable
+from pykafka_wire.ingest.topic_rows import Read, TopicReader
+
+#: Spark's names of types that Delta, Arrow and Parquet have alike.
+_TYPES: Final = frozenset(
+    (
+        *("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary", "boolean"),
+        *("date", "timestamp", "timestamp_ntz"),
+    )
+)
+#: Characters of names that Delta takes with column mapping alone.
+_REFUSED: Final = frozenset(" ,;{}()\n\t=")
+
+
+class FilesTable(Protocol):
+    """A table to which files are committed; not for several threads at once."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where tasks write files."""
+
+    @property
+    def arrow_schema(self) -> Any:
+        """pyarrow's, of the table."""
+
+    def refresh(self) -> None:
+        """Look at what was committed since."""
+
+    def reason_against(self) -> str | None:
+        """Why files cannot be committed to the table as it is; None if they can."""
+
+    def layout(self, schema: Any, table: Table) -> FileLayout:
+        """How files of rows of pyarrow's ``schema`` are written."""
+
+    def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
+        """Make files rows of the table, and ``landed`` its position, by one commit.
+
+        Raises:
+            AlreadyLandedError: the table has this micro-batch; the files are orphans.
+        """
+
+
+class FileLanding:
+    """Lands one table's rows by files."""
+
+    def __init__(self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable) -> None:
+        """``target`` is the table as Spark has it."""
+        self._session = session
+        self._reader = reader
+        self._table = table
+        self._target = target
+
+    def land(self, folder: FilesTable, read: Read, landed: Landed, begins_at: Landed | None) -> Written | str:
+        """Commit the rows of a read; or the reason why Spark has to.
+
+        Args:
+            begins_at: what the table begins with, if it does not exist.
+
+        Raises:
+            AlreadyLandedError: the table has the micro-batch.
+            AnalysisException: the table cannot take the rows' types.
+        """
+        if read.readings:
+            return "the types of its JSON are found in the records, or the values are in an envelope"
+        source = PykafkaWireDataSource(dict(read.options))
+        schema = source.schema()
+        assert isinstance(schema, StructType), "the options name formats"
+        columns = self._reader.table_columns(schema)
+        if (other := next(filter(None, (_other_type(each.type) for each in columns)), None)) is not None:
+            return f"it has a column of the type {other}"
+        rows = StructType([StructField(each.name, each.type) for each in columns])
+        self._prepare(folder, rows, begins_at)
+        if (reason := folder.reason_against()) is not None:
+            return reason
+        held = pa.struct(folder.arrow_schema)
+        layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)
+        if missing := [each for each in layout.partition_by if each not in layout.schema.names]:
+            return f"the records have no {missing[0]}, which its partitions are by"
+        reader = source.reader(schema)
+        partitions = reader.partitions()
+        task = FileTask(
+            reader, partitions, [(each.source, each.field) for each in columns], read.errors, folder.folder, layout
+        )
+        written = run_tasks(self._session, task, len(partitions))
+        folder.append_files(written, layout, replace(landed, n_rejects=written.n_rejects))
+        return written
+
+    def _prepare(self, folder: FilesTable, rows: StructType, begins_at: Landed | None) -> None:
+        """Make the table, or give it the columns and types of ``rows``."""
+        if begins_at is None:
+            if not fits(pa.struct(arrow_schema(rows)), pa.struct(folder.arrow_schema)):
+                self._target.add_columns(self._session.createDataFrame([], rows))
+                folder.refresh()
+        elif self._table.properties or _needs_mapping(rows):  # features that Spark alone knows
+            self._target.create(column_ddl(rows), self._table, begins_at.query, begins_at)
+        else:
+            assert isinstance(folder, DeltaFolder), "other tables are made before their rows are read"
+            folder.create(arrow_schema(rows), self._table, begins_at)
+
+
+def _needs_mapping(data_type: Any) -> bool:
+    """Whether a name has characters that a table without column mapping cannot have."""
+    if isinstance(data_type, StructType):
+        return any(_REFUSED.intersection(each.name) or _needs_mapping(each.dataType) for each in data_type)
+    return any(
+        _needs_mapping(getattr(data_type, part)) for part in ("elementType", "valueType") if hasattr(data_type, part)
+    )
+
+
+def _other_type(data_type: Any) -> str | None:
+    """The first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
+    inner: Iterable[DataType]
+    if isinstance(data_type, StructType):
+        inner = [each.dataType for each in data_type]
+        return next(filter(None, map(_other_type, inner)), None) if inner else "STRUCT<>"
+    if isinstance(data_type, ArrayType):
+        return _other_type(data_type.elementType)
+    if isinstance(data_type, MapType):
+        return _other_type(data_type.keyType) or _other_type(data_type.valueType)
+    text = str(data_type.simpleString())
+    return None if text.partition("(")[0] in _TYPES else text

@@ -1,0 +1,111 @@
+"""The types of a table's files: those of the rows, by the names and with the types that the table has.
+
+A file may lack columns and fields of the table, which readers show as null, and must not have other types. Pure functions of
+pyarrow's types and arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_INTEGERS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+#: Integers of up to so many digits are exact in the floating-point types.
+_EXACT_DIGITS: Final = {pa.float64(): 10, pa.float32(): 5}
+_SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+def fits(rows: Any, table: Any) -> bool:
+    """Whether a table of the type ``table`` takes rows of the type ``rows`` as it is, their numbers perhaps as larger ones.
+
+    Names of fields are compared without regard to case.
+    """
+    if pa.types.is_struct(rows) and pa.types.is_struct(table):
+        held = {each.name.lower(): each.type for each in table}
+        return all(each.name.lower() in held and fits(each.type, held[each.name.lower()]) for each in rows)
+    if pa.types.is_map(rows) and pa.types.is_map(table):
+        return fits(rows.key_type, table.key_type) and fits(rows.item_type, table.item_type)
+    if pa.types.is_list(rows) and pa.types.is_list(table):
+        return fits(rows.value_type, table.value_type)
+    if rows in _INTEGERS:
+        digits = _INTEGERS[rows]
+        if table in _INTEGERS:
+            return digits <= _INTEGERS[table]
+        if pa.types.is_decimal(table):
+            return bool(digits <= table.precision - table.scale)
+        return digits <= _EXACT_DIGITS.get(table, 0)
+    if pa.types.is_decimal(rows) and pa.types.is_decimal(table):
+        return bool(rows.scale <= table.scale and rows.precision - rows.scale <= table.precision - table.scale)
+    return bool(rows == table or (rows == pa.float32() and table == pa.float64()))
+
+
+def file_type(rows: Any, table: Any) -> Any:
+    """The type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
+    if pa.types.is_struct(rows):
+        held = {each.name.lower(): each for each in table}
+        fields = [(held[each.name.lower()], each) for each in rows]
+        return pa.struct(
+            [pa.field(field.name, file_type(each.type, field.type), metadata=field.metadata) for field, each in fields]
+        )
+    if pa.types.is_map(rows):
+        key, item = (
+            held.with_type(file_type(given.type, held.type)).with_nullable(given.nullable)
+            for given, held in ((rows.key_field, table.key_field), (rows.item_field, table.item_field))
+        )
+        return pa.map_(key, item)
+    if pa.types.is_list(rows):
+        value = table.value_field
+        return pa.list_(value.with_type(file_type(rows.value_type, value.type)).with_nullable(True))
+    return table
+
+
+def merged_type(rows: Any, table: Any) -> Any:
+    """The type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
+    if pa.types.is_struct(rows) and pa.types.is_struct(table):
+        held = {each.name.lower(): each for each in table}
+        return pa.struct([_merged_field(each, held.get(each.name.lower())) for each in rows])
+    if pa.types.is_map(rows) and pa.types.is_map(table):
+        return pa.map_(rows.key_type, merged_type(rows.item_type, table.item_type))
+    if pa.types.is_list(rows) and pa.types.is_list(table):
+        return pa.list_(pa.field("element", merged_type(rows.value_type, table.value_type)))
+    return table if fits(rows, table) else rows
+
+
+def _merged_field(rows: Any, table: Any) -> Any:
+    return rows if table is None else pa.field(table.name, merged_type(rows.type, table.type))
+
+
+def small_type(kind: Any) -> Any:
+    """A type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(small_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(*(each.with_type(small_type(each.type)) for each in (kind.key_field, kind.item_field)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(small_type(kind.value_type)))
+    return _SMALL.get(kind, kind)
+
+
+def conform(rows: Any, wanted: Any) -> Any:
+    """An array as one of the type ``wanted``, which :func:`file_type` has made of its own."""
+    if rows.type.equals(wanted, check_metadata=True):
+        return rows
+    if pa.types.is_struct(wanted):
+        fields = [conform(rows.field(number), field.type) for number, field in enumerate(wanted)]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=rows.is_null())
+    if pa.types.is_map(wanted):
+        entries = pa.StructArray.from_arrays(
+            [conform(rows.keys, wanted.key_type), conform(rows.items, wanted.item_type)],
+            fields=[wanted.key_field, wanted.item_field],
+        )
+        return _with_children(rows, wanted, entries)
+    if pa.types.is_list(wanted):
+        return _with_children(rows, wanted, conform(rows.values, wanted.value_type))
+    return pc.cast(rows, wanted)
+
+
+def _with_children(rows: Any, wanted: Any, children: Any) -> Any:
+    """A list or a map over other elements. ``values``, ``keys`` and ``items`` are not cut to a slice's."""
+    return pa.Array.from_buffers(wanted, len(rows), rows.buffers()[:2], offset=rows.offset, children=[children])

@@ -1,0 +1,398 @@
+"""An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar.
+
+The position is in the summary of each snapshot. Iceberg has no transaction ids: a commit requires that the table still stands at
+the snapshot whose position was looked at, so that an older driver, still running, can add nothing twice. The library's own
+repetition of commits would lose that, and is turned off for these.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructField, StructType
+
+from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
+from pykafka_wire.errors import IngestError, MissingLibraryError
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written, write_rows
+from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
+from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.tables import QUERY_PROPERTY, Landed, Merging, Truncation, owner_properties, quoted
+from pykafka_wire.wire.security.secret_references import resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The entry of a snapshot's summary.
+_SUMMARY: Final = "pykafka-wire"
+#: What a table without a snapshot begins with.
+_BEGINS_AT: Final = "pykafka-wire.begins-at"
+#: Others may commit between the look at the table and the commit.
+_ATTEMPTS: Final = 10
+#: Each commit writes a metadata file; Iceberg keeps all of them by default.
+_FEW_METADATA_FILES: Final = {
+    "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
+}  # fmt: skip
+_RETRIES: Final = "commit.retry.num-retries"
+#: How a catalog's secret by reference begins.
+_REFERENCES: Final = ("env:", "provider:", "literal:")
+_EPOCH: Final = date(1970, 1, 1)
+
+
+@functools.lru_cache(maxsize=8)
+def _catalog(name: str, given: tuple[tuple[str, str], ...]) -> Any:  # Any: pyiceberg is optional
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(
+            f"table_format is iceberg, which needs the module {error.name}, which is not installed: pip install "
+            "'pykafka-wire[iceberg]', on the driver and on every executor."
+        ) from error
+    return load_catalog(name, **dict(given))
+
+
+def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
+    """The catalog, and the namespace in it."""
+    name, *namespace = settings.into.split(".")
+    given = {
+        # file: is the beginning of a URI here.
+        each: resolve(value, f"catalog.{each}") if value.startswith(_REFERENCES) else value
+        for each, value in settings.catalog.items()
+    }
+    return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
+
+
+def namespace_exists(settings: Settings) -> bool:
+    """Whether the catalog has the namespace of the tables."""
+    catalog, namespace = _opened(settings)
+    return bool(catalog.namespace_exists(namespace))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergFolder:
+    """Where files of a table go, for tasks: the file system is pyiceberg's, with the catalog's credentials."""
+
+    location: str
+    properties: Mapping[str, str]
+
+    def open(self) -> tuple[Any, str]:
+        """The file system, pyarrow's, and the folder in it."""
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        io = PyArrowFileIO(dict(self.properties))
+        scheme, netloc, path = io.parse_location(self.location, io.properties)
+        return io.fs_by_scheme(scheme, netloc), path
+
+
+class IcebergTable:
+    """One table of an ingest."""
+
+    is_folder = False
+
+    def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
+        self._session = session
+        self._prefix = settings.prefix
+        self._catalog, namespace = _opened(settings)
+        self._name = (*namespace, name)
+        self.identifier = f"{settings.into}.{name}"
+        self._loaded: Any = None
+
+    @property
+    def _table(self) -> Any:
+        if self._loaded is None:
+            self._loaded = self._catalog.load_table(self._name)
+        return self._loaded
+
+    @property
+    def exists(self) -> bool:
+        return bool(self._catalog.table_exists(self._name))
+
+    @property
+    def id(self) -> str:
+        """Iceberg's, of a table of this name that is made once."""
+        return str(self._table.metadata.table_uuid)
+
+    def refresh(self) -> None:
+        """Look at what was committed since."""
+        self._table.refresh()
+
+    @property
+    def arrow_schema(self) -> Any:
+        """pyarrow's, with the ids of fields that files need."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return pa.schema(small_type(pa.struct(schema_to_pyarrow(self._table.schema()))))
+
+    @property
+    def schema(self) -> StructType:
+        return StructType([StructField(each.name, spark_type(each.type)) for each in self.arrow_schema])
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        spec, schema = self._table.spec(), self._table.schema()
+        return tuple(schema.find_column_name(each.source_id) for each in spec.fields)
+
+    @property
+    def version(self) -> int:
+        """The id of the current snapshot; -1 without one."""
+        snapshot = self._table.current_snapshot()
+        return -1 if snapshot is None else int(snapshot.snapshot_id)
+
+    @property
+    def rows(self) -> DataFrame:
+        """The table as it is now."""
+        return self.pinned()[0]
+
+    def pinned(self) -> tuple[DataFrame, int]:
+        """The table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
+        self.refresh()
+        version, schema = self.version, self.schema
+        scan = self._table.scan(snapshot_id=None if version < 0 else version)
+        tasks = list(scan.plan_files())
+        if any(task.delete_files for task in tasks):
+            return self._session.createDataFrame(scan.to_arrow(), schema), version
+        paths = [_for_spark(task.file.file_path) for task in tasks]
+        if not paths:
+            return self._session.createDataFrame([], schema), version
+        return self._session.read.schema(schema).parquet(*paths), version
+
+    @property
+    def places(self) -> DataFrame:
+        """``partition`` and ``offset`` of the table's rows."""
+        names = [self._prefix + name for name in ("partition", "offset")]
+        return self.rows.select(*map(quoted, names)).toDF("partition", "offset")
+
+    def properties(self) -> dict[str, str]:
+        return dict(self._table.properties)
+
+    def set_properties(self, table: Table, first: Landed) -> None:
+        """Note what the table holds, and where it begins."""
+        with self._table.transaction() as transaction:
+            transaction.set_properties(owner_properties(first))
+
+    def landed(self) -> Landed | None:
+        """What the newest commit of an ingest holds; None where there is none."""
+        self.refresh()
+        return next(self.history(), None)
+
+    def history(self, version: int | None = None) -> Iterator[Landed]:
+        """What each commit of an ingest holds, the newest first, as far back as snapshots are kept.
+
+        Args:
+            version: the snapshot to begin with, by default the current one.
+        """
+        metadata = self._table.metadata
+        snapshot_id = metadata.current_snapshot_id if version in (None, -1) else version
+        while snapshot_id is not None:
+            snapshot = metadata.snapshot_by_id(snapshot_id)
+            if snapshot is None:  # it is expired
+                return
+            summary = snapshot.summary
+            landed = Landed.from_json(summary.get(_SUMMARY), _integer(summary.get("added-records")))
+            if landed is not None:
+                yield landed
+            snapshot_id = snapshot.parent_snapshot_id
+        begins_at = Landed.from_json(metadata.properties.get(_BEGINS_AT))
+        if begins_at is not None:
+            yield begins_at
+
+    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        rows = DataType.fromDDL(columns)
+        assert isinstance(rows, StructType)
+        self.create_of(arrow_schema(rows), table, query, begins_at)
+
+    def create_of(self, schema: Any, table: Table, query: str, begins_at: Landed | None) -> None:
+        """As :meth:`create`, of pyarrow's schema."""
+        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query}
+        if begins_at is not None:
+            given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
+        with self._catalog.create_table_transaction(
+            self._name, schema, properties={**given, **table.properties}
+        ) as transaction:
+            if table.partition_by:
+                with transaction.update_spec() as update:
+                    for name in table.partition_by:
+                        update.add_identity(name)
+        self._loaded = None
+
+    def add_columns(self, rows: DataFrame) -> None:
+        """Give the table the columns and the wider types of rows.
+
+        Raises:
+            IngestError: it cannot take them.
+        """
+        from pyiceberg.exceptions import ValidationError
+
+        wanted = merged_type(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema))
+        try:
+            with self._table.update_schema(case_sensitive=False) as update:
+                update.union_by_name(pa.schema(wanted))
+        except (ValidationError, ValueError) as error:
+            raise IngestError(f"the Iceberg table {self.identifier} cannot take the new columns ({error}).") from error
+
+    def reason_against(self) -> str | None:
+        """Why files cannot be committed to the table as it is; None if they can."""
+        fields = self._table.schema().fields
+        if any(each.required for each in fields):
+            return "it has a column that is required"
+        other = next((each for each in self._table.spec().fields if str(each.transform) != "identity"), None)
+        return f"its partitions are by {other.transform}" if other else None
+
+    def layout(self, schema: Any, table: Table) -> FileLayout:
+        """How files of rows of pyarrow's ``schema`` are written."""
+        return FileLayout(
+            schema=schema, partition_by=self.partition_by, keeps_partitions=True, target_bytes=table.target_bytes
+        )
+
+    @property
+    def folder(self) -> IcebergFolder:
+        """Where tasks write files."""
+        return IcebergFolder(
+            location=f"{self._table.location().rstrip('/')}/data", properties=dict(self._table.io.properties)
+        )
+
+    def append(self, rows: DataFrame, landed: Landed | None) -> None:
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+        self.refresh()
+        if not fits(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema)):
+            self.add_columns(rows)
+        held = pa.struct(self.arrow_schema)
+        layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
+        written = write_rows(rows, self.folder, layout)
+        self.append_files(written, layout, landed)
+
+    def append_files(self, written: Written, layout: FileLayout, landed: Landed | None) -> None:
+        """Make files rows of the table, and ``landed`` its position, by one commit.
+
+        Raises:
+            AlreadyLandedError: the table has this micro-batch, or another position; the files are orphans.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table import Table as StoredTable
+
+        files = [*self._data_files(written)]
+        for attempt in range(_ATTEMPTS):
+            self.refresh()
+            if landed is not None and self._has(landed):
+                raise AlreadyLandedError
+            stored = self._table
+            metadata = stored.metadata.model_copy(update={"properties": {**stored.metadata.properties, _RETRIES: "0"}})
+            once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, stored.catalog)
+            summary = {} if landed is None else _summary_of(landed)
+            try:
+                with once.transaction() as transaction, transaction.update_snapshot(summary).merge_append() as append:
+                    for file in files:
+                        append.append_data_file(file)
+                break
+            except CommitFailedException:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        self.refresh()
+
+    def _has(self, landed: Landed) -> bool:
+        """Whether the table has a micro-batch already, or stands elsewhere than where it begins."""
+        application, number = landed.transaction["txnAppId"], landed.micro_batch
+        for each in self._table.metadata.snapshots[::-1]:
+            of_it = (each.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@")
+            if of_it[0] == application:
+                return int(of_it[2]) >= number
+        return False
+
+    def _data_files(self, written: Written) -> Iterator[Any]:
+        from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
+
+        schema, properties = self._table.schema(), self._table.properties
+        plan, paths = compute_statistics_plan(schema, properties), parquet_path_to_id_mapping(schema)
+        for file in written.files:
+            yield self._data_file(file, plan, paths)
+
+    def _data_file(self, file: WrittenFile, plan: Any, paths: Any) -> Any:
+        from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        statistics = data_file_statistics_from_parquet_metadata(file.metadata, plan, paths)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self.folder.location}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*map(_partition_value, file.partition)),
+            file_size_in_bytes=file.n_bytes,
+            sort_order_id=None,
+            spec_id=self._table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    def delete_places(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of a table at ``partition`` and ``offset``."""
+        offsets: dict[int, list[int]] = {}
+        for row in places.collect():
+            offsets.setdefault(row.partition, []).append(row.offset)
+        if offsets:
+            parts = [f"(partition = {each} AND offset IN ({', '.join(map(str, of))}))" for each, of in offsets.items()]
+            self.refresh()
+            self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
+
+    def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
+        raise AssertionError("an Iceberg table is made before its rows are read")
+
+    def truncations(self) -> list[Truncation]:
+        return []
+
+    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
+        return [*truncated]
+
+    def topic_columns(self) -> list[StructField]:
+        return [*self.schema.fields]
+
+    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
+        raise IngestError(f"the Iceberg table {self.identifier} cannot be merged into: set mode to append.")
+
+    def expire(self, keep_ms: int) -> None:
+        """Forget snapshots that are older, but for the current one and the newest with a position."""
+        self.refresh()
+        metadata = self._table.metadata
+        oldest_ms = metadata.last_updated_ms - keep_ms
+        with_position = [
+            each.snapshot_id for each in metadata.snapshots if _SUMMARY in each.summary.additional_properties
+        ]
+        kept = {metadata.current_snapshot_id, *with_position[-1:]}
+        old = [each.snapshot_id for each in metadata.snapshots if each.timestamp_ms < oldest_ms]
+        if expired := [each for each in old if each not in kept]:
+            self._table.maintenance.expire_snapshots().by_ids(expired).commit()
+
+    def optimize(self) -> None:
+        raise IngestError(
+            f"optimize_every is set for the Iceberg table {self.identifier}, and pyiceberg cannot compact: let your engine run "
+            "rewrite_data_files."
+        )
+
+
+def _summary_of(landed: Landed) -> dict[str, str]:
+    transaction = landed.transaction
+    return {_SUMMARY: landed.to_json(), f"{_SUMMARY}.transaction": f"{transaction['txnAppId']}@{landed.micro_batch}"}
+
+
+def _integer(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _for_spark(path: str) -> str:
+    """A file's URI as Hadoop's file systems have it."""
+    return "s3a:" + path.removeprefix("s3:") if path.startswith("s3:") else path
+
+
+def _partition_value(value: Any) -> Any:
+    """A value as Iceberg has it in its manifests."""
+    if isinstance(value, datetime):
+        at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return round((at - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds() * 1_000_000)
+    return (value - _EPOCH).days if isinstance(value, date) else value

@@ -1,0 +1,235 @@
+"""A task's part of a table: record batches to Parquet files, and what a table's log has to know of each file.
+
+Knows nothing of Spark, of Kafka, and of what a commit is. A file that no commit names is an orphan: a task that was killed, or that
+ran twice, leaves one, and the table's own cleaning removes it (Delta's VACUUM, Iceberg's remove_orphan_files).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+#: Arrow's bytes that wait for their row groups, over all files of a task.
+_BUFFERED_BYTES: Final = 64 * 1024 * 1024
+#: So many files are open at a time: an open file keeps the bytes of an upload.
+_OPEN_FILES: Final = 32
+#: Iceberg's default. Files are a third smaller than with snappy, for a tenth more CPU.
+_COMPRESSION: Final = "zstd"
+_COMPRESSION_LEVEL: Final = 1
+#: Hive's name of the folder of null, which readers of Delta and of folders know.
+_NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+#: File systems that have folders; an object store would keep an empty object for each.
+_WITH_FOLDERS: Final = ("local", "hdfs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """How the files of a table are written.
+
+    Attributes:
+        schema: pyarrow's, of the rows, columns of partitions among them.
+        partition_by: columns of which a file has one value each.
+        keeps_partitions: whether these are columns of the files, too: Iceberg's are, Delta's are not.
+        target_bytes: a file that has so many is closed, and the next one begun.
+    """
+
+    schema: Any
+    partition_by: tuple[str, ...] = ()
+    keeps_partitions: bool = False
+    target_bytes: int = 128 * 1024 * 1024
+
+    @property
+    def file_schema(self) -> Any:
+        """pyarrow's, of a file."""
+        if self.keeps_partitions:
+            return self.schema
+        return pa.schema([each for each in self.schema if each.name not in self.partition_by])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A file of a table.
+
+    Attributes:
+        path: relative to the table's folder.
+        n_bytes: of the file.
+        partition: the values of ``partition_by``, in its order.
+        metadata: Parquet's, with the minima, maxima and counts of nulls.
+        null_counts: of lists and maps, by column: Parquet counts their elements' alone.
+        nan_columns: dotted paths of columns with NaN, which Parquet leaves out of minima and maxima.
+    """
+
+    path: str
+    n_bytes: int
+    n_rows: int
+    partition: tuple[Any, ...]
+    metadata: Any
+    null_counts: Mapping[str, int]
+    nan_columns: frozenset[str]
+
+
+class FileWriter:
+    """Writes the rows of one task into files of a table."""
+
+    def __init__(self, filesystem: Any, folder: str, layout: FileLayout) -> None:
+        """``folder`` is the table's, in ``filesystem``, which is pyarrow's."""
+        self._filesystem = filesystem
+        self._folder = folder
+        self._layout = layout
+        self._parts: dict[tuple[Any, ...], _Part] = {}
+
+    def write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
+        """Write rows, and yield each file when it is complete."""
+        for batch in batches:
+            for values, rows in _by_values(batch, self._layout.partition_by):
+                if not self._layout.keeps_partitions:  # an empty text is null in Delta's log
+                    values = tuple(None if value == "" else value for value in values)
+                self._part(values).add(rows)
+            while sum(part.n_buffered for part in self._parts.values()) >= _BUFFERED_BYTES:
+                yield from self._flush(max(self._parts.values(), key=lambda part: part.n_buffered))
+        for part in self._parts.values():
+            part.flush()
+            yield part.close()
+
+    def _part(self, values: tuple[Any, ...]) -> _Part:
+        if values not in self._parts:
+            layout = self._layout
+            folders = [
+                f"{name}={_folder_name(value)}/" for name, value in zip(layout.partition_by, values, strict=True)
+            ]
+            self._parts[values] = _Part(self._filesystem, self._folder, "".join(folders), layout, values)
+        return self._parts[values]
+
+    def _flush(self, part: _Part) -> Iterator[WrittenFile]:
+        part.flush()
+        if part.n_bytes >= self._layout.target_bytes:
+            yield self._parts.pop(part.values).close()
+        opened = [each for each in self._parts.values() if each.n_bytes]
+        if len(opened) > _OPEN_FILES:
+            largest = max(opened, key=lambda each: each.n_bytes)
+            largest.flush()
+            yield self._parts.pop(largest.values).close()
+
+
+class _Part:
+    """A file, from its first row on; it is opened when its first row group is written."""
+
+    def __init__(
+        self, filesystem: Any, folder: str, subfolder: str, layout: FileLayout, values: tuple[Any, ...]
+    ) -> None:
+        self.values = values
+        self.n_buffered = 0
+        self._filesystem = filesystem
+        self._folder = folder
+        self._path = f"{subfolder}{uuid.uuid4()}.parquet"
+        self._schema = schema = layout.file_schema
+        self._buffered: list[Any] = []
+        self._stream: Any = None
+        self._writer: Any = None
+        self._n_rows = 0
+        self._null_counts = {each.name: 0 for each in schema if _is_list(each.type)}
+        self._floats = [path for path, kind in leaves(schema) if pa.types.is_floating(kind)]
+        self._nan_columns: set[str] = set()
+
+    @property
+    def n_bytes(self) -> int:
+        """What is written."""
+        return 0 if self._stream is None else int(self._stream.tell())
+
+    def add(self, batch: Any) -> None:
+        self._buffered.append(batch.select(self._schema.names))
+        self.n_buffered += batch.nbytes
+
+    def flush(self) -> None:
+        """Write what is buffered as one row group."""
+        if not self._buffered:
+            return
+        if self._writer is None:
+            self._open()
+        table = pa.Table.from_batches(self._buffered, schema=self._schema)
+        self._buffered, self.n_buffered = [], 0
+        self._n_rows += table.num_rows
+        for name in self._null_counts:
+            self._null_counts[name] += table[name].null_count
+        for path in self._floats:
+            name = ".".join(path)
+            if name not in self._nan_columns and pc.any(pc.is_nan(_column(table, path))).as_py():
+                self._nan_columns.add(name)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def _open(self) -> None:
+        path = f"{self._folder}/{self._path}"
+        if self._filesystem.type_name in _WITH_FOLDERS:
+            self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        self._stream = self._filesystem.open_output_stream(path)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            self._schema,
+            compression=_COMPRESSION,
+            compression_level=_COMPRESSION_LEVEL,
+            store_decimal_as_integer=True,  # as Spark does
+            store_schema=False,
+        )
+
+    def close(self) -> WrittenFile:
+        """End a file that was flushed."""
+        self._writer.close()
+        n_bytes = self.n_bytes
+        self._stream.close()
+        return WrittenFile(
+            path=self._path,
+            n_bytes=n_bytes,
+            n_rows=self._n_rows,
+            partition=self.values,
+            metadata=self._writer.writer.metadata,
+            null_counts=self._null_counts,
+            nan_columns=frozenset(self._nan_columns),
+        )
+
+
+def leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths and types of columns and of structs' fields, in order; a list or a map is a leaf."""
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from leaves(field.type, (*path, field.name))
+        else:
+            yield (*path, field.name), field.type
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
+
+
+def _column(table: Any, path: Sequence[str]) -> Any:
+    column = table[path[0]]
+    return pc.struct_field(column, list(path[1:])) if path[1:] else column
+
+
+def _folder_name(value: Any) -> str:
+    return _NULL_FOLDER if value is None else quote(str(value), safe=" ")
+
+
+def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The rows of each combination of values, in their order."""
+    if not batch.num_rows:
+        return
+    if not names:
+        yield (), batch
+        return
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in names:
+        encoded = pc.dictionary_encode(batch[name], null_encoding="encode")
+        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        rows = batch.take(pa.array(order[start:end]))
+        yield tuple(rows[name][0].as_py() for name in names), rows

@@ -1,0 +1,213 @@
+"""Commits of files to Delta folders and Iceberg tables, without Spark: what others read, and what an older driver cannot do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
+from pykafka_wire.ingest.file_types import file_type
+from pykafka_wire.ingest.iceberg_table import IcebergTable
+from pykafka_wire.ingest.parquet_files import FileWriter
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.tables import Landed
+
+pytestmark = pytest.mark.unit
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 2)),
+        ("tags", pa.list_(pa.field("element", pa.string()))),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("place", pa.struct([("city", pa.string()), ("at", pa.timestamp("us", "UTC"))])),
+    ]
+)
+ROWS = [
+    {
+        "id": 1, "day": date(2026, 1, 1), "price": Decimal("1.25"), "tags": ["a", None], "counts": [("x", 1)],
+        "place": {"city": "Oslo", "at": None},
+    },
+    {"id": 2, "day": None, "price": None, "tags": None, "counts": None, "place": None},
+    {
+        "id": 3, "day": date(2026, 1, 2), "price": Decimal("-3.50"), "tags": [], "counts": [],
+        "place": {"city": None, "at": None},
+    },
+]  # fmt: skip
+TABLE = Table(topic="orders", partition_by=("day",))
+
+
+def landed(number: int, start: int, end: int) -> Landed:
+    return Landed(query="q", micro_batch=number, topic="orders", topic_id="", start={0: start}, end={0: end})
+
+
+def append(table: Any, landed: Landed, rows: list[dict[str, Any]] = ROWS) -> None:
+    """Write the files as a task does, and commit them."""
+    given = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    layout = table.layout(pa.schema(file_type(pa.struct(SCHEMA), pa.struct(table.arrow_schema))), TABLE)
+    filesystem, folder = table.folder.open()
+    batch = pa.RecordBatch.from_arrays(given.columns, schema=pa.schema([*layout.schema]))
+    files = list(FileWriter(filesystem, folder, layout).write([batch]))
+    table.append_files(Written(files=files, n_rejects=0), layout, landed)
+
+
+def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
+    DeltaFolder(f"{folder}/orders").create(SCHEMA, TABLE, landed(-1, 0, 0))
+    return lambda: DeltaFolder(f"{folder}/orders")
+
+
+def of_iceberg(folder: Path) -> Callable[[], IcebergTable]:
+    given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+    load_catalog("lake", **given).create_namespace("shop")
+    settings = Settings(
+        checkpoint="/c",
+        kafka={"bootstrap.servers": "b:1"},
+        topics=".*",
+        into="lake.shop",
+        table_format="iceberg",
+        catalog=given,
+    )
+    nothing: Any = None  # a session is for DataFrames
+    IcebergTable(nothing, settings, "orders").create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
+    return lambda: IcebergTable(nothing, settings, "orders")
+
+
+@pytest.fixture(params=[of_delta, of_iceberg])
+def opened(request: Any, tmp_path: Path) -> Callable[[], Any]:
+    """Opens the table as one more driver."""
+    made: Callable[[], Any] = request.param(tmp_path)
+    return made
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """As a reader that is not ours sees them."""
+    if isinstance(table, IcebergTable):
+        found = table._table.scan().to_arrow()
+        places = [task.file.file_path for task in table._table.scan().plan_files()]
+        by_duckdb = duckdb.sql(f"SELECT id FROM read_parquet({places}, hive_partitioning=false) ORDER BY id").fetchall()
+        assert [row["id"] for row in found.sort_by("id").to_pylist()] == [id for (id,) in by_duckdb]
+    else:
+        found = DeltaTable(table.folder.uri).to_pyarrow_table()
+    return list(found.select(SCHEMA.names).sort_by("id").to_pylist())
+
+
+def test_committed_files_are_rows_with_all_their_values(opened: Callable[[], Any]) -> None:
+    append(opened(), landed(0, 0, 3))
+    assert rows_of(opened()) == ROWS
+    assert opened().reason_against() is None
+
+
+def test_a_commit_has_the_position_and_what_it_was_before(opened: Callable[[], Any]) -> None:
+    append(opened(), landed(0, 0, 3))
+    append(opened(), landed(7, 3, 6))
+    table = opened()
+    if isinstance(table, IcebergTable):
+        assert [each.end for each in table.history()] == [{0: 6}, {0: 3}, {0: 0}]
+        assert [each.n_added for each in table.history()] == [3, 3, None]
+    else:
+        found = [Landed.from_json(commit["userMetadata"]) for commit in DeltaTable(table.folder.uri).history()]
+        assert [each.end for each in found if each is not None] == [{0: 6}, {0: 3}, {0: 0}]
+
+
+def test_a_micro_batch_is_in_the_table_once_whoever_writes_it_again(opened: Callable[[], Any]) -> None:
+    older, newer = opened(), opened()
+    append(older, landed(0, 0, 3))
+    append(newer, landed(1, 3, 6))
+    for driver in (older, opened()):
+        for number in (0, 1):
+            with pytest.raises(AlreadyLandedError):
+                append(driver, landed(number, 3, 6))
+    assert len(rows_of(opened())) == 6
+
+
+def test_of_two_drivers_that_commit_at_once_one_adds_rows(
+    opened: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one commits while the first one has looked at the table and not yet committed."""
+    first, second = opened(), opened()
+    append(first, landed(0, 0, 3))
+    real, has_met = first.refresh, []
+
+    def refresh() -> None:
+        real()
+        if not has_met:
+            has_met.append(True)
+            append(second, landed(1, 3, 6))
+
+    monkeypatch.setattr(first, "refresh", refresh)
+    with pytest.raises(Exception) as raised:
+        append(first, landed(1, 3, 6))
+    assert type(raised.value).__name__ in ("AlreadyLandedError", "CommitFailedError")
+    assert len(rows_of(opened())) == 6
+
+
+def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    for number in range(4):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    opened()._table.delete("id = 1")  # another program's snapshot is the newest one
+    opened().expire(0)
+    table = opened()
+    assert table.landed() == landed(3, 9, 12)
+    assert len(table._table.metadata.snapshots) == 2
+    assert len(table._table.scan().to_arrow()) == 8
+
+
+def test_statistics_let_readers_skip_files_and_are_right(tmp_path: Path) -> None:
+    table = of_delta(tmp_path)()
+    append(table, landed(0, 0, 3))
+    stored = DeltaTable(table.folder.uri)
+    actions = pa.table(stored.get_add_actions(flatten=True)).to_pylist()
+    assert sorted((each["partition.day"] or date.min, each["min.id"], each["max.id"]) for each in actions) == [
+        (date.min, 2, 2), (date(2026, 1, 1), 1, 1), (date(2026, 1, 2), 3, 3),
+    ]  # fmt: skip
+    (last,) = [each for each in stored.history(1) if "operationMetrics" in each]
+    assert last["operationMetrics"]["numOutputRows"] == "3"
+    assert json.loads(last["userMetadata"])["pykafka-wire"]["end"] == {"0": 3}
+
+
+@pytest.mark.parametrize(
+    ("into", "table", "reason"),
+    [
+        ("/lake", {}, None),
+        ("file:///lake", {"partition_by": ("day",)}, None),
+        ("s3a://lake/shop", {}, None),
+        ("/lake", {"write": "spark"}, 'write = "tasks" is not set'),
+        ("/lake", {"mode": "upsert"}, "upsert needs MERGE"),
+        ("/lake", {"cluster_by": ("day",)}, "cluster_by needs Spark"),
+        ("main.shop", {}, "a table of a catalog"),
+        ("dbfs:/lake", {}, "only Spark knows"),
+    ],
+)
+def test_a_table_that_tasks_cannot_write_says_why(into: str, table: dict[str, Any], reason: str | None) -> None:
+    settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into=into)
+    found = DeltaFolder.settings_against(settings, Table(**{"topic": "orders", "write": "tasks", **table}))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_a_table_with_rules_for_its_values_is_left_to_spark(tmp_path: Path) -> None:
+    for number, (rule, reason) in enumerate(
+        (
+            ({"configuration": {"delta.constraints.positive": "id > 0"}}, "it has a constraint"),
+            ({"schema": pa.schema([pa.field("id", pa.int64(), nullable=False)])}, "NOT NULL"),
+            (
+                {"schema": pa.schema([("at", pa.timestamp("us", "UTC"))]), "partition_by": ["at"]},
+                "partitions are by at",
+            ),
+        )
+    ):
+        folder = f"{tmp_path}/{number}"
+        DeltaTable.create(folder, **{"schema": SCHEMA, "raise_if_key_not_exists": False, **rule})
+        assert reason in str(DeltaFolder(folder).reason_against())

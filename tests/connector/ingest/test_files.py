@@ -1,0 +1,215 @@
+"""Files that tasks write: the same rows as Spark writes, and the same to every reader."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.delta_folder import DeltaFolder
+from tests.connector.ingest.conftest import Shop, avro_schema
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+#: All kinds of types that a table has, nested ones too.
+WIDE = json.dumps(
+    {
+        "type": "record",
+        "name": "Wide",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "small", "type": "int"},
+            {"name": "ratio", "type": ["null", "float"]},
+            {"name": "amount", "type": ["null", "double"]},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+            {
+                "name": "exact",
+                "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}],
+            },
+            {"name": "name", "type": ["null", "string"]},
+            {"name": "raw", "type": ["null", "bytes"]},
+            {"name": "is_paid", "type": ["null", "boolean"]},
+            {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+            {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+            {"name": "local", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}]},
+            {"name": "tags", "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+            {"name": "counts", "type": ["null", {"type": "map", "values": ["null", "long"]}]},
+            {
+                "name": "place",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "Place",
+                        "fields": [
+                            {"name": "city", "type": ["null", "string"]},
+                            {"name": "marks", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
+                        ],
+                    },
+                ],
+            },
+        ],
+    }
+)
+
+
+#: Values of partitions: a path has each of them.
+KINDS = ["plain", "a b/c=d%20", "å:?#", "", None]
+
+
+def wide(number: int) -> dict[str, Any]:
+    """A row; every third one has nulls, and there are the values that readers stumble over."""
+    if number % 3 == 2:
+        optional = dict.fromkeys(
+            ("ratio", "amount", "exact", "name", "raw", "is_paid", "day", "at", "local", "tags", "counts", "place")
+        )
+    else:
+        optional = {
+            "ratio": 0.5 * number,
+            "amount": [float("nan"), -0.0, 1e300, float("-inf")][number % 4],
+            "exact": Decimal(number).scaleb(-10) - 10**20,
+            "name": ["", "å" * 40, "z" * 200, "line\nbreak"][number % 4],
+            "raw": bytes([number % 256, 0, 255]),
+            "is_paid": number % 2 == 0,
+            "day": [date(1, 1, 1), date(1582, 10, 4), date(2026, 2, 28)][number % 3],
+            "at": datetime(1700 + number, 1, 1, 0, 0, 0, number, tzinfo=timezone.utc),
+            "local": datetime(2026, 3, 29, 2, 30, 0, number),
+            "tags": [[], ["a", None], ["b"]][number % 3],
+            "counts": [{}, {"x": None, "y": 2**40}][number % 2],
+            "place": {"city": [None, "Oslo"][number % 2], "marks": [{"x": number}, {}]},
+        }
+    return {"id": number - 5, "small": number, "price": Decimal(number) / 4, **optional}
+
+
+def read_by_others(folder: Path) -> dict[str, list[str]]:
+    """The table's rows by offset, as text, as DuckDB, Polars and deltalake read them."""
+    stored = DeltaTable(folder)
+    names = ["_kafka_partition", "_kafka_offset"]
+    arrow = stored.to_pyarrow_table()
+    by_deltalake = arrow.sort_by([(name, "ascending") for name in names]).to_pylist()
+    by_polars = polars.scan_delta(str(folder)).sort(names).collect().to_dicts()
+    with duckdb.connect() as connection:
+        relation = connection.sql("SELECT * FROM arrow ORDER BY _kafka_partition, _kafka_offset")
+        by_duckdb = relation.fetchall()
+    read = {"deltalake": by_deltalake, "Polars": by_polars, "DuckDB": by_duckdb}
+    return {reader: list(map(repr, rows)) for reader, rows in read.items()}
+
+
+def way(table: Path) -> set[str]:
+    """Which programs have committed rows to a table, by its log."""
+    lines = [line for entry in (table / "_delta_log").glob("*.json") for line in entry.read_text().splitlines()]
+    commits = [commit for commit in (json.loads(line).get("commitInfo") for line in lines) if commit is not None]
+    rows = [commit for commit in commits if commit["operation"] == "WRITE"]
+    return {"tasks" if commit.get("engineInfo", "").startswith("delta-rs") else "Spark" for commit in rows}
+
+
+def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop) -> None:
+    shop.create("wide")
+    shop.create("kinds")
+    shop.send_avro("wide", WIDE, [wide(number) for number in range(40)])
+    shop.send("wide", [None, b"\x00no such schema"])
+    shop.send_json("kinds", [{"kind": kind, "n": n, "at": "2026-01-01T00:00:00Z"} for n, kind in enumerate(KINDS * 4)])
+    shop.send("kinds", [b"{", None])
+    kinds = Table(topic=r".*\.kinds", format="json", schema="kind STRING, n INT, at TIMESTAMP", partition_by=("kind",))
+    rows: dict[str, dict[str, list[str]]] = {}
+    for writer in ("tasks", "spark"):
+        folder = shop.folder / writer
+        given = {
+            "checkpoint": f"{folder}/checkpoint", "into": f"{folder}/lake", "headers": True,
+            "tables": [Table(**{**as_dict(kinds), "write": writer})], "defaults": Table(topic=".*", write=writer),
+        }  # fmt: skip
+        ingest = shop.run(**given)
+        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 1)] * 2
+        found = rows[writer] = {}
+        for name in ("wide", "kinds"):
+            table = folder / "lake" / f"{shop.prefix}_{name}"
+            frame = shop.spark.read.format("delta").load(str(table))
+            assert way(table) == {"tasks" if writer == "tasks" else "Spark"}
+            found[name] = [*map(repr, frame.orderBy("_kafka_partition", "_kafka_offset").collect())]
+            found[f"{name}.schema"] = [frame.schema.simpleString()]
+            found |= {f"{name} by {reader}": rows for reader, rows in read_by_others(table).items()}
+        rejects = shop.spark.read.format("delta").load(str(folder / "lake" / "_rejects")).drop("micro_batch")
+        found["rejects"] = [*map(repr, rejects.orderBy("topic").collect())]
+    for name, by_tasks in rows["tasks"].items():
+        assert len(by_tasks) == len(rows["spark"][name]), name
+        for row, by_spark in zip(by_tasks, rows["spark"][name], strict=True):
+            assert row == by_spark, name
+
+
+def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write="tasks")}
+    for name in ("old", "new"):
+        shop.create(name)
+    shop.send_json("old", [{"n": 100}])
+    shop.run(**asked)
+    for name in ("old", "new"):
+        shop.send_json(name, [{"n": n} for n in range(20)])
+        shop.send(name, [b"\xff"])
+    crashed: list[tuple[Any, ...]] = []
+
+    def crash_around(patched: pytest.MonkeyPatch, method: str) -> None:
+        real = getattr(DeltaFolder, method)
+
+        def step(self: DeltaFolder, *given: Any) -> None:
+            for when in ("before", "after"):
+                if when == "after":
+                    real(self, *given)
+                if (self.folder, method, when) not in crashed:
+                    crashed.append((self.folder, method, when))
+                    raise RuntimeError("crashed around a commit")
+
+        patched.setattr(DeltaFolder, method, step)
+
+    n_crashes = -1
+    while len(crashed) > n_crashes:
+        n_crashes = len(crashed)
+        with monkeypatch.context() as patched:
+            crash_around(patched, "create")
+            crash_around(patched, "append_files")
+            try:
+                shop.ingest(**asked).start(shop.spark, once=True).awaitTermination(120)
+            except StreamingQueryException as error:
+                assert "could not be landed" in str(error)
+    assert Counter(method for _, method, _ in crashed) == {"create": 2, "append_files": 4}
+    assert shop.rows("new", "n") == [(n,) for n in range(20)]
+    assert shop.rows("old", "n") == [(n,) for n in (*range(20), 100)]
+    assert shop.rows("_rejects", "table") == [(f"{shop.prefix}_{name}",) for name in ("new", "old")]
+    proofs = verify(shop.spark, shop.ingest(**asked).settings, shop.ingest(**asked).topics())
+    assert all(each.is_right for each in proofs)
+
+
+def test_new_columns_stay_with_tasks_and_a_wider_type_goes_to_spark(shop: Shop) -> None:
+    shop.create("orders")
+    topic = f"{shop.prefix}.orders"
+    ways = []
+    for fields, row in (
+        (("id int",), {"id": 1}),
+        (("id int", "note string?"), {"id": 2, "note": "x"}),
+        (("id long", "note string?"), {"id": 2**40, "note": None}),
+        (("id int",), {"id": 4}),
+    ):
+        shop.send_avro("orders", avro_schema(*fields), [row])
+        status = shop.run(defaults=Table(topic=".*", write="tasks")).statuses[topic]
+        assert (status.error, status.rows) == (None, 1)
+        ways.append(status.by_spark)
+    assert ways == [None, None, *["it has the table feature typeWidening"] * 2]
+    assert shop.rows("orders", "id") == [(1,), (2,), (4,), (2**40,)]
+    assert sorted(str(row.note) for row in shop.table("orders").collect()) == [*["None"] * 3, "x"]
+    assert way(shop.folder / "lake" / f"{shop.prefix}_orders") == {"tasks", "Spark"}
+
+
+def as_dict(table: Table) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.__dataclass_fields__}

@@ -1,0 +1,144 @@
+"""Topics become Iceberg tables, by pyiceberg and a catalog in SQLite: no jar of Iceberg's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from pykafka_wire.ingest import IngestError, Table
+from pykafka_wire.ingest.checks import replay_rejects, verify
+from pykafka_wire.ingest.iceberg_table import IcebergTable
+from tests.connector.ingest.conftest import Shop, avro_schema
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+FIRST = avro_schema("id int", "country string")
+SECOND = avro_schema("id long", "country string", "amount double?")
+CONFLICT = avro_schema("id string", "country string")
+
+
+class Lake:
+    """A catalog, and the settings of an ingest into it."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self.catalog_settings = {
+            "type": "sql", "uri": f"sqlite:///{shop.folder}/catalog.db", "warehouse": f"file://{shop.folder}/lake",
+        }  # fmt: skip
+        self.settings: dict[str, Any] = {
+            "into": "lake.shop", "table_format": "iceberg", "catalog": self.catalog_settings,
+            "tables": [Table(topic=r".*\.clicks", format="json", partition_by=("page",), schema="page STRING, n INT")],
+        }  # fmt: skip
+        self.catalog.create_namespace("shop")
+
+    @property
+    def catalog(self) -> Catalog:
+        return load_catalog("lake", **self.catalog_settings)
+
+    def table(self, name: str) -> Any:
+        return self.catalog.load_table(f"shop.{name if name.startswith('_') else f'{self.shop.prefix}_{name}'}")
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        rows = self.table(name).scan(selected_fields=columns).to_arrow().to_pylist()
+        return sorted(tuple(row[each] for each in columns) for row in rows)
+
+
+@pytest.fixture
+def lake(shop: Shop) -> Lake:
+    return Lake(shop)
+
+
+def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> None:
+    shop = lake.shop
+    for name in ("orders", "clicks"):
+        shop.create(name)
+    shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(10)])
+    shop.send_json("clicks", [{"page": f"p{n % 2}", "n": n} for n in range(6)])
+    shop.send("clicks", [b"{"])
+    ingest = shop.ingest(**lake.settings)
+    assert [each.by_spark for each in ingest.plan()] == [None, None]
+    statuses = shop.run(ingest).statuses.values()
+    assert sorted((each.error, each.rows, each.rejects) for each in statuses) == [(None, 6, 1), (None, 10, 0)]
+    shop.send_avro("orders", SECOND, [{"id": 2**40, "country": "SE", "amount": 1.5}])
+    shop.run(**lake.settings)
+    assert lake.rows("orders", "id")[-1:] == [(2**40,)]
+    assert len(lake.rows("orders", "id", "amount")) == 11
+    assert lake.rows("clicks", "n", "page") == [(n, f"p{n % 2}") for n in range(6)]
+    assert [(row[0], row[1]) for row in lake.rows("_rejects", "table", "value")] == [(f"{shop.prefix}_clicks", b"{")]
+    paths = [task.file.file_path for task in lake.table("orders").scan().plan_files()]
+    found = duckdb.sql(
+        f"SELECT count(*), max(id), max(amount) FROM read_parquet({paths}, union_by_name=true)"
+    ).fetchall()
+    assert found == [(11, 2**40, 1.5)]
+    proofs = list(verify(shop.spark, shop.ingest(**lake.settings).settings, shop.ingest(**lake.settings).topics()))
+    assert [proof.is_right for proof in proofs] == [True, True], list(map(str, proofs))
+
+
+def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = lake.shop
+    shop.create("clicks")
+    shop.send_json("clicks", [{"page": "a", "n": n} for n in range(20)])
+    shop.send("clicks", [b"\xff"])
+    real, crashed = IcebergTable.append_files, []
+
+    def append_files(self: IcebergTable, *given: Any) -> None:
+        for step in ("before", "after"):
+            if step == "after":
+                real(self, *given)
+            if (self.identifier, step) not in crashed:
+                crashed.append((self.identifier, step))
+                raise RuntimeError(f"crashed {step} a commit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergTable, "append_files", append_files)
+        for _ in range(4):
+            query = shop.ingest(**lake.settings).start(shop.spark, once=True)
+            try:
+                query.awaitTermination(120)
+            except Exception as error:
+                assert "crashed" in str(error)
+    shop.run(**lake.settings)
+    assert len(crashed) == 4
+    assert lake.rows("clicks", "n") == [(n,) for n in range(20)]
+    assert lake.rows("_rejects", "value") == [(b"\xff",)]
+
+
+def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -> None:
+    shop = lake.shop
+    for name in ("orders", "clicks"):
+        shop.create(name)
+    shop.send_json("clicks", [{"page": "a", "n": 1}, {"page": "a", "n": "many"}])
+    shop.send_avro("orders", FIRST, [{"id": 1, "country": "NO"}])
+    shop.run(**lake.settings)
+    shop.send_avro("orders", CONFLICT, [{"id": "x", "country": "NO"}])
+    statuses = shop.run(**lake.settings).statuses
+    assert "cannot take the new columns" in str(statuses[f"{shop.prefix}.orders"].error)
+    mended = shop.ingest(
+        **{**lake.settings, "tables": [Table(topic=r".*\.clicks", format="json", schema="page STRING")]}
+    )
+    assert [str(each) for each in replay_rejects(shop.spark, mended.settings)] == [
+        f"{shop.prefix}_clicks: 1 landed, 0 still damaged, 0 no longer in the topic"
+    ]
+    assert sorted(map(str, lake.table("clicks").scan(selected_fields=("n",)).to_arrow()["n"].to_pylist())) == [
+        "1",
+        "None",
+    ]
+    assert lake.rows("_rejects", "value") == []
+
+
+def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: Lake) -> None:
+    with pytest.raises(
+        IngestError, match=r"(?s)catalog\.namespace.*needs MERGE.*cluster_by is Delta's.*rewrite_data_files"
+    ):
+        lake.shop.ingest(
+            table_format="iceberg",
+            tables=[Table(topic="a", mode="upsert", cluster_by=("id",), optimize_every=3)],
+        )
+    with pytest.raises(IngestError, match=r"namespace lake\.other does not exist"):
+        lake.shop.create("clicks")
+        lake.shop.run(**{**lake.settings, "into": "lake.other"})

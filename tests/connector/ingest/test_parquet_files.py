@@ -1,0 +1,175 @@
+"""Parquet files of a task, and their statistics, judged by DuckDB and by rows themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.fs
+import pytest
+
+from pykafka_wire.ingest import parquet_files
+from pykafka_wire.ingest.delta_statistics import statistics
+from pykafka_wire.ingest.file_types import conform, file_type, fits
+from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, WrittenFile
+
+pytestmark = pytest.mark.unit
+
+
+def write(folder: Path, layout: FileLayout, batches: Sequence[Any]) -> list[WrittenFile]:
+    return list(FileWriter(pyarrow.fs.LocalFileSystem(), str(folder), layout).write(iter(batches)))
+
+
+def stats_of(folder: Path, table: Any, n_indexed: int = 32) -> dict[str, Any]:
+    (file,) = write(folder, FileLayout(schema=table.schema), table.to_batches())
+    found: dict[str, Any] = json.loads(statistics(file, table.schema, n_indexed), parse_float=Decimal)
+    return found
+
+
+def test_a_file_ends_at_the_target_size_and_no_row_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "_BUFFERED_BYTES", 80_000)
+    batches = [pa.record_batch({"n": pa.array([(first * 7919 + n) ** 3 for n in range(1000)])}) for first in range(50)]
+    layout = FileLayout(schema=batches[0].schema, target_bytes=100_000)
+    files = write(tmp_path, layout, batches)
+    assert len(files) > 1
+    assert all(100_000 <= each.n_bytes < 300_000 for each in files[:-1])
+    assert [each.n_bytes for each in files] == [(tmp_path / each.path).stat().st_size for each in files]
+    read = duckdb.sql(f"SELECT n FROM read_parquet('{tmp_path}/*.parquet')").fetchall()
+    assert sorted(n for (n,) in read) == sorted(n for batch in batches for n in batch["n"].to_pylist())
+    assert sum(each.n_rows for each in files) == 50_000
+
+
+def test_each_value_of_partitions_has_files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "_BUFFERED_BYTES", 1000)
+    monkeypatch.setattr(parquet_files, "_OPEN_FILES", 3)
+    days = [date(2026, 1, 1), None, date(2026, 1, 2)]
+    rows = [{"kind": f"k {n % 7}/å", "day": days[n % 3], "n": n} for n in range(2100)]
+    schema = pa.schema([("kind", pa.string()), ("day", pa.date32()), ("n", pa.int32())])
+    batches = pa.Table.from_pylist(rows, schema=schema).to_batches(max_chunksize=100)
+    files = write(tmp_path, FileLayout(schema=schema, partition_by=("kind", "day")), batches)
+    held = [
+        (*each.partition, n)
+        for each in files
+        for (n,) in duckdb.sql(
+            f"SELECT n FROM read_parquet('{tmp_path}/{each.path}', hive_partitioning=false)"
+        ).fetchall()
+    ]
+    assert sorted(held, key=lambda row: row[2]) == [(row["kind"], row["day"], row["n"]) for row in rows]
+    assert {each.path.rpartition("/")[0] for each in files if each.partition == ("k 0/å", None)} == {
+        "kind=k 0%2F%C3%A5/day=__HIVE_DEFAULT_PARTITION__"
+    }
+
+
+def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=timezone.utc)
+    table = pa.table(
+        {
+            "n": pa.array([3, None, -1], pa.int32()),
+            "price": pa.array([Decimal("0.10"), Decimal("12345678901234567890.25"), None], pa.decimal128(38, 2)),
+            "text": ["å" * 40, "a" * 32, "b"],
+            "day": pa.array([date(1, 1, 1), None, date(9999, 12, 31)], pa.date32()),
+            "at": pa.array([at, None, at], pa.timestamp("us", "UTC")),
+            "local": pa.array([at.replace(tzinfo=None)] * 3, pa.timestamp("us")),
+            "with_nan": [1.5, float("nan"), None],
+            "infinite": [float("-inf"), 0.0, 2.0],
+            "nulls": pa.array([None] * 3, pa.int64()),
+            "flag": [True, None, False],
+            "raw": [b"a", None, b"b"],
+            "tags": pa.array([[1, None], None, []], pa.list_(pa.int32())),
+            "place": pa.array(
+                [{"city": "B", "marks": [1], "ratio": float("nan")}, None, {"city": None, "marks": [], "ratio": 1.0}],
+                pa.struct([("city", pa.string()), ("marks", pa.list_(pa.int8())), ("ratio", pa.float32())]),
+            ),
+        }
+    )
+    found = stats_of(tmp_path, table)
+    assert found == {
+        "numRecords": 3,
+        "minValues": {
+            "n": -1, "price": Decimal("0.10"), "text": "a" * 32, "day": "0001-01-01", "at": "2026-01-01T00:00:00.123456Z",
+            "local": "2026-01-01T00:00:00.123456", "place": {"city": "B"},
+        },
+        "maxValues": {
+            "n": 3, "price": Decimal("12345678901234567890.25"), "text": "å" * 32 + "\U0010ffff", "day": "9999-12-31",
+            "at": "2026-01-01T00:00:00.123456Z", "local": "2026-01-01T00:00:00.123456", "infinite": 2,
+            "place": {"city": "B"},
+        },
+        "nullCount": {
+            "n": 1, "price": 1, "text": 0, "day": 1, "at": 1, "local": 0, "with_nan": 1, "infinite": 0, "nulls": 3, "flag": 1,
+            "raw": 1, "tags": 1, "place": {"city": 2, "ratio": 1},
+        },
+    }  # fmt: skip
+
+
+def test_statistics_are_of_the_first_columns_and_survive_what_python_cannot_say(tmp_path: Path) -> None:
+    far = pa.array([-(2**62), 2**62], pa.int64()).view(pa.timestamp("us"))
+    table = pa.table({"far": far, "long": ["x" * 100_000, "y"], "third": [1, 2]})
+    assert stats_of(tmp_path, table, 2) == {
+        "numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"far": 0, "long": 0},
+    }  # fmt: skip
+
+
+ROWS = pa.struct(
+    [
+        ("ID", pa.int32()),
+        ("list", pa.list_(pa.struct([("x", pa.int32())]))),
+        ("map", pa.map_(pa.string(), pa.float32())),
+        ("price", pa.decimal128(9, 2)),
+    ]
+)
+TABLE = pa.struct(
+    [
+        ("price", pa.decimal128(20, 4)),
+        ("other", pa.string()),
+        ("id", pa.int64()),
+        ("list", pa.list_(pa.field("element", pa.struct([("y", pa.string()), ("X", pa.int64())])))),
+        ("map", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+def test_rows_get_the_names_and_the_wider_types_of_their_table_in_every_slice() -> None:
+    assert fits(ROWS, TABLE)
+    assert not fits(TABLE, ROWS)
+    rows = [
+        {"ID": 1, "list": [{"x": 1}, None], "map": [("a", 0.5)], "price": Decimal("1.25")},
+        None,
+        {"ID": None, "list": None, "map": None, "price": None},
+        {"ID": 4, "list": [{"x": 5}], "map": [("b", 2.0), ("c", None)], "price": Decimal("-0.01")},
+    ]
+    expected = [
+        None if row is None else {"id": row["ID"], **{name: row[name] for name in ("list", "map", "price")}}
+        for row in rows
+    ]
+    for row in filter(None, expected):
+        row["list"] = row["list"] and [each and {"X": each["x"]} for each in row["list"]]
+    array, wanted = pa.array(rows, ROWS), file_type(ROWS, TABLE)
+    for start in range(4):
+        made = conform(array[start:], wanted)
+        made.validate(full=True)
+        assert made.type == wanted
+        assert made.to_pylist() == expected[start:]
+
+
+@pytest.mark.parametrize(
+    ("rows", "table"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.int64(), pa.float64()),
+        (pa.int32(), pa.float32()),
+        (pa.int32(), pa.decimal128(10, 2)),
+        (pa.decimal128(10, 2), pa.decimal128(10, 4)),
+        (pa.string(), pa.int32()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.list_(pa.int64()), pa.list_(pa.int32())),
+        (pa.struct([("new", pa.int32())]), pa.struct([("old", pa.int32())])),
+    ],
+)
+def test_rows_do_not_fit_a_table_that_would_change_their_values(rows: Any, table: Any) -> None:
+    assert not fits(rows, table)
