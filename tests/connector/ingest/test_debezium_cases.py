@@ -44,14 +44,15 @@ CASES = [read_case(path) for path in sorted(_FOLDER.glob("*.jsonl"))]
 #: These are run with each change; the others by ``make debezium``.
 _EACH_TIME = (
     *(
-        "columns_of_envelopes",
-        "connect_upsert",
-        "double_nan",
+        "column_after",
+        "connect_alter",
+        "connect_types",
+        "double_first_whole",
         "flattened",
         "key_gets_column",
-        "key_moves",
-        "whole_then_fraction",
+        "key_type",
     ),
+    *("only_deletes", "toast_within", "truncate_between"),
 )
 PARAMETERS = [
     pytest.param(case, id=case.name, marks=() if case.name in _EACH_TIME else pytest.mark.long) for case in CASES
