@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, sentence_of
+from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
@@ -324,27 +324,40 @@ class Landing:
 
     def _retry(self) -> None:
         """Begin attempts of tables that are not landing, when they are due, until the run ends."""
+        pause_s = _LOOK_S
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_closed, _LOOK_S)
+                self._changed.wait_for(lambda: self._is_closed, pause_s)
                 if self._is_closed:
                     return
-                now = time.monotonic()
-                waiting = [
-                    table
-                    for table in self._tables.values()
-                    if table.state.stage is not Stage.LANDING and not table.is_running
-                ]
-            looked_at = [table for table in waiting if table.state.stage is Stage.STOPPED and table.next_look <= now]
-            is_due = any((table.state.next_attempt or now) <= now for table in waiting)
-            if not (looked_at or is_due) or self._session is None:
-                continue
-            if not self._is_running():
-                return
-            for table in looked_at:
-                self._look_at(table)
-            for table in waiting:
-                self._begin_retry(table)
+            try:
+                if not self._begin_due():
+                    return
+                pause_s = _LOOK_S
+            except Exception:  # whatever it is, no other thread tries the tables again
+                pause_s = _FIRST_CAUSE_S
+                _log.exception("Tables that are retrying or stopped are looked at again in %.0f s.", pause_s)
+
+    def _begin_due(self) -> bool:
+        """Begin the attempts that are due now; return whether the query still runs."""
+        with self._changed:
+            now = time.monotonic()
+            waiting = [
+                table
+                for table in self._tables.values()
+                if table.state.stage is not Stage.LANDING and not table.is_running
+            ]
+        looked_at = [table for table in waiting if table.state.stage is Stage.STOPPED and table.next_look <= now]
+        is_due = any((table.state.next_attempt or now) <= now for table in waiting)
+        if not (looked_at or is_due) or self._session is None:
+            return True
+        if not self._is_running():
+            return False
+        for table in looked_at:
+            self._look_at(table)
+        for table in waiting:
+            self._begin_retry(table)
+        return True
 
     def _begin_retry(self, table: _TableTask) -> None:
         with self._changed:
@@ -353,10 +366,11 @@ class Landing:
             is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
             if not is_due or is_late or self._is_closed or n_retries >= self._settings.parallel:
                 return
+            # Only a table whose thread has begun is running: nobody else would end it. The attempt needs this lock, too.
+            threading.Thread(
+                target=self._attempt, args=(table,), name=f"pykafka-wire-ingest-{table.name}", daemon=True
+            ).start()
             table.is_running = True
-        threading.Thread(
-            target=self._attempt, args=(table,), name=f"pykafka-wire-ingest-{table.name}", daemon=True
-        ).start()
 
     def _look_at(self, table: _TableTask) -> None:
         """Let a stopped table be tried at once, if what stopped it has changed."""
@@ -369,10 +383,14 @@ class Landing:
             table.look_pause_s = min(_LONGEST_CAUSE_S, table.look_pause_s * 2)
 
     def _cause_of(self, table: _TableTask) -> tuple[object, ...]:
+        """Return what a stopped table waits for; the code of an error where that cannot be looked up, which is no reason to end."""
         if self._session is None:
             return ()
-        with self._lent_session() as session:
-            return TableWriter(session, self._surroundings, table.topic, table.name, table.progress).cause()
+        try:
+            with self._lent_session() as session:
+                return TableWriter(session, self._surroundings, table.topic, table.name, table.progress).cause()
+        except Exception as error:
+            return (code_of(error),)
 
     def _await_retries(self) -> None:
         """Return when no table is retrying any more, or their time is over; no attempt outlives the run."""

@@ -6,18 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, ResourceType
 
+from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.landing import Landing
+from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_status import Stage, TableState
-from pykafka_wire.ingest.topic_rows import TopicReader
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.test_access_revoked import ALICE, rule
 
@@ -205,6 +209,42 @@ def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
         assert query.isActive and ingest.statuses[names[1]].rows == 3
     printed = capfd.readouterr()
     assert "alice-secret" not in printed.out + printed.err
+
+
+@pytest.mark.spark
+def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A session that cannot be made when a stopped table's cause is looked up, and a query that does not say whether it runs."""
+    monkeypatch.setattr("pykafka_wire.ingest.landing._FIRST_CAUSE_S", 0.1)
+    new_session = Landing._new_session
+    failing = {"session", "query"}
+
+    def sometimes(self: Landing) -> Any:
+        if "session" in failing:
+            raise RuntimeError("no session")
+        return new_session(self)
+
+    def is_running() -> bool:
+        if threading.current_thread().name == "pykafka-wire-ingest-retries" and "query" in failing:
+            failing.clear()
+            raise RuntimeError("no query")
+        return True
+
+    monkeypatch.setattr(Landing, "_new_session", sometimes)
+    settings = Settings(
+        checkpoint=str(tmp_path / "checkpoint"), kafka={"bootstrap.servers": "localhost:1"}, topics="t",
+        into=str(tmp_path / "lake"), rejects="t", defaults=Table(topic=".*", format="string"),
+    )  # fmt: skip
+    landing = Landing(settings, "query", is_running=is_running)
+    try:
+        part = TopicRange(topic="t", topic_id="", start={0: 0}, end={0: 1})
+        landing.land(spark, [part], 0, lambda _: Beginning(known={}, oldest={}))
+        assert landing.statuses["t"].state.stage is Stage.STOPPED, "its table is that of the rejects"
+        until(lambda: landing.statuses["t"].state.n_failures > 1, lambda: landing.statuses)
+    finally:
+        landing.close()
+    assert not failing and "no query" in caplog.text
 
 
 @pytest.mark.broker
