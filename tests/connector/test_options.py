@@ -437,6 +437,10 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "onKeyError": "null",
         "onValueError": "divert",
         "readerSchema": "latest",
+        "connectTypes": "variant",
+        "avroUnionFields": "number",
+        "largeDecimals": "string",
+        "timesAsNumbers": "true",
         "schema.registry.auto.register": "true",
     }
     # Those of which one excludes another.
@@ -451,6 +455,17 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
     }
     alone |= {"keyTypes", "valueTypes", "onOtherKeyType", "onOtherValueType"}
     alone |= {"schema.registry.ssl.*", "bearer.auth.token", "bearer.auth.credentials.source"}
+    of_json = {f"{column}TimeUnit": "microseconds" for column in ("key", "value")}
+    of_json |= {f"{column}DecimalFormat": "base64" for column in ("key", "value")}
+    alone |= of_json.keys()
+    for mode in ("stream", "batch"):
+        typed = {
+            "keyFormat": "json",
+            "keySchema": "d DECIMAL(9,2)",
+            "valueFormat": "json",
+            "valueSchema": "at TIMESTAMP",
+        }
+        parse_source_options({**ORDERS, **typed, **of_json}, mode)  # type: ignore[arg-type]
     for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):
         options = dict(BROKERS if mode == "sink" else ORDERS)
         for spec in OPTIONS:

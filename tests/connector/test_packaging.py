@@ -43,6 +43,8 @@ PACKAGES = {
     "pykafka_wire/wire/connection": "wire/connection",
     "pykafka_wire/wire/fetch": "wire/fetch",
     "pykafka_wire/wire/groups": "wire/groups",
+    "pykafka_wire/wire/groups/classic": "wire/groups/classic",
+    "pykafka_wire/wire/groups/kip848": "wire/groups/kip848",
     "pykafka_wire/wire/produce": "wire/produce",
     "pykafka_wire/wire/protocol": "wire/protocol",
     "pykafka_wire/wire/protocol/messages": "wire/protocol/messages",
