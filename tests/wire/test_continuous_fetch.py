@@ -107,6 +107,27 @@ def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeB
             assert time.monotonic() < deadline
 
 
+def test_epochs_that_end_at_or_above_the_position_truncate_nothing(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    """A position may have the epoch of a leader that wrote nothing: Java's consumer commits those (KIP-320)."""
+    leader, _ = brokers
+    serve = log_of(batch_at(0), batch_at(N_RECORDS), ends=[N_RECORDS, 2 * N_RECORDS])
+
+    def reply(request: FetchRequest, version: int) -> FetchResponse:
+        if asked_of(request).last_fetched_epoch == 5:
+            return response(request, diverging_epoch=DivergingEpoch(epoch=4, end_offset=2 * N_RECORDS))
+        return serve(request, version)
+
+    leader.on[FetchRequest] = reply
+    with client(leader) as cluster:
+        read = ContinuousFetch(cluster, {ZERO: Position(N_RECORDS, 5)}, VALUES)
+        fetched = read.poll(Deadline.after_ms(30_000))
+        assert fetched is not None and fetched.records.offset.tolist() == list(range(N_RECORDS, 2 * N_RECORDS))
+    assert [asked_of(each).last_fetched_epoch for each in leader.requests if isinstance(each, FetchRequest)][:2] == [
+        5,
+        -1,
+    ]
+
+
 def leads_to_follower(*batches: memoryview, ends: list[int]) -> Callable[[FetchRequest, int], FetchResponse]:
     """The log of a leader that names broker 2 to whoever tells a rack, with its high watermark, as Kafka's do."""
     serve = log_of(*batches, ends=ends)

@@ -31,6 +31,7 @@ from pykafka_wire.wire.fetch.response_handler import (
     Redirected,
     RetriedRange,
     Skipped,
+    Validated,
     Waiting,
 )
 from pykafka_wire.wire.protocol.messages.fetch import AbortedTransaction, DivergingEpoch, PartitionData
@@ -90,10 +91,17 @@ def test_less_than_one_batch_asks_for_more_unless_no_broker_accepts_such_a_batch
 
 
 def test_a_diverging_epoch_means_that_the_log_was_truncated() -> None:
-    outcome = judged(diverging_epoch=DivergingEpoch(epoch=2, end_offset=4))
-    assert isinstance(outcome, FailedRange)
-    assert isinstance(outcome.error, LogTruncatedError)
-    assert (outcome.error.diverging_epoch, outcome.error.diverging_offset) == (2, 4)
+    for rules, end_offset in ((BOUNDED, 4), (BOUNDED, 9), (ENDLESS, 4)):
+        outcome = judged(rules, diverging_epoch=DivergingEpoch(epoch=2, end_offset=end_offset), state={"position": 5})
+        assert isinstance(outcome, FailedRange)
+        assert isinstance(outcome.error, LogTruncatedError)
+        assert (outcome.error.diverging_epoch, outcome.error.diverging_offset) == (2, end_offset)
+
+
+def test_a_diverging_epoch_that_ends_at_or_above_the_position_truncates_nothing_for_a_read_without_an_end() -> None:
+    for end_offset in (5, 9):
+        diverging = DivergingEpoch(epoch=2, end_offset=end_offset)
+        assert judged(ENDLESS, diverging_epoch=diverging, state={"position": 5}) == Validated()
 
 
 def test_a_leader_redirects_to_a_follower_unless_it_is_to_serve_the_range_itself() -> None:

@@ -7,9 +7,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
-from pykafka_wire.wire import Consumer, TopicPartition
+from pykafka_wire.wire import LATEST, Consumer, TopicPartition
 from pykafka_wire.wire.fetch.range_read import FetchCounters, fetch_ranges
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
@@ -39,6 +40,30 @@ def test_a_leader_that_moves_in_mid_fetch_is_followed(two_brokers: Any, place_to
     assert counters.n_retries > 0
     assert dict(rows) == {p: expected(30_000, size=100) for p in range(2)}
     cluster.close()
+
+
+def test_a_leader_that_wrote_nothing_truncates_nothing(two_brokers: Any, place_topic: Any, move_leaders: Any) -> None:
+    """A broker responds to LATEST with its own leader epoch, which the next leader does not know if nothing was written in it."""
+    place_topic(two_brokers, "epochs", {0: [1, 2]})
+    tp, servers = TopicPartition("epochs", 0), {"bootstrap.servers": two_brokers.bootstrap_servers}
+    producer = confluent_kafka.Producer(servers | {"transactional.id": "epochs"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(10):
+        producer.produce("epochs", b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    move_leaders(two_brokers, "epochs", [2, 1])
+    with Consumer(servers | {"isolation.level": "read_committed"}) as consumer:
+        consumer.assign({tp: LATEST})
+        assert consumer.position(tp) == 0  # the last stable offset
+        move_leaders(two_brokers, "epochs", [1, 2])
+        producer.commit_transaction(30)
+        values: list[bytes | None] = []
+        deadline = time.monotonic() + 30
+        while len(values) < 10:
+            values += [record.value for record in consumer.poll(500)]
+            assert time.monotonic() < deadline
+    assert values == [b"%d" % number for number in range(10)]
 
 
 def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_topic: Any) -> None:

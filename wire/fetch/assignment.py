@@ -328,8 +328,12 @@ class Assignment:
         listed = list_offsets(
             self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline
         )
-        # With the leader's epoch the first Fetch says whether the log was truncated meanwhile (KIP-320).
-        found = {tp: Position(each.offset, each.leader_epoch) for tp, each in listed.items()}
+        # With a record's epoch the first Fetch says whether the log was truncated meanwhile (KIP-320). The epoch of LATEST is that
+        # of the leader, which may have written nothing in it: then the next leader does not know it.
+        found = {
+            tp: Position(each.offset, each.leader_epoch if symbolic[tp] == EARLIEST else -1)
+            for tp, each in listed.items()
+        }
         return {tp: Position(offset) for tp, offset in offsets.items()} | found | committed
 
     def _reset(self, tp: TopicPartition) -> int:

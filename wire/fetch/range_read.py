@@ -56,6 +56,7 @@ from pykafka_wire.wire.fetch.response_handler import (
     ReceivedRecords,
     Redirected,
     RetriedRange,
+    Validated,
     Waiting,
     log_end_error,
     no_progress,
@@ -529,6 +530,9 @@ class RangeRead:
                 self._counters.n_retries += 1
             case Enlarged():  # what was asked for was not given
                 self._back_off(progress)
+            case Validated():
+                progress.last_epoch = -1
+                progress.not_before = now + _MIN_PAUSE_S
             case Redirected(replica, at_end):
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
                 if at_end:

@@ -9,7 +9,8 @@ response                                            what it means
 ==================================================  =======================================================================
 records, of whole batches                           :class:`ReceivedRecords`
 records, of less than one batch                     :class:`Enlarged`; :class:`FailedRange` where no broker accepts such a batch
-a diverging leader epoch (KIP-595)                  :class:`FailedRange`: the log was truncated
+a diverging leader epoch (KIP-595)                  :class:`FailedRange`: the log was truncated. In a read without an end
+                                                    :class:`Validated` where it ends at or above the position
 the name of a follower in our rack (KIP-392)        :class:`Redirected`, unless the leader is to serve the range;
                                                     :class:`LeftFollower` where it has had no records for a second that the leader
                                                     has
@@ -80,6 +81,12 @@ class Enlarged:
     """The first batch did not fit into the response: more is to be asked for. Kafka itself never cuts it short (KIP-74)."""
 
     needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The leader does not know the position's epoch, but its log reaches the position: the range is to be asked for again without
+    the epoch, as Java's consumer does (KIP-320)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ class FailedRange:
 Outcome = (
     ReceivedRecords
     | Enlarged
+    | Validated
     | Redirected
     | Waiting
     | AskedLeader
@@ -191,6 +199,9 @@ class FetchResponseHandler:
         progress = requested.progress
         if data.error_code:
             return self._on_error(requested, data, node=node, version=version)
+        # A position may have the epoch of a leader that wrote nothing. A bounded read has only epochs of batches that it got.
+        if self.end_wait_s is None and data.diverging_epoch.end_offset >= progress.position:
+            return Validated()
         if data.diverging_epoch.end_offset >= 0:
             return FailedRange(_truncated_error(progress, data, node=node))
         replica = data.preferred_read_replica
