@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import tracemalloc
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import RecordProducer, TopicPartition
-from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError
+from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError, WireError
 
 pytestmark = pytest.mark.broker
 
@@ -68,6 +69,32 @@ def test_records_that_wait_count_for_buffer_memory(kafka: Any, topic: Any, large
         finally:
             tracemalloc.stop()
     assert held < 24 << 20
+
+
+def test_records_of_topics_that_are_not_there_stop_no_other_topics_records(kafka: Any, topic: Any) -> None:
+    """Not even where they take all the memory that may wait: they fail what is sent to their own topics, and flush."""
+    name = topic(partitions=1)
+    missing = [f"{name}-missing-{number}" for number in range(3)]
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "buffer.memory": str(8 << 20),
+        "default.api.timeout.ms": "1000",
+    }
+    producer = RecordProducer(settings)
+    n_queued = dict.fromkeys(missing, 0)
+    for other in missing:
+        with contextlib.suppress(WireError):
+            for _ in range(8_700):  # 2 MB
+                producer.send(other, b"x" * 90)
+                n_queued[other] += 1
+        for number in range(100):
+            producer.send(name, b"%d" % number)
+    assert list(n_queued.values()) == [8_700, 8_700, 0]
+    for act in (producer.flush, lambda: producer.send(missing[0], b"x")):
+        with pytest.raises(WireError, match=missing[0]):
+            act()
+    producer.send(name, b"last")
+    producer.close()
 
 
 def test_keys_choose_partitions_as_with_other_clients_and_others_stay_together(kafka: Any, topic: Any) -> None:

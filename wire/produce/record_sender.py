@@ -6,6 +6,7 @@ Owns what waits to be encoded, and the encoding. Partitions are chosen in :mod:`
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
@@ -22,6 +23,8 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_parts
 from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: Single records are encoded together: at so many bytes of keys and values, or so many records, without waiting for flush.
@@ -67,6 +70,13 @@ class _WaitingRecords:
         self.timestamps: list[int] = []
         self.partitions: list[int] = []
         self.n_bytes = 0
+        #: They are encoded before more are collected; 0 once they wait apart.
+        self.max_bytes = _COLLECT_BYTES
+
+    @property
+    def n_held(self) -> int:
+        """The bytes that they take."""
+        return self.n_bytes + _RECORD_BYTES * len(self.values)
 
 
 class RecordSender:
@@ -79,6 +89,8 @@ class RecordSender:
         self._partitioner = Partitioner(settings)
         self._waiting: dict[str, _WaitingRecords] = {}
         self._waiting_bytes = 0
+        #: Of topics that were not available when all were to be encoded: they wait apart, and must not stop the others.
+        self._apart_bytes = 0
         self._max_waiting_bytes = settings.buffer_memory // _COLLECT_SHARE
         self._error: WireError | None = None
         self._fork_generation = forks.generation
@@ -120,13 +132,17 @@ class RecordSender:
         elif not 0 <= partition <= _MAX_PARTITION:
             raise ValueError(f"partition must be between 0 and {_MAX_PARTITION}, not {partition!r}")
         rows = self._waiting.get(topic)
-        if rows is not None and (rows.n_bytes >= _COLLECT_BYTES or len(rows.values) >= _COLLECT_RECORDS):
+        if rows is not None and (rows.n_bytes >= rows.max_bytes or len(rows.values) >= _COLLECT_RECORDS):
             self._encode_waiting(topic)  # may fail, so it comes first: a record whose send() failed is not queued
             rows = None
         elif self._waiting_bytes >= self._max_waiting_bytes:  # of many topics
-            self._encode_all()
+            self._encode_available(topic)
             rows = None
         if rows is None:
+            if (
+                self._apart_bytes >= self._max_waiting_bytes
+            ):  # of many topics: a topic that is no better must not add to them
+                self._look_up(topic, np.array([partition]))
             rows = self._waiting[topic] = _WaitingRecords()
         rows.keys.append(key)
         rows.values.append(value)
@@ -173,11 +189,30 @@ class RecordSender:
 
     def _drop_waiting(self) -> None:
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._apart_bytes = 0
 
     def _encode_all(self) -> None:
         for topic in list(self._waiting):
             self._encode_waiting(topic)
+
+    def _encode_available(self, sent: str) -> None:
+        """Encode what waits of all topics but those that are not available: these wait apart until they are sent to again, or
+        flushed.
+
+        Raises WireError where the producer has failed, or ``sent`` is not available, the topic that a record is sent to."""
+        for topic in [topic for topic, rows in self._waiting.items() if rows.max_bytes]:
+            try:
+                self._encode_waiting(topic)
+            except WireError as error:
+                if self._error is not None:
+                    raise
+                rows = self._waiting[topic]
+                rows.max_bytes = 0
+                self._waiting_bytes -= rows.n_held
+                self._apart_bytes += rows.n_held
+                logger.warning("records wait until their topic is available: %s", error)
+                if topic == sent:
+                    raise
 
     def _encode_waiting(self, topic: str) -> None:
         rows = self._waiting.get(topic)
@@ -187,7 +222,10 @@ class RecordSender:
         # Before the records are taken: where a look-up fails, none is lost, and the next call looks again.
         self._look_up(topic, partitions)
         del self._waiting[topic]
-        self._waiting_bytes -= rows.n_bytes + _RECORD_BYTES * len(rows.values)
+        if rows.max_bytes:
+            self._waiting_bytes -= rows.n_held
+        else:
+            self._apart_bytes -= rows.n_held
         with self._failing():
             self._append(
                 topic,
