@@ -466,11 +466,8 @@ class TableWriter:
         Nothing is read again where the commit says that it has none, or the table of rejects has them.
         """
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
-        if (
-            not part.n_offsets
-            or landed.n_rejects == 0
-            or (landed.n_rejects is None and landed.n_added == part.n_offsets)
-        ):
+        n_landed = self._n_landed(landed)
+        if not part.n_offsets or landed.n_rejects == 0 or n_landed == part.n_offsets:
             return
         self._surroundings.await_rejects()
         of_this = (F.col("table") == self._name) & (F.col("micro_batch") == landed.micro_batch)
@@ -479,7 +476,7 @@ class TableWriter:
         if not self._rejects.rows.where(of_this).isEmpty():
             return  # they are one commit
         try:
-            if landed.n_rejects is None and self._n_records(part) == landed.n_added:
+            if n_landed is not None and self._n_records(part) == n_landed:
                 return  # offsets without a record
             schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
             self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
@@ -492,6 +489,13 @@ class TableWriter:
                 self._name,
                 landed.topic,
             )
+
+    def _n_landed(self, landed: Landed) -> int | None:
+        """How many records of a commit that did not count its rejects are rows; None where its rows do not say it.
+
+        Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete.
+        """
+        return landed.n_added if landed.n_rejects is None and self._table.mode == "append" else None
 
     def _n_records(self, part: TopicRange) -> int:
         """How many records a range has; offsets of transactions and of compacted topics have none."""
@@ -506,11 +510,12 @@ class TableWriter:
         """
         held = self._target.places.where(F.col("offset").between(min(part.start.values()), max(part.end.values())))
         bad = self._bad(part, schema).join(held, ["partition", "offset"], "left_anti")
-        if landed.n_rejects is not None or landed.n_added is None:
+        n_landed = self._n_landed(landed)
+        if n_landed is None:
             return bad
         raw = self._reader.raw(self._session, part).select("partition", "offset")
         lacking = raw.join(held, ["partition", "offset"], "left_anti")
-        if lacking.count() > raw.count() - landed.n_added:
+        if lacking.count() > raw.count() - n_landed:
             return bad
         reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
         return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)

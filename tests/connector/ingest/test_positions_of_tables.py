@@ -14,7 +14,7 @@ import pytest
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.table_writer import TableWriter, commits_of
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.tables import Landed, LandedTable
 from pykafka_wire.ingest.topic_rows import TopicRange
 from tests.connector.ingest.conftest import Shop, avro_schema, kill
 
@@ -271,6 +271,38 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     shop.run(defaults=Table(topic=".*", format="json", schema="n STRING"))
     assert shop.rows("orders", "n") == [(1,), (4,)]
     assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "cdc"])
+def test_changes_that_an_older_version_has_merged_are_no_rejects(
+    shop: Shop, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits do not count their rejects, and a MERGE has fewer rows than records."""
+    name, asked = shop.create("orders"), {"defaults": Table(topic=".*", format="json", key_format="json", mode=mode)}
+
+    def change(op: str, number: int, v: str | None) -> Any:
+        row = None if v is None else {"id": number, "v": v}
+        return {"before": None, "after": row, "op": op} if mode == "cdc" else row
+
+    shop.send_json("orders", [change("c", 0, "z")], keys=[{"id": 0}])
+    shop.run(**asked)
+    to_json = Landed.to_json
+    with monkeypatch.context() as patched:
+        patched.setattr(Landed, "to_json", lambda self: to_json(self).replace('"n_rejects": 0, ', ""))
+        changes = [
+            change("c", 1, "a"),
+            change("u", 1, "b"),
+            change("u", 1, "c"),
+            change("c", 2, "d"),
+            change("d", 2, None),
+        ]
+        shop.send_json("orders", [*changes, None], keys=[{"id": number} for number in (1, 1, 1, 2, 2, 2)])
+        shop.run(**asked)
+    landed = LandedTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_orders").landed()
+    assert landed is not None and landed.n_rejects is None and landed.n_added == 1, landed
+    status = shop.run(**asked).statuses[name]
+    assert (status.error, shop.table("_rejects").count()) == (None, 0)
+    assert shop.rows("orders", "id", "v") == [(0, "z"), (1, "c")]
 
 
 def test_a_micro_batch_that_spark_repeats_after_a_kill_has_no_ends_of_logs(shop: Shop) -> None:
