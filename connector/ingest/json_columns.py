@@ -508,7 +508,12 @@ def _scalar(
         if _is_decimal(schema) and isinstance(wanted, StringType):
             return _with_scale(value, F.lit(scale), is_item), None
         if _is_decimal(schema) and isinstance(wanted, DecimalType) and isinstance(expected, StringType):
-            return F.concat(_unscaled(value).cast("string"), F.lit(f"E{-scale}")).try_cast(wanted), None
+            whole = _unscaled(value)
+            number = F.concat(whole.cast("string"), F.lit(f"E{-scale}")).try_cast(wanted)
+            return F.when(_has_zeros(whole, scale - wanted.scale), number), None
+        if _is_decimal(schema) and isinstance(wanted, DecimalType) and scale > wanted.scale:
+            number, exact = value.try_cast(wanted), DecimalType(_MAX_DIGITS, min(scale, _MAX_DIGITS))
+            return F.when(number.try_cast(exact) == value.try_cast(exact), number), None
     if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
         return F.try_to_binary(value, F.lit("base64")), None
     return value.try_cast(wanted), None
@@ -532,6 +537,15 @@ def _moment(number: Column, logical: LogicalType) -> Column:
         return F.when(is_within, F.timestamp_micros(micros))
     moment = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
     return F.when(is_within, moment)
+
+
+def _has_zeros(whole: Column, n: int) -> Column:
+    """Whether the last ``n`` digits of a whole number of up to 38 are zeros: a decimal loses nothing without them."""
+    if n <= 0:
+        return F.lit(True)
+    if n >= _MAX_DIGITS:
+        return whole == 0
+    return whole % F.lit(str(10**n)).cast(DecimalType(n + 1, 0)) == 0
 
 
 def _unscaled(value: Column) -> Column:

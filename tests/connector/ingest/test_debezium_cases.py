@@ -47,6 +47,7 @@ _EACH_TIME = (
         "column_after",
         "connect_alter",
         "connect_types",
+        "decimal_scale",
         "double_first_whole",
         "flattened",
         "key_gets_column",
