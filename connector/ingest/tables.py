@@ -444,8 +444,10 @@ class LandedTable:
         marks = [each for each in (DELETE, UNAVAILABLE) if each in changes.columns]
         columns = changes.drop(*marks)
         given = {name.lower() for name in columns.columns}
-        own = {each.name.lower() for each in self.topic_columns()}
-        if not given <= own or COLUMNS_PROPERTY not in self.properties():
+        # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
+        is_known = COLUMNS_PROPERTY in self.properties()
+        own = {each.name.lower() for each in self.topic_columns()} if is_known else given
+        if not (is_known and given <= own):
             self._alter({COLUMNS_PROPERTY: json.dumps(sorted(own | given))})
         self.add_columns(columns)
         held = self.schema

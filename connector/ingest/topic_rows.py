@@ -43,7 +43,7 @@ from pykafka_wire.ingest.json_columns import (
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types, schema_text
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import DELETE, TopicTable, clash, quoted
+from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, TopicTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
@@ -291,7 +291,9 @@ class TopicReader:
             errors.append(f"{name}Error")
             if name in kinds:
                 found = row_type(surveys[name], kinds[name], held[name])
-                if table.mode == "append" or kinds[name] == "key":
+                # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
+                is_owned = known is None or COLUMNS_PROPERTY in known.properties()
+                if table.mode == "append" or kinds[name] == "key" or not is_owned:
                     found = without_absent(found, surveys[name], kinds[name])
                 read_as = reading(surveys[name], kinds[name], found, ENVELOPE_FIELDS)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as

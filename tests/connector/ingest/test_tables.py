@@ -51,3 +51,19 @@ def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path
     assert [tuple(row) for row in rows] == [
         (1, "A", 5, 2, "mine", True), (2, None, 7, 4, "mine", True), (3, "c", 6, 6, None, True),
     ]  # fmt: skip
+
+
+def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_has_added(
+    spark: Any, tmp_path: Path
+) -> None:
+    """It does not name the topic's columns."""
+    session = spark.newSession()
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
+    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    session.sql(f"CREATE TABLE {name} (id INT, v STRING, note STRING) USING delta")
+    session.sql(f"INSERT INTO {name} VALUES (1, 'a', 'mine'), (2, 'b', 'mine')")
+    for rows in ("(1, 'A') AS t(id, v)", "(1, 'A', 5), (2, 'B', 6) AS t(id, v, n)", "(2, 7) AS t(id, n)"):
+        changes = session.sql(f"SELECT *, false AS {DELETE} FROM VALUES {rows}")
+        table.merge(changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
+    rows = session.sql(f"SELECT id, v, note, n FROM {name} ORDER BY id").collect()
+    assert [tuple(row) for row in rows] == [(1, "A", "mine", 5), (2, None, "mine", 7)]
