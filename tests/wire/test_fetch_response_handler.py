@@ -121,6 +121,14 @@ def test_a_range_whose_room_was_taken_by_others_is_skipped() -> None:
     assert judged(is_first=False, high_watermark=0) == Waiting(True)
 
 
+def test_a_follower_that_serves_no_more_is_left_whatever_its_ranges_place_in_the_request() -> None:
+    trails = {"node": FOLLOWER, "is_first": False, "high_watermark": 0}
+    assert judged(**trails) == Waiting(None)
+    assert judged(now=1.1, state={"stalled_since": 0.0}, **trails) == LeftFollower("has no records")
+    assert judged(COMMITTED, node=FOLLOWER, is_first=False, last_stable_offset=0) == Waiting(None)
+    assert judged(node=FOLLOWER, is_first=False) == Skipped()
+
+
 def test_an_end_that_stays_missing_is_reported_after_its_time() -> None:
     waiting = {"stalled_since": 0.0, "end_missing_since": 0.0}
     assert judged(high_watermark=0, now=60, state=waiting) == Waiting(True)

@@ -246,8 +246,12 @@ class FetchResponseHandler:
 
     def _is_at_end(self, requested: RequestedPartition, data: PartitionData, position: int, *, node: int) -> bool:
         """Whether the leader serves nothing from `position` on, for now; a follower does not know, since it may trail."""
+        return node == requested.leader[0] and self._serves_none(data, position)
+
+    def _serves_none(self, data: PartitionData, position: int) -> bool:
+        """Whether the broker that responded serves nothing from `position` on, for now."""
         served_end = data.last_stable_offset if self.read_committed else data.high_watermark
-        return node == requested.leader[0] and 0 <= served_end <= position
+        return 0 <= served_end <= position
 
     def _on_no_records(
         self, requested: RequestedPartition, data: PartitionData, *, is_first: bool, node: int, now: float
@@ -259,7 +263,7 @@ class FetchResponseHandler:
                 return Waiting(at_end)
             is_confirmed = progress.at_end and progress.follower_waited_s(now) <= FOLLOWER_WAIT_S
             return Waiting(None) if is_confirmed else AskedLeader()
-        if not at_end and not is_first:
+        if not is_first and not self._serves_none(data, progress.position):
             return Skipped()
         stalled_s = progress.stalled_s(now)
         if node != requested.leader[0]:
