@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StructType,
     TimestampNTZType,
@@ -87,6 +88,17 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     if any(isinstance(each, VariantType) for each in types):
         needed.append(VARIANT)
     return needed
+
+
+def can_store(held: DataType, rows: DataType) -> bool:
+    """Return whether Delta merges the type of rows into the type that a table holds, if the table has each feature."""
+    if isinstance(rows, NullType):
+        return True
+    if type(held) is not type(rows) or isinstance(held, DecimalType):
+        is_small = all(_WHOLE.get(type(each), 99) <= _WHOLE[IntegerType] for each in (held, rows))
+        return held == rows or is_small or _is_wider(held, rows)
+    of_held = dict(_parts(held))
+    return all(can_store(of_held[name], inner) for name, inner in _parts(rows) if name in of_held)
 
 
 def _types(data_type: DataType) -> Iterator[DataType]:

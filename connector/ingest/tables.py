@@ -23,7 +23,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_features import Feature, needed_features
+from pykafka_wire.ingest.table_features import Feature, can_store, needed_features
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
 
 _log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ _FOR_FEATURES: Final = (
     "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
 )
+#: Values of a feature's property by which the owner of a table refuses it.
+_DISABLED: Final = ("false", "none")
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
 
@@ -374,14 +376,23 @@ class LandedTable:
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
         self._properties = {}
 
-    def enable(self, feature: Feature) -> bool:
-        """Give the table a feature of Delta, unless it has it, or its properties say otherwise; return whether it was given."""
+    def _enable_for(self, rows: StructType) -> bool:
+        """Give the table the features that rows need, unless it cannot store them even so; return whether it got any.
+
+        A feature takes readers away from the table, and no table gives one back.
+        """
         self._properties = {}  # another program may have changed them
-        if feature.property in self.properties():
+        properties, held = self.properties(), self.schema
+        needed = needed_features(rows, held)
+        # A catalog's table casts values to its own types, as Spark's settings allow.
+        is_vain = self.is_folder and not can_store(held, rows)
+        if is_vain or any(properties.get(each.property) in _DISABLED for each in needed):
             return False
-        self._alter({feature.property: feature.value})
-        self._log_feature(feature)
-        return True
+        lacking = [each for each in needed if each.property not in properties]
+        for each in lacking:
+            self._alter({each.property: each.value})
+            self._log_feature(each)
+        return bool(lacking)
 
     def _enabling(self, columns: DataType) -> dict[str, str]:
         """The properties that a new table needs for its columns."""
@@ -404,10 +415,7 @@ class LandedTable:
         try:
             self._save(rows.write, options)
         except Exception as error:
-            if code_of(error) not in _FOR_FEATURES:
-                raise
-            enabled = [self.enable(feature) for feature in needed_features(rows.schema, self.schema)]
-            if not any(enabled):
+            if code_of(error) not in _FOR_FEATURES or not self._enable_for(rows.schema):
                 raise
             self._save(rows.write, options)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings
@@ -27,6 +28,32 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # Spark's error is that of a session without Delta
     with pytest.raises(IngestError, match=r"cannot look for the table .*table`: start the session with Delta"):
         exists("table")
+
+
+def test_a_table_gets_no_feature_that_does_not_help(spark: Any, tmp_path: Path) -> None:
+    """A column of another type is refused whatever the table has; so is a column whose feature the table's owner has disabled."""
+    session = spark.newSession()
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
+    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    session.sql(f"CREATE TABLE {name} (id INT, s STRUCT<x: INT>) USING delta")
+
+    def features() -> set[str]:
+        return set(session.sql(f"DESCRIBE DETAIL {name}").collect()[0].tableFeatures)
+
+    def refuse(columns: str) -> None:
+        with pytest.raises(AnalysisException) as raised:
+            table.append(session.sql(f"SELECT {columns}"), None)
+        assert raised.value.getCondition() == "DELTA_FAILED_TO_MERGE_FIELDS"
+        assert features() == plain
+
+    plain = features()
+    refuse("2L AS id, named_struct('x', 'text') AS s")
+    refuse("'text' AS id, named_struct('x', 2L) AS s, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS at")
+    session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'false')")
+    refuse("2L AS id, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS at")
+    session.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('delta.enableTypeWidening')")
+    table.append(session.sql("SELECT 2L AS id, named_struct('x', 2S) AS s"), None)
+    assert features() - plain == {"typeWidening"}
 
 
 def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path: Path) -> None:
