@@ -72,6 +72,22 @@ def test_a_server_that_has_shaken_hands_may_take_its_time_for_the_metadata(broke
     assert brokers[0].count(MetadataRequest) == 1
 
 
+def test_servers_that_are_slow_to_shake_hands_get_more_than_their_share_in_the_second_round(
+    brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "_FIRST_CONTACT_MS", 600)
+    monkeypatch.setattr(metadata, "_MIN_ATTEMPT_MS", 200)
+
+    def late_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        time.sleep(0.5)
+        return versions_response()
+
+    for broker in brokers:
+        broker.on[ApiVersionsRequest] = late_versions
+    with cluster_of(*(each.address for each in brokers), socket_connection_setup_timeout_ms=1_000) as cluster:
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
+
+
 def test_known_brokers_that_are_slow_get_more_time_with_each_round(brokers: list[FakeBroker]) -> None:
     with cluster_of(brokers[0].address, socket_connection_setup_timeout_ms=400) as cluster:
         assert set(cluster.metadata.brokers()) == {1, 2, 3}

@@ -81,12 +81,14 @@ class MetadataSource:
             NoBrokerAvailableError: no broker responded: raised within seconds if none ever did, else at the deadline.
             AuthenticationError: a broker refused us. Others would too, and accounts get locked.
         """
-        limit, attempt_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
+        setup_ms = attempt_ms = float(self._settings.socket_connection_setup_timeout_ms)
+        limit = deadline
         if not nodes:
             budget_ms = max(_FIRST_CONTACT_MS, attempt_ms)
             limit = deadline.at_most_ms(budget_ms)
             share_ms = budget_ms / len(self._settings.bootstrap_servers)
             attempt_ms = min(attempt_ms, max(_MIN_ATTEMPT_MS, share_ms))
+        retry = Retry(self._backoff, limit)
         reasons: dict[str, str] = {}
         started = time.monotonic()
         if self._silent_since is None:
@@ -94,7 +96,8 @@ class MetadataSource:
         n_cycles = 0
 
         def cycle() -> tuple[MetadataResponse, int]:
-            nonlocal attempt_ms, n_cycles, nodes
+            nonlocal attempt_ms, limit, n_cycles, nodes
+            n_slow = 0
             n_cycles += 1
             if nodes and n_cycles > 1:
                 attempt_ms *= 2  # they are more likely slow than dead
@@ -103,6 +106,7 @@ class MetadataSource:
                 if limit.expired and (n_cycles > 1 or deadline.expired) and reasons:
                     break
                 address = f"{host}:{port}"
+                asked_at = time.monotonic()
                 try:
                     found = self._ask_one(request, node, host, port, attempt_ms, deadline)
                 except MisroutedConnectionError:
@@ -110,6 +114,7 @@ class MetadataSource:
                     raise
                 except (TransportError, ProtocolError) as error:
                     logger.debug("%s gave no metadata: %s", address, error)
+                    n_slow += time.monotonic() - asked_at >= attempt_ms / 1000
                     # When time runs out in a later cycle, the first one's reason is the telling one.
                     if address not in reasons or not isinstance(error, DeadlineExceededError):
                         reasons[address] = f"{error.message}{f'. {error.remedy}' if error.remedy else ''}"
@@ -122,10 +127,14 @@ class MetadataSource:
                     self.forget_silence()
                     return found
                 reasons[address] = "it does not know any broker yet"
+            if not nodes and n_slow and attempt_ms < setup_ms:
+                # Each had its share of the time. Some may be slow, not dead: once more, with all the time of an attempt.
+                attempt_ms = setup_ms
+                limit = retry.deadline = deadline.at_most_ms(n_slow * setup_ms + self._backoff.first_ms * 2)
             raise TransportError("no broker responded")
 
         with contextlib.suppress(DeadlineExceededError):
-            return Retry(self._backoff, limit).run(cycle, "Metadata")
+            return retry.run(cycle, "Metadata")
         raise NoBrokerAvailableError(
             f"no broker is available after {limit.spent(started)}", attempts=tuple(reasons.items())
         )
