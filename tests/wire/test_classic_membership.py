@@ -15,11 +15,16 @@ import pytest
 
 from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import AuthenticationError, BrokerError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError, WireError
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.classic.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import (
+    ConsumerProtocolSubscription,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -27,8 +32,10 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupResponseMember,
     SyncGroupRequest,
     SyncGroupResponse,
+    encode_versioned,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.wire.fake_broker import CLOSE
 from tests.wire.fake_coordinator import SASL, GroupCoordinator, end_early, takes_passwords
 from tests.wire.fake_fetch import response
 from tests.wire.test_kip848_membership import commit_response, committed
@@ -297,3 +304,58 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
     assert member.consumer._commits._end_auto_commit(Deadline.after_ms(SOON_MS))
     commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert [each.generation_id_or_member_epoch for each in commits] == [1]
+
+
+def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
+    """KIP-814: the topic has grown while it was away, and the first question gets no response."""
+    with Cooperative() as coordinator:
+        coordinator.assigned = [T0]
+        coordinator.speak({8: (2, 9), 9: (1, 9), 11: (2, 9), 12: (0, 4), 13: (0, 4), 14: (0, 5), 15: (0, 5)})
+        subscription = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
+        coordinator.on[JoinGroupRequest] = lambda *_: JoinGroupResponse(
+            generation_id=1,
+            protocol_name=COOPERATIVE_STICKY,
+            leader="me",
+            member_id="me",
+            skip_assignment=True,
+            members=[JoinGroupResponseMember(member_id="me", metadata=subscription)],
+        )
+        described = DescribeGroupsResponse(
+            groups=[
+                DescribedGroup(
+                    error_code=0,
+                    group_id="g",
+                    group_state="Stable",
+                    protocol_type="consumer",
+                    protocol_data=COOPERATIVE_STICKY,
+                    members=[
+                        DescribedGroupMember(
+                            member_id="me",
+                            client_id="",
+                            client_host="",
+                            member_metadata=b"",
+                            member_assignment=encode_assignment([T0]),
+                        )
+                    ],
+                )
+            ]
+        )
+        # More often than one call tries.
+        responses = iter([CLOSE] * 2)
+        coordinator.on[DescribeGroupsRequest] = lambda *_: next(responses, described)
+        settings = {
+            "bootstrap.servers": coordinator.address,
+            "group.id": "g",
+            "group.instance.id": "one",
+            "partition.assignment.strategy": COOPERATIVE_STICKY,
+            "heartbeat.interval.ms": "50",
+            "default.api.timeout.ms": "100",
+            "retry.backoff.ms": "150",
+        }
+        with Consumer(settings) as consumer:
+            consumer.subscribe(["t"])
+            deadline = time.monotonic() + SOON_MS / 1000 / 6
+            while coordinator.count(JoinGroupRequest) < 2:
+                assert time.monotonic() < deadline
+                with suppress(WireError):
+                    consumer.poll(20)

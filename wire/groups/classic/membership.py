@@ -20,7 +20,7 @@ from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError, broker_error
+from pykafka_wire.wire.errors import BrokerError, ProtocolError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.classic.state_machine import (
     FENCED_INSTANCE_ID,
     UNKNOWN_MEMBER_ID,
@@ -122,8 +122,6 @@ class GroupMember:
         elif isinstance(request, JoinGroupRequest):
             timeout_ms = machine.rebalance_timeout_ms + _JOIN_EXTRA_MS
             machine.handle_join(self._request(request, timeout_ms=timeout_ms))
-            if machine.skips_assignment:
-                machine.assigned_counts = self._assigned_counts()
         elif request is not None:
             machine.handle_sync(self._request(request))
 
@@ -148,7 +146,9 @@ class GroupMember:
         """Whether this leader's assignment no longer covers the partitions of all topics that members have subscribed to."""
         machine = self.state_machine
         if machine.assigned_counts is None:
-            return False
+            if not machine.skips_assignment:
+                return False
+            machine.assigned_counts = self._assigned_counts()
         return self._n_partitions(machine.group_topics, self._check_ms) != machine.assigned_counts
 
     @property
@@ -158,14 +158,22 @@ class GroupMember:
 
     def _assigned_counts(self) -> dict[str, int]:
         """The partitions by topic that the group has assigned, as its coordinator describes them: topics may have grown while their
-        leader was away. Where that is unknown, what topics have now."""
-        machine = self.state_machine
+        leader was away. Where the coordinator refuses to say, what topics have now.
+
+        Raises TransportError where it cannot be asked."""
+        group_id = self.state_machine.group_id
         try:
-            described = self._request(DescribeGroupsRequest(groups=[machine.group_id])).groups[0]
-            assigned = {tp for member in described.members for tp in decode_assignment(member.member_assignment)}
+            groups = self._request(DescribeGroupsRequest(groups=[group_id]), timeout_ms=self._check_ms).groups
+            if not groups:
+                raise ProtocolError("the response describes no group", api="DescribeGroups")
+            if groups[0].error_code:
+                raise broker_error(groups[0].error_code, api="DescribeGroups", detail=f"(group {group_id!r})")
+            assigned = {tp for member in groups[0].members for tp in decode_assignment(member.member_assignment)}
+        except TransportError:
+            raise  # the check after the next heartbeat asks again
         except WireError as error:
-            logger.warning("group %s: what it has assigned is unknown: %s", machine.group_id, error)
-            return self._n_partitions(machine.group_topics)
+            logger.warning("group %s: what it has assigned is unknown: %s", group_id, error)
+            return self._n_partitions(self.state_machine.group_topics, self._check_ms)
         return dict(Counter(tp.topic for tp in assigned))
 
     def _match_topics(self) -> None:
@@ -441,11 +449,11 @@ class ClassicMembership:
                 self._thread.forget_failure()
         elif self.member.heartbeat():
             is_due = time.monotonic() - self._refreshed_at > self._refresh_s
-            if is_due:
-                self._refreshed_at = time.monotonic()
             # A topic that does not exist yet is looked for with each heartbeat, as Java's consumer does all the time.
             if self.member.topics_have_changed() if is_due else self._finds_topics():
                 self.state_machine.rejoin()
+            if is_due:  # a check that fails is due again with the next heartbeat
+                self._refreshed_at = time.monotonic()
         if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self.request_join()
         return self._interval_s
