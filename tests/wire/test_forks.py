@@ -251,6 +251,52 @@ def test_a_child_goes_on_with_an_assigned_consumer_whose_parent_was_at(
         in_child(go_on)
 
 
+@pytest.mark.parametrize("then", ["closes", "assigns others", "polls"])
+def test_a_child_commits_no_position_of_its_parent(kafka: Any, topic: Any, cluster: Cluster, then: str) -> None:
+    """The parent has gone on since, and the group must not go back."""
+    name = topic(partitions=2)
+    tp = TopicPartition(name, 0)
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 10)))
+    producer.flush()
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": f"forked-{name}",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": "0" if then == "polls" else "3600000",
+    }
+
+    def poll_to(offset: int) -> None:
+        deadline = time.monotonic() + 20
+        while consumer.position(tp) < offset:
+            assert time.monotonic() < deadline
+            consumer.poll(100)
+
+    def go_on() -> None:
+        with Consumer(settings) as observer:
+            observer.commit({tp: 15})  # as the parent does meanwhile
+            if then == "closes":
+                consumer.close()
+            elif then == "assigns others":
+                consumer.assign([TopicPartition(name, 1)])
+                assert consumer.committed([tp]) == {tp: 15}
+            else:
+                consumer.poll(0)
+                assert consumer.committed() == {tp: 15}
+                producer.append(name, 0, encode(numbered(10, 20)))
+                producer.flush()
+                poll_to(20)
+                consumer.poll(0)
+                assert consumer.committed() == {tp: 20}  # its own
+                return
+            assert observer.committed([tp]) == {tp: 15}
+
+    with Consumer(settings) as consumer:
+        consumer.assign([tp])
+        poll_to(10)
+        in_child(go_on)
+
+
 def test_a_child_has_no_part_in_its_parents_group(kafka: Any, topic: Any) -> None:
     with Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"forked-{topic()}"}) as consumer:
         consumer.subscribe(["t"])

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
@@ -50,6 +51,7 @@ class GroupCommits:
         self._committed_at = time.monotonic()
         #: The automatic commit in progress, and the positions for which the one before a revocation has begun.
         self._committing: _Commit | None = None
+        self._fork_generation = forks.generation
         self._before_revocation: Positions | None = None
 
     @property
@@ -103,6 +105,7 @@ class GroupCommits:
 
     def auto_commit_if_due(self, positions: Positions) -> None:
         """Begin an automatic commit every ``auto.commit.interval.ms``, and log one that has failed."""
+        self._leave_to_parent(positions)
         if not self._end_auto_commit(Deadline.after_ms(0)):
             return
         if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
@@ -135,6 +138,7 @@ class GroupCommits:
 
     def begin_auto_commit(self, positions: Positions) -> None:
         """Begin an automatic commit of what is not committed yet, behind the one in progress."""
+        self._leave_to_parent(positions)
         settings = self._settings
         changed = {tp: position for tp, position in positions.items() if self._committed.get(tp) != position[0]}
         self._committed_at = time.monotonic()
@@ -151,6 +155,14 @@ class GroupCommits:
         else:
             self._forget_committed(changed)
 
+    def _leave_to_parent(self, positions: Positions) -> None:
+        """In a forked child: the positions until here are the parent's to commit. It may have gone on since,
+        and committing them would set the group back."""
+        if self._fork_generation != forks.generation:
+            self._fork_generation = forks.generation
+            self._committing = None
+            self._committed |= {tp: offset for tp, (offset, _) in positions.items()}
+
     def _behind(self, before: _Commit | None, call: Callable[[Deadline], _Offsets]) -> Callable[[Deadline], _Offsets]:
         """A call that waits for the end of the one before, which must not overwrite it."""
         if before is None:
@@ -164,9 +176,7 @@ class GroupCommits:
 
     def _end_auto_commit(self, deadline: Deadline) -> bool:
         """Whether no automatic commit is in progress; waits for its end until the deadline."""
-        if (
-            self._committing is None or self._committing.is_lost
-        ):  # then the parent's positions are the parent's to commit
+        if self._committing is None or self._committing.is_lost:
             self._committing = None
             return True
         if not self._committing.wait(deadline):
