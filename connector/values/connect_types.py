@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.values.numeric_times import INFINITE_DAYS
+from pykafka_wire.values.numeric_times import INFINITE, TimeUnit
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
@@ -48,10 +48,8 @@ LOGICAL_TYPES: Final = {
         (_DEBEZIUM + "IsoDate", "DATE", "text"),
     )
 }
+_UNITS: Final[dict[str, TimeUnit]] = {
+    "days": "days", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds",
+}  # fmt: skip
 #: What Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, by unit.
-INFINITIES: Final = {
-    "days": tuple(sorted(INFINITE_DAYS)),
-    "ms": (9_223_372_036_825_200, -9_223_372_036_832_400),
-    "us": (9_223_372_036_825_200_000, -9_223_372_036_832_400_000),
-    "ns": (9_223_372_036_854_775_807, -9_223_372_036_854_775_808),
-}
+INFINITIES: Final = {short: tuple(sorted(INFINITE[unit])) for short, unit in _UNITS.items()}

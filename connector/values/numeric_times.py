@@ -1,6 +1,7 @@
 """Dates and timestamps that are written as numbers: what a number of a unit stands for, one by one and in columns.
 
-Owns the numbers that Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, which no type of Spark's has: they are null.
+Owns the numbers and texts that Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, which no type of Spark's has:
+they are null. Other times beyond the years 1 to 9999, which are those of Spark's types, are errors.
 Debezium takes them from PostgreSQL's JDBC driver (``PGStatement.DATE_POSITIVE_INFINITY``), and has written dates of either sign.
 """
 
@@ -30,6 +31,9 @@ _NANOS: Final[dict[TimeUnit, int]] = {
 }
 _LONG: Final = 1 << 63
 _INT: Final = 1 << 31
+#: Of 0001-01-01 and 10000-01-01, since 1970.
+FIRST_DAY: Final = -719_162
+END_DAY: Final = 2_932_897
 #: Of a number's first digit from the point. Numbers so large, or so small, are no times of any unit.
 _MAX_DIGITS: Final = 30
 _DRIVERS: Final = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000)
@@ -39,7 +43,7 @@ INFINITE_DAYS: Final = frozenset(
     {2_146_033_979, -2_147_472_692, -2_147_472_691, -622_191_234, -625_821_272, _INT - 1, -_INT}
 )
 #: By unit. The driver's are microseconds or milliseconds.
-_INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
+INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
     "days": INFINITE_DAYS,
     "seconds": frozenset(),
     "milliseconds": frozenset({*_DRIVERS, *(each // 1_000 for each in _DRIVERS), _LONG - 1, -_LONG}),
@@ -47,9 +51,16 @@ _INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
     "nanoseconds": frozenset({_LONG - 1, -_LONG}),
 }
 #: The smallest of them, without signs.
-_LEAST: Final = {unit: min(map(abs, numbers), default=_LONG) for unit, numbers in _INFINITE.items()}
-#: The infinities as texts.
-INFINITE_TEXTS: Final = frozenset({"infinity", "-infinity"})
+_LEAST: Final = {unit: min(map(abs, numbers), default=_LONG) for unit, numbers in INFINITE.items()}
+#: The infinities as texts: PostgreSQL's, and the driver's numbers as ISO-8601, in microseconds and in milliseconds.
+INFINITE_TEXTS: Final = frozenset(
+    {
+        *("infinity", "+infinity", "-infinity"),
+        *("+294247-01-10T04:00:25.2Z", "+294247-01-10T04:00:25.200Z"),
+        *("-290308-12-21T19:59:27.6Z", "-290308-12-21T19:59:27.600Z"),
+        *("+292278994-08-16T23:00:00Z", "-292275055-05-16T23:00:00Z"),
+    }
+)
 
 
 def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
@@ -58,7 +69,7 @@ def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
     Raises:
         DecodeError: Spark has no such timestamp.
     """
-    return _scaled(number, unit, _MICRO_NANOS, _LONG, "a timestamp")
+    return _scaled(number, unit, _MICRO_NANOS, "a timestamp")
 
 
 def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
@@ -67,20 +78,21 @@ def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
     Raises:
         DecodeError: it is within a day, or Spark has no such date.
     """
-    days = _scaled(number, unit, _DAY_NANOS, _INT, "a date")
+    days = _scaled(number, unit, _DAY_NANOS, "a date")
     if days is not None and days * _DAY_NANOS != Fraction(number) * _NANOS[unit]:
         raise DecodeError(f"a number of {unit} that is no whole day where a date is expected")
     return days
 
 
-def _scaled(number: int | Decimal, unit: TimeUnit, nanos: int, limit: int, wanted: str) -> int | None:
+def _scaled(number: int | Decimal, unit: TimeUnit, nanos: int, wanted: str) -> int | None:
     if isinstance(number, Decimal) and (not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS):
         raise DecodeError(f"a number that is not the {unit} of {wanted}")
-    if number in _INFINITE[unit]:
+    if number in INFINITE[unit]:
         return None
     found = int(Fraction(number) * _NANOS[unit] // nanos)
-    if not -limit <= found < limit:
-        raise DecodeError(f"a number of {unit} that is too large for {wanted}")
+    per_day = _DAY_NANOS // nanos
+    if not FIRST_DAY * per_day <= found < END_DAY * per_day:
+        raise DecodeError(f"a number that is not the {unit} of a time in the years 1 to 9999")
     return found
 
 
@@ -103,14 +115,10 @@ def moments(numbers: Ints, unit: TimeUnit) -> Times:
     """As :func:`micros_of`, of int64[n]."""
     infinite = _infinite(numbers, unit)
     nanos = _NANOS[unit]
-    if nanos < _MICRO_NANOS:
+    if nanos < _MICRO_NANOS:  # they reach from 1677 to 2262
         return Times(numbers // _MICRO_NANOS, None, infinite)
-    factor = nanos // _MICRO_NANOS
-    if factor == 1:
-        return Times(numbers, None, infinite)
-    limit = _LONG // factor
-    wrong = (numbers < -limit) | (numbers >= limit)
-    return Times(np.multiply(numbers, factor), wrong if wrong.any() else None, infinite)
+    factor, wrong = nanos // _MICRO_NANOS, _beyond(numbers, _DAY_NANOS // nanos)
+    return Times(numbers if factor == 1 else np.multiply(numbers, factor), wrong, infinite)
 
 
 def days(numbers: Ints, unit: TimeUnit) -> Times:
@@ -118,15 +126,24 @@ def days(numbers: Ints, unit: TimeUnit) -> Times:
     infinite = _infinite(numbers, unit)
     per_day = _DAY_NANOS // _NANOS[unit]
     found = numbers // per_day
-    wrong = (found < -_INT) | (found >= _INT)
-    if per_day != 1:
-        wrong |= found * per_day != numbers
-    return Times(found, wrong if wrong.any() else None, infinite)
+    wrong = _beyond(found, 1)
+    if per_day != 1 and (parts := found * per_day != numbers).any():
+        wrong = parts if wrong is None else wrong | parts
+    return Times(found, wrong, infinite)
+
+
+def _beyond(numbers: Ints, per_day: int) -> Flags | None:
+    """bool[n]: those that are beyond the years 1 to 9999; None where none is."""
+    first, end = FIRST_DAY * per_day, END_DAY * per_day
+    if not len(numbers) or (int(numbers.min()) >= first and int(numbers.max()) < end):
+        return None
+    beyond: Flags = (numbers < first) | (numbers >= end)
+    return beyond
 
 
 def _infinite(numbers: Ints, unit: TimeUnit) -> Flags | None:
     least = _LEAST[unit]
     if not len(numbers) or least >= _LONG or (int(numbers.max()) < least and int(numbers.min()) > -least):
         return None
-    found: Flags = np.isin(numbers, np.array(sorted(_INFINITE[unit]), dtype=np.int64))
+    found: Flags = np.isin(numbers, np.array(sorted(INFINITE[unit]), dtype=np.int64))
     return found if found.any() else None

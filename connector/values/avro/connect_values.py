@@ -22,11 +22,12 @@ from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.encodings import decimal_of_bytes
 from pykafka_wire.values.json.text import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.json.variant import VariantReader
-from pykafka_wire.values.numeric_times import INFINITE_TEXTS
+from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE_TEXTS
 
 #: ``io.debezium.data.VariableScaleDecimal``.
 VARIABLE_DECIMAL: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
 _MAX_SCALE: Final = 1_000
+_DAY_MICROS: Final = 86_400_000_000
 
 
 def is_variable_decimal(definition: Schema) -> bool:
@@ -62,6 +63,9 @@ def time_of_text(text: str, wanted: pa.DataType) -> int | None:
         found = timestamp_micros(text) if wanted.tz else local_timestamp_micros(text.removesuffix("Z"))
     if found is None:
         raise DecodeError("text where a time (ISO-8601) is expected")
+    per_day = 1 if pa.types.is_date32(wanted) else _DAY_MICROS
+    if not FIRST_DAY * per_day <= found < END_DAY * per_day:
+        raise DecodeError("a time beyond the years 1 to 9999")
     return found
 
 
@@ -72,9 +76,19 @@ def decimals_of_structs(structs: Any, wanted: pa.DataType) -> tuple[Any, Flags |
 
 def times_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
     try:
-        return (texts if wanted == pa.timestamp("us", tz="UTC") else pc.utf8_rtrim(texts, "Z")).cast(wanted), None
+        times = (texts if wanted == pa.timestamp("us", tz="UTC") else pc.utf8_rtrim(texts, "Z")).cast(wanted)
     except pa.ArrowInvalid:  # an infinity, or more digits of a second than Arrow's type has
+        times = None
+    # Arrow's years have four digits: of the others there is the year 0 alone.
+    if times is None or pc.any(pc.less(times, _first(wanted))).as_py():
         return _one_by_one(texts, wanted, lambda text: time_of_text(text, wanted))
+    return times, None
+
+
+def _first(wanted: pa.DataType) -> Any:
+    """The first date or timestamp of the year 1."""
+    number, kind = (FIRST_DAY, pa.int32()) if pa.types.is_date32(wanted) else (FIRST_DAY * _DAY_MICROS, pa.int64())
+    return pa.scalar(number, kind).cast(wanted)
 
 
 def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:

@@ -18,7 +18,7 @@ from pykafka_wire.values import numeric_times
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices, with_validity
 from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
 from pykafka_wire.values.bulk.writing import numbers_of
-from pykafka_wire.values.json.encodings import MAX_DAYS, MAX_MICROS, UNKNOWN, Encodings
+from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 from pykafka_wire.values.json.variant_type import is_variant
 from pykafka_wire.wire.records.arrays import validity
 
@@ -160,18 +160,14 @@ def _cast_to(wanted: pa.DataType) -> Finish:
 
 def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
     """Numbers of a unit as dates or timestamps; an infinity is null."""
-    are_days = pa.types.is_date32(wanted)
-    of_numbers, limit = (numeric_times.days, MAX_DAYS) if are_days else (numeric_times.moments, MAX_MICROS)
+    of_numbers = numeric_times.days if pa.types.is_date32(wanted) else numeric_times.moments
 
     def finish(column: Any, matters: Flags) -> Any:
         valid = validity(column)
         found = of_numbers(numbers_of(column), unit)
         if found.infinite is not None:
             valid = valid & ~found.infinite
-        wrong = (found.numbers < -limit) | (found.numbers > limit)
-        if found.wrong is not None:
-            wrong |= found.wrong
-        if (wrong & valid & matters).any():
+        if found.wrong is not None and (found.wrong & valid & matters).any():
             raise InDoubtError("a number that is no time")
         numbers = np.ascontiguousarray(found.numbers.astype(f"<i{wanted.bit_width // 8}", copy=False))
         made = pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(numbers)])

@@ -27,9 +27,6 @@ Choices = tuple[tuple[tuple[str, ...], ChoiceT], ...]
 ROOT: Final = ""
 #: Texts that are both a number and base64, of which Java's encoder writes groups of four.
 _AMBIGUOUS: Final = re.compile(r"(?:[0-9eE+]{4})+")
-#: The last microsecond, and the last day, of the year 9999. Numbers after them are of another unit by mistake.
-MAX_MICROS: Final = 253_402_300_799_999_999
-MAX_DAYS: Final = 2_932_896
 #: Of a decimal's bytes. The largest that any type holds has 32.
 _MAX_BYTES: Final = 128
 _CONTEXT: Final = Context(prec=1_000)
@@ -99,20 +96,14 @@ def timestamp_of_number(number: int | Decimal, unit: TimeUnit | None) -> int | N
     """Microseconds since 1970; None for an infinity. Raises DecodeError."""
     if unit is None:
         raise _without_unit("a timestamp", "milliseconds")
-    return _plausible(micros_of(number, unit), MAX_MICROS, unit)
+    return micros_of(number, unit)
 
 
 def date_of_number(number: int | Decimal, unit: TimeUnit | None) -> int | None:
     """Days since 1970; None for an infinity. Raises DecodeError."""
     if unit is None:
         raise _without_unit("a date", "days")
-    return _plausible(days_of(number, unit), MAX_DAYS, unit)
-
-
-def _plausible(time: int | None, limit: int, unit: TimeUnit) -> int | None:
-    if time is not None and not -limit <= time <= limit:
-        raise DecodeError(f"a number that is not the {unit} of a time before the year 10000")
-    return time
+    return days_of(number, unit)
 
 
 def _without_unit(wanted: str, example: str) -> DecodeError:

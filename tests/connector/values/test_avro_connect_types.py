@@ -81,6 +81,8 @@ def read(kind: Any, value: Any, rules: TypeRules = CONNECT) -> tuple[str, Any]:
 
 
 LOCAL, INSTANT = "timestamp[us]", "timestamp[us, tz=UTC]"
+BEYOND = "a: a number that is not the {} of a time in the years 1 to 9999"
+BEYOND_AS_TEXT = "a: a time beyond the years 1 to 9999"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,16 @@ LOCAL, INSTANT = "timestamp[us]", "timestamp[us, tz=UTC]"
             "2005-05-12T01:02:03.4Z",
             (LOCAL, datetime.datetime(2005, 5, 12, 1, 2, 3, 400_000)),
         ),
+        (of("io.debezium.time.ZonedTimestamp", "string"), "+294247-01-10T04:00:25.2Z", (INSTANT, None)),
+        (of("io.debezium.time.ZonedTimestamp", "string"), "+10000-01-01T00:00:00Z", (INSTANT, BEYOND_AS_TEXT)),
+        (of("io.debezium.time.IsoTimestamp", "string"), "0000-12-31T23:59:59Z", (LOCAL, BEYOND_AS_TEXT)),
+        (of("io.debezium.time.IsoDate", "string"), "0000-12-31Z", ("date32[day]", BEYOND_AS_TEXT)),
+        (of("io.debezium.time.MicroTimestamp"), 253_402_300_800_000_000, (LOCAL, BEYOND.format("microseconds"))),
+        (of("io.debezium.time.MicroTimestamp"), -62_135_596_800_000_001, (LOCAL, BEYOND.format("microseconds"))),
+        (of("io.debezium.time.Timestamp"), 253_402_300_800_000, (LOCAL, BEYOND.format("milliseconds"))),
+        (of("io.debezium.time.Date", "int"), 2_932_897, ("date32[day]", BEYOND.format("days"))),
+        (of("io.debezium.time.Date", "int"), -719_163, ("date32[day]", BEYOND.format("days"))),
+        (of("io.debezium.time.Date", "int"), -719_162, ("date32[day]", datetime.date(1, 1, 1))),
         (of("io.debezium.time.Time", "int"), 1_500, ("time64[ns]", datetime.time(0, 0, 1, 500_000))),
         (of("io.debezium.time.MicroTime"), 1_500_000, ("time64[ns]", datetime.time(0, 0, 1, 500_000))),
         (of("io.debezium.time.NanoTime"), 1_500_000_000, ("time64[ns]", datetime.time(0, 0, 1, 500_000))),
