@@ -185,6 +185,34 @@ def test_a_follower_that_keeps_up_goes_on_serving_at_the_end_of_the_log(
     assert all(request.rack_id for request in leader.requests if isinstance(request, FetchRequest))
 
 
+def test_a_follower_that_was_at_the_end_has_its_second_for_a_new_record(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, follower = brokers
+    leader.on[FetchRequest] = leads_to_follower(batch_at(0), ends=[N_RECORDS])
+    trailing = log_of(batch_at(0), ends=[N_RECORDS])
+    full = log_of(batch_at(0), batch_at(N_RECORDS), ends=[N_RECORDS, 2 * N_RECORDS])
+    full_from = float("inf")
+
+    def wait_and_serve(request: FetchRequest, version: int) -> FetchResponse:
+        time.sleep(request.max_wait_ms / 1000)
+        return (full if time.monotonic() >= full_from else trailing)(request, version)
+
+    def grow(request: FetchRequest, version: int) -> FetchResponse:
+        """The leader has one more batch by the time that it is asked again, the follower 200 ms later."""
+        nonlocal full_from
+        full_from = min(full_from, time.monotonic() + 0.2)
+        ends = [N_RECORDS, 2 * N_RECORDS]
+        return leads_to_follower(batch_at(0), batch_at(N_RECORDS), ends=ends)(request, version)
+
+    follower.on[FetchRequest] = wait_and_serve
+    with client(leader, client_rack="r2", fetch_max_wait_ms="100") as cluster:
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
+        poll_until(read, lambda _: read.ended() == [ZERO])
+        leader.on[FetchRequest] = grow
+        poll_until(read, lambda fetched: fetched is not None)
+        poll_until(read, lambda _: read.ended() == [ZERO])
+    assert all(request.rack_id for request in leader.requests if isinstance(request, FetchRequest))
+
+
 def test_time_between_polls_is_not_the_reads(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     """A consumer that works on its records for longer than default.api.timeout.ms finds its read as it left it."""
     leader, _ = brokers

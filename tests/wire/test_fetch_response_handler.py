@@ -110,6 +110,14 @@ def test_a_leader_redirects_to_a_follower_unless_it_is_to_serve_the_range_itself
     assert judged(preferred_read_replica=FOLLOWER, node=FOLLOWER) == Waiting(None)
 
 
+def test_the_second_of_a_follower_counts_from_when_the_leader_has_more() -> None:
+    waits = {"follower_empty_since": 0.0}
+    assert judged(ENDLESS, preferred_read_replica=FOLLOWER, now=1.1, state=waits | {"at_end": True}) == Redirected(
+        FOLLOWER
+    )
+    assert judged(ENDLESS, preferred_read_replica=FOLLOWER, now=1.1, state=waits) == LeftFollower("trails the leader")
+
+
 def test_a_follower_without_records_is_left_after_a_second() -> None:
     assert judged(node=FOLLOWER) == Waiting(None)
     assert judged(node=FOLLOWER, now=0.9, state={"stalled_since": 0.0}) == Waiting(None)

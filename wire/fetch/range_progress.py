@@ -312,6 +312,11 @@ class RangeProgress:
         if not self.at_end:
             self.at_end = self.reports_end = True
 
+    def leave_end(self, now: float) -> None:
+        """The leader's log has grown, if the position was at its end; followers have had no records since then."""
+        if self.at_end:
+            self.at_end, self.follower_empty_since = False, now
+
     def deliver(self, offset: int, leader_epoch: int) -> None:
         """Records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
         self.delivered = Position(offset, leader_epoch if leader_epoch >= 0 else self.delivered.leader_epoch)

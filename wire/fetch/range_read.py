@@ -537,7 +537,8 @@ class RangeRead:
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
                 if at_end:
                     progress.reach_end()
-                elif progress.follower_empty_since is not None:
+                elif progress.at_end or progress.follower_empty_since is not None:
+                    progress.leave_end(now)
                     # A follower's high watermark trails the leader's until its next fetch.
                     progress.not_before = now + _FOLLOWER_PAUSE_S
                 progress.replica = replica

@@ -207,7 +207,8 @@ class FetchResponseHandler:
         replica = data.preferred_read_replica
         if replica >= 0 and replica != node and now >= progress.leader_only_until:
             at_end = self._is_at_end(requested, data, progress.position, node=node)
-            if not at_end and progress.follower_waited_s(now) > FOLLOWER_WAIT_S:
+            # Up to now the leader had no records either where the position was at its end.
+            if not at_end and not progress.at_end and progress.follower_waited_s(now) > FOLLOWER_WAIT_S:
                 return LeftFollower("trails the leader")
             return Redirected(replica, at_end)
         if not data.records:
