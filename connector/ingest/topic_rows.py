@@ -6,7 +6,7 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -56,6 +56,8 @@ KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 _REGISTERED: Final = frozenset({"avro", "protobuf"})
 #: Options of a table that need the registry, as they begin in lower case.
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
+#: So many times more records are looked at where none of the first ones has a document.
+_MORE_DOCUMENTS: Final = 32
 _KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
@@ -302,7 +304,7 @@ class TopicReader:
                     text = envelope_ddl(text, name)
                 elif column_format == "json":
                     text = with_flattened(text) if table.mode == "upsert" and name == "value" else text
-                    if self._is_enveloped(part, name):
+                    if _has_room_for_payload(text) and self._is_enveloped(session, part, table, name):
                         text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
                 options[f"{name}Schema"] = text
         if schema.schema is not None and schema.format != "json":
@@ -342,15 +344,34 @@ class TopicReader:
         changed = changes(rows, table)
         return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
 
-    def _is_enveloped(self, part: TopicRange, column: str) -> bool:
-        """Whether the first or the last record of a range is in Kafka Connect's envelope: one setting of a converter, for all."""
-        partition, end = max(part.end.items(), key=lambda each: each[1] - part.start[each[0]])
-        for offset in {part.start[partition], end - 1} if end > part.start[partition] else ():
-            one = replace(part, start={partition: offset}, end={partition: offset + 1})
-            for batch in read_topic(self.options(one), columns=[column]):
-                if any(is_enveloped(value) for value in batch.column(column).to_pylist()):
-                    return True
-        return False
+    def _is_enveloped(self, session: SparkSession, part: TopicRange, table: Table, column: str) -> bool:
+        """Whether a document of a range is in Kafka Connect's envelope.
+
+        All are looked at where rows replace each other. A converter's setting is that of all its records: where rows are added, the
+        first and the last document of each partition show it.
+        """
+        if table.mode == "append":
+            return any(
+                is_enveloped(each) for at_end in (False, True) for each in self._documents(part, column, at_end=at_end)
+            )
+        kind: Kind = "row" if column == "value" else "key"
+        rows = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
+        rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
+        return survey(rows, {column: kind})[column].n_enveloped > 0
+
+    def _documents(self, part: TopicRange, column: str, *, at_end: bool) -> Iterator[bytes]:
+        """Some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
+        left, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
+        while left:
+            start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in left}
+            end = {p: part.end[p] if at_end else min(part.end[p], part.start[p] + n) for p in left}
+            for batch in read_topic(self.options(replace(part, start=start, end=end)), columns=["partition", column]):
+                for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
+                    if document is not None:
+                        left.discard(partition)
+                        yield document
+            left = {p for p in left if part.end[p] - part.start[p] > n}
+            n *= _MORE_DOCUMENTS
 
     def _surveys(self, session: SparkSession, part: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
         """What the JSON texts of all records of a range are."""
@@ -415,6 +436,13 @@ class TopicReader:
         prefix = self._settings.prefix
         types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
+
+
+def _has_room_for_payload(columns: str) -> bool:
+    """Whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
+    declared = DataType.fromDDL(columns)
+    is_of_fields = isinstance(declared, StructType) and not columns.lstrip().upper().startswith("STRUCT<")
+    return is_of_fields and "payload" not in {each.lower() for each in getattr(declared, "names", [])}
 
 
 def _are_json_keys(found: JsonSurvey, table: Table) -> bool:
