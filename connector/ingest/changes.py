@@ -96,16 +96,24 @@ def changed_row(column: str, data_type: DataType, row: Column) -> Column:
 def with_flattened(columns: str) -> str:
     """The declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's deletes."""
     more = _FLATTENED if _is_of_fields(columns) else ()
-    return ", ".join((columns, *(f"{name} STRING" for name in more if name not in columns)))
+    return ", ".join((columns, *(f"{name} STRING" for name in more if name not in _names(columns))))
 
 
 def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
     """Rows as they are declared, without what :func:`with_flattened` has added."""
     value = rows.schema["value"].dataType
     added = [
-        name for name in _FLATTENED if name not in columns and isinstance(value, StructType) and name in value.names
+        name
+        for name in _FLATTENED
+        if name not in _names(columns) and isinstance(value, StructType) and name in value.names
     ]
     return rows.withColumn("value", F.col("value").dropFields(*added)) if added else rows
+
+
+def _names(columns: str) -> set[str]:
+    """The names of declared columns in lower case."""
+    declared = DataType.fromDDL(columns)
+    return {name.lower() for name in declared.names} if isinstance(declared, StructType) else set()
 
 
 def _is_of_fields(columns: str) -> bool:
