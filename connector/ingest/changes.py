@@ -303,11 +303,12 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
 def stale_changes(changed: DataFrame) -> DataFrame:
     """Rejected changes that no newer change of their row has replaced; those whose key cannot be read may be of any row.
 
-    A record without a key is of no row.
+    A record without a key is of no row. A change with values that were not sent replaces no older one: those may be in that.
     """
     is_keyless = F.col(REASON).isin(NO_KEY, NOTHING)
     of_no_key = changed.where(F.col(REASON).isNotNull() & F.col("key").isNull() & ~is_keyless & ~F.col(TRUNCATE))
-    of_keys = newest(changed.where(F.col("key").isNotNull())).where(F.col(REASON).isNotNull())
+    is_whole = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNull()
+    of_keys = newest(changed.where(F.col("key").isNotNull() & is_whole)).where(F.col(REASON).isNotNull())
     return of_keys.unionByName(of_no_key)
 
 
@@ -415,13 +416,15 @@ def merge_changes(
     """Merge the newest change of each row into its table.
 
     Args:
-        rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` if there are such values; :func:`computed`.
+        rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` and :data:`CREATED` if there are such values;
+            :func:`computed`.
         prefix: of Kafka's columns.
-        landed: as :meth:`TopicTable.merge`'s.
+        landed: as :meth:`TopicTable.merge`'s; None for a replay, where the change that a row has already may have got values that
+            were not sent with it.
         truncated: TRUNCATEs that end rows of the table.
     """
     same_row = _same_row(target, rows, prefix)
-    is_newer, unavailable = _newer(prefix), frozenset[str]()
+    is_newer, unavailable = _newer(prefix, ">=" if landed is None else ">"), frozenset[str]()
     old = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
     is_truncated = " OR ".join(each.ends(*old) for each in truncated)
     if truncated:
@@ -475,8 +478,8 @@ def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) 
         )
 
 
-def _newer(prefix: str) -> str:
-    """The condition by which the change ``new`` is newer than the row ``old``, as :func:`newest` has it."""
+def _newer(prefix: str, than: str) -> str:
+    """The condition by which the change ``new`` is newer ``than`` the row ``old``, as :func:`newest` has it; with ``>=`` or it."""
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({each}.{timestamp}, {each}.{partition})" for each in ("new", "old"))
-    return f"IF(new.{partition} <=> old.{partition}, new.{offset} > old.{offset}, {new} > {old})"
+    return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.checks import replay_rejects, verify
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -126,4 +126,29 @@ def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
     send(change(2, v="c"))
     ingest = shop.run(ingest)
     (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert proof.is_right, str(proof)
+
+
+def test_a_replayed_change_gives_a_newer_one_the_value_that_was_not_sent_with_it(shop: Shop) -> None:
+    def change(operation: str, **row: Any) -> dict[str, Any]:
+        return {"before": None, "after": {"id": 1, **row}, "source": {"connector": "postgresql"}, "op": operation}
+
+    topic = shop.create("rows")
+    first, second = (
+        {"defaults": Table(topic=".*", mode="cdc", format="json", schema=f"id INT, big STRING, n INT{more}", key_schema="id INT")}
+        for more in (", w INT", "")
+    )  # fmt: skip
+    keys = [{"id": 1}]
+    shop.send_json("rows", [change("r", big="A", n=1)], keys=keys)
+    shop.run(**first)
+    shop.send_json("rows", [change("u", big="X", n=1, w="bad")], keys=keys)
+    shop.send_json("rows", [change("u", big="__debezium_unavailable_value", n=2)], keys=keys)
+    ingest = shop.run(**first)
+    assert (ingest.statuses[topic].rejects, shop.rows("rows", "id", "big", "n")) == (1, [(1, "A", 2)])
+    (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert proof.n_stale == 1, str(proof)
+    settings = shop.ingest(**second).settings
+    (replayed,) = replay_rejects(shop.spark, settings)
+    assert (replayed.landed, shop.rows("rows", "id", "big", "n")) == (1, [(1, "X", 2)])
+    (proof,) = verify(shop.spark, settings, ingest.topics())
     assert proof.is_right, str(proof)
