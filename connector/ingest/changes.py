@@ -43,7 +43,17 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import DELETE, UNAVAILABLE, Landed, Merging, TopicTable, Truncation, clash, quoted
+from pykafka_wire.ingest.tables import (
+    CREATED,
+    DELETE,
+    UNAVAILABLE,
+    Landed,
+    Merging,
+    TopicTable,
+    Truncation,
+    clash,
+    quoted,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +64,7 @@ TRUNCATE: Final = "_pykafka_wire_truncate"
 #: When Debezium saw a change, in nanoseconds; null where it does not say.
 SEEN_NS: Final = "_pykafka_wire_seen_ns"
 #: What changes have beside their table's columns.
-MARKS: Final = (DELETE, UNAVAILABLE, TRUNCATE, SEEN_NS)
+MARKS: Final = (DELETE, UNAVAILABLE, CREATED, TRUNCATE, SEEN_NS)
 NO_KEY: Final = "the record has no key, which names its row"
 NOTHING: Final = "the record has neither key nor value"
 #: The type of a column of JSON none of whose values has a type: each is null, or empty.
@@ -63,6 +73,8 @@ UNTYPED: Final = StructType()
 _PAYLOAD: Final = "payload"
 #: Debezium's operations that have a row: created, updated, read by a snapshot.
 _WITH_ROW: Final = ("c", "u", "r")
+#: Of an INSERT, and of a row whose primary key has changed its value: then alone with values that were not sent.
+_CREATE: Final = "c"
 #: A message that an application has written into the database's log: of no table.
 _MESSAGE: Final = "m"
 #: Fields that Debezium's ExtractNewRecordState adds to a row.
@@ -131,13 +143,13 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
     """
     value, no_change = rows.schema["value"].dataType, F.lit(None).cast("string")
     row, row_type, is_delete = F.col("value"), value, F.col("value").isNull()
-    is_truncate, seen = F.lit(False), F.lit(None).cast("bigint")
+    is_truncate, is_created, seen = F.lit(False), F.lit(False), F.lit(None).cast("bigint")
     if table.mode == "cdc" and value != UNTYPED:
         row, row_type = _field("value", value, "after")
         operation, _ = _field("value", value, "op")
         seen, _ = _field("value", value, "ts_ns", "bigint")
         is_delete = is_delete | operation.eqNullSafe("d")
-        is_truncate = operation.eqNullSafe("t")
+        is_truncate, is_created = operation.eqNullSafe("t"), operation.eqNullSafe(_CREATE)
         is_row = operation.isin(*_WITH_ROW).eqNullSafe(True) & row.isNotNull()
         text = F.concat(F.lit("no change of a row: its op is "), F.coalesce(operation, F.lit("missing")))
         text = F.concat(text, F.when(operation.isin(*_WITH_ROW), F.lit(", and it has no row")).otherwise(F.lit("")))
@@ -148,12 +160,14 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
             is_delete = is_delete | F.col(f"value.{_DELETED}").cast("string").eqNullSafe("true")
         if _OP in value.names:
             is_delete = is_delete | F.col(f"value.{_OP}").cast("string").eqNullSafe("d")
+            is_created = F.col(f"value.{_OP}").cast("string").eqNullSafe(_CREATE)
     key, has_key = _key(rows.schema["key"].dataType, row, row_type if table.mode == "cdc" else None)
     nothing = F.when(F.col("value").isNull(), F.lit(NOTHING)).otherwise(F.lit(NO_KEY))
     no_key = F.when(~has_key & ~is_truncate, nothing)
     return (
         rows.withColumn(DELETE, is_delete)
         .withColumn(TRUNCATE, is_truncate)
+        .withColumn(CREATED, is_created)
         .withColumn(SEEN_NS, seen)
         .withColumn(UNAVAILABLE, _unavailable(row, row_type, table.unavailable_value))
         .withColumn(REASON, F.coalesce(F.col(REASON), no_key, no_change))
@@ -373,6 +387,8 @@ def check_keys(counted: Counts, table: Table, topic: str) -> None:
 def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
     """Changes whose missing values are those that an older change of the same row in this range has.
 
+    A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row.
+
     Args:
         again: all changes of the range, read once more: few ranges have such values.
     """
@@ -384,14 +400,29 @@ def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
     is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
     place = {name: f"known{number}" for number, name in enumerate(names)}
 
-    older = again.where(~F.col(DELETE) & ~F.col(TRUNCATE))
+    older = again.where(~F.col(TRUNCATE))
     older = older.join(F.broadcast(lacking.select("key").distinct()), "key", "left_semi")
-    sent = {name: F.when(~is_lacking[name], F.col("offset")) for name in names}
-    values = {name: F.max_by(F.struct(f"value.{quoted(name)}"), sent[name]).alias(place[name]) for name in names}
-    of_partition = older.groupBy("key", "partition").agg(F.max_by("timestamp", "offset").alias("at"), *values.values())
+    is_sent = {name: ~F.col(DELETE) & ~is_lacking[name] for name in names}
+    sent = {name: F.when(is_sent[name], F.col("offset")) for name in names}
+    values = [F.max_by(F.struct(f"value.{quoted(name)}"), sent[name]).alias(place[name]) for name in names]
+    values += [F.max(sent[name]).alias(f"{place[name]}_offset") for name in names]
+    begun = F.max(F.when(F.col(DELETE) | F.col(CREATED), F.col("offset"))).alias("begun")
+    of_partition = older.groupBy("key", "partition").agg(F.max_by("timestamp", "offset").alias("at"), begun, *values)
     order = F.struct("at", "partition")
-    latest = [F.max_by(each, F.when(F.col(each).isNotNull(), order)).alias(each) for each in place.values()]
-    known = of_partition.groupBy(F.col("key").alias("known_key")).agg(*latest)
+    latest = [
+        F.max_by(
+            F.struct(order.alias("order"), F.col(each).alias("row")),
+            F.when(F.col(f"{each}_offset") >= F.coalesce("begun", F.lit(-1)), order),
+        ).alias(each)
+        for each in place.values()
+    ]
+    begun = F.max(F.when(F.col("begun").isNotNull(), order)).alias("begun")
+    known = of_partition.groupBy(F.col("key").alias("known_key")).agg(begun, *latest)
+    rows = [
+        F.when(F.col("begun").isNull() | (F.col(f"{each}.order") >= F.col("begun")), F.col(f"{each}.row")).alias(each)
+        for each in place.values()
+    ]
+    known = known.select("known_key", F.col("begun").isNotNull().alias("is_begun"), *rows)
 
     is_same = F.col("key").eqNullSafe(F.col("known_key")) & F.col(UNAVAILABLE).isNotNull()
     joined = newest_changes.join(known, is_same, "left")
@@ -406,6 +437,7 @@ def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
     columns = {
         "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
         UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
+        CREATED: F.coalesce("is_begun", F.lit(False)),
     }
     return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
 
@@ -463,9 +495,9 @@ def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
 
 
 def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) -> None:
-    """A row that the table does not have keeps no older value: the columns are null."""
+    """A row that the table does not have, or that was created anew, keeps no older value: the columns are null."""
     lacking = rows.where(F.col(UNAVAILABLE).isNotNull() & ~F.col(DELETE)).alias("new")
-    new = lacking.join(target.rows.alias("old"), F.expr(same_row), "left_anti")
+    new = lacking.join(target.rows.alias("old"), F.expr(f"{same_row} AND NOT new.{CREATED}"), "left_anti")
     n_unknown = new.count()
     if n_unknown:
         columns = sorted(row[0] for row in new.select(F.explode(UNAVAILABLE)).distinct().collect())

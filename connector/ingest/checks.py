@@ -31,7 +31,15 @@ from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import open_table
-from pykafka_wire.ingest.tables import DELETE, START_PROPERTY, TOPIC_PROPERTY, UNAVAILABLE, TopicTable, start_of
+from pykafka_wire.ingest.tables import (
+    CREATED,
+    DELETE,
+    START_PROPERTY,
+    TOPIC_PROPERTY,
+    UNAVAILABLE,
+    TopicTable,
+    start_of,
+)
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 
@@ -240,5 +248,5 @@ class _Replayed:
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
-        with computed(self._reader.table_rows(filled(changed, good), DELETE, UNAVAILABLE)) as rows:
+        with computed(self._reader.table_rows(filled(changed, good), DELETE, UNAVAILABLE, CREATED)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)

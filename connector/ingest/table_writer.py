@@ -45,6 +45,7 @@ from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import files_table, open_table, spark_reason
 from pykafka_wire.ingest.tables import (
+    CREATED,
     DELETE,
     QUERY_PROPERTY,
     START_PROPERTY,
@@ -424,7 +425,7 @@ class TableWriter:
         marks = [DELETE]
         if counted.n_unavailable:
             kept = filled(kept, again)
-            marks.append(UNAVAILABLE)
+            marks += [UNAVAILABLE, CREATED]
         rows = self._reader.table_rows(kept, *marks)
         if self._is_missing:
             self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)

@@ -43,6 +43,8 @@ _METADATA: Final = "pykafka-wire"
 DELETE: Final = "_pykafka_wire_delete"
 #: The column of changes that names the columns whose value the database has not sent, null for most rows; no column of a table.
 UNAVAILABLE: Final = "_pykafka_wire_unavailable"
+#: The column of changes that is true for a row that is made anew: none of its values is an older row's; no column of a table.
+CREATED: Final = "_pykafka_wire_created"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
@@ -160,7 +162,8 @@ class Merging:
     Attributes:
         same_row: the condition by which the change ``new`` is one of the row ``old``.
         is_newer: the condition by which the change ``new`` is newer than the row ``old``.
-        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`.
+        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`, unless they
+            are :data:`CREATED`.
         is_truncated: the condition by which a row ``old`` without a change is deleted; None where there was no TRUNCATE.
     """
 
@@ -449,7 +452,7 @@ class LandedTable:
             changes: columns of the table, new ones among them, and :data:`DELETE`.
             landed: as :meth:`append`'s.
         """
-        marks = [each for each in (DELETE, UNAVAILABLE) if each in changes.columns]
+        marks = [each for each in (DELETE, UNAVAILABLE, CREATED) if each in changes.columns]
         columns = changes.drop(*marks)
         given = {name.lower() for name in columns.columns}
         # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
@@ -465,8 +468,9 @@ class LandedTable:
         names = [quoted(name) for name in written.names]
         lacking = [quoted(each.name) for each in held if each.name.lower() in own - given]
         newer = f"WHEN MATCHED AND {merging.is_newer}"
+        keeps = f"NOT new.{CREATED} AND array_contains(new.{UNAVAILABLE}, "
         sets = [
-            f"{quoted(name)} = IF(array_contains(new.{UNAVAILABLE}, {_text(name)}), old.{quoted(name)}, new.{quoted(name)})"
+            f"{quoted(name)} = IF({keeps}{_text(name)}), old.{quoted(name)}, new.{quoted(name)})"
             if name in merging.unavailable
             else f"{quoted(name)} = new.{quoted(name)}"
             for name in written.names
