@@ -81,6 +81,7 @@ class JsonSurvey:
         n_plain, n_enveloped: documents of each sort.
         n_objects: keys that are objects.
         n_others: texts that are no JSON.
+        names: those of the fields of keys that are objects, as sorted lists, each once.
     """
 
     plain: DataType | None = None
@@ -90,6 +91,7 @@ class JsonSurvey:
     n_enveloped: int = 0
     n_objects: int = 0
     n_others: int = 0
+    names: tuple[tuple[str, ...], ...] = ()
 
 
 def inferred(records: DataFrame, column: str) -> DataType | None:
@@ -99,11 +101,7 @@ def inferred(records: DataFrame, column: str) -> DataType | None:
 
 def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
     """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
-    found = records.select(*(_visible(column).alias(column) for column in kinds))
-    found = found.select(
-        *(F.struct(column, F.expr(f"try_parse_json({column})").alias("v")).alias(column) for column in kinds)
-    )
-    found = found.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()))
+    found = _documents(records, kinds)
     row: Any = found.agg(*(each for column in kinds for each in _summary(column))).first()
     return {
         column: JsonSurvey(
@@ -117,9 +115,23 @@ def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
             n_enveloped=row[f"{column}_n_enveloped"],
             n_objects=row[f"{column}_n_objects"],
             n_others=row[f"{column}_n_others"],
+            names=tuple(sorted(tuple(each) for each in row[f"{column}_names"])),
         )
         for column in kinds
     }
+
+
+def key_names(records: DataFrame) -> DataFrame:
+    """``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its fields, sorted."""
+    found = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
+    return found.select("partition", "offset", "timestamp", "key.names").where("names IS NOT NULL")
+
+
+def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> DataFrame:
+    found = records.select(*(_visible(column).alias(column) for column in kinds), *others)
+    parsed = (F.struct(column, F.expr(f"try_parse_json({column})").alias("v")).alias(column) for column in kinds)
+    found = found.select(*parsed, *others)
+    return found.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()), *others)
 
 
 def _visible(column: str) -> Column:
@@ -154,12 +166,15 @@ def _document(column: str, kind: Kind) -> Column:
     is_object = f"schema_of_variant({v}) LIKE 'OBJECT%'" if kind == "key" else "false"
     is_enveloped = f"coalesce({is_enveloped}, false)"
     row = f"IF({is_enveloped}, {payload}, {v})"
+    names = "CAST(NULL AS ARRAY<STRING>)"
+    if kind == "key":
+        names = f"sort_array(json_object_keys(IF({is_enveloped}, to_json({payload}), {column}.{column})))"
     if kind == "change":
         row = f"try_variant_get({row}, '$.after', 'variant')"
     return F.expr(
         f"IF({column}.{column} IS NULL, NULL, named_struct('row', {row}, 'enveloped', {is_enveloped}, "
         f"'schema', IF({is_enveloped} AND {is_typed}, to_json({schema}), NULL), "
-        f"'object', {is_object}, 'json', {v} IS NOT NULL))"
+        f"'object', {is_object}, 'json', {v} IS NOT NULL, 'names', {names}))"
     )
 
 
@@ -170,6 +185,7 @@ def _summary(column: str) -> list[Column]:
         "plain": F.call_function("schema_of_variant_agg", F.when(~is_enveloped, row)),
         "payload": F.call_function("schema_of_variant_agg", F.when(is_enveloped, row)),
         "schemas": F.collect_set(schema),
+        "names": F.collect_set(f"{column}.names"),
         "n_loose": F.count_if(is_enveloped & schema.isNull()),
         "n_plain": F.count_if(~is_enveloped & F.col(f"{column}.json")),
         "n_enveloped": F.count_if(is_enveloped),

@@ -56,7 +56,7 @@ from pykafka_wire.ingest.tables import (
     start_of,
 )
 from pykafka_wire.ingest.topic_log import kept_range
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
+from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.options.option import duration_ms
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
@@ -188,6 +188,8 @@ class TableWriter:
         self._files: FilesTable | None = None
         #: Not empty where the numbers are unknown that Delta has taken for the query.
         self._application = ""
+        #: Not empty while a part of a micro-batch is written.
+        self._part = ""
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
@@ -223,12 +225,26 @@ class TableWriter:
         for number, commit in commits_of(part, position, progress.micro_batch, micro_batch, self._settings.max_rows):
             try:
                 self._write(commit, number)
+            except KeysDifferError:
+                self._write_parts(commit, number)
             except Exception as error:
                 if self._is_missing and remedy_of(error) is Remedy.CHANGE:
                     self._remember_begin(commit)
                 raise
             progress.position = position = {**position, **commit.end}
             progress.micro_batch, progress.is_open, progress.landed_at = number, True, time.monotonic()
+
+    def _write_parts(self, whole: TopicRange, number: int) -> None:
+        """Write changes whose keys have different columns, in the order of the topic: a commit for each time that they change."""
+        try:
+            for part in self._reader.parts_by_key(self._session, whole):
+                # Delta's numbers of a query rise; these parts have one.
+                self._part = "" if part.end == whole.end else f":to {sorted(part.end.items())}"
+                self._write(part, number)
+                self._progress.position = {**(self._progress.position or {}), **part.end}
+                self._progress.micro_batch = number
+        finally:
+            self._part = ""
 
     def cause(self) -> tuple[object, ...]:
         """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
@@ -326,7 +342,7 @@ class TableWriter:
 
     def _write(self, part: TopicRange, micro_batch: int) -> None:
         schema = self._reader.value_schema(part.topic, self._table)
-        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application)
+        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application + self._part)
         self._surroundings.check_running()
         try:
             counted = self._write_rows(part, schema, landed)
@@ -375,9 +391,9 @@ class TableWriter:
         )
         return self._reader.value_schema(self._topic, self._table, last.schema_id)
 
-    def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
+    def _read(self, part: TopicRange, schema: ValueSchema, *, is_landed: bool = False) -> DataFrame:
         known = None if self._is_missing else self._target
-        return self._reader.read(self._session, part, self._table, schema, known)
+        return self._reader.read(self._session, part, self._table, schema, known, is_landed=is_landed)
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Counts:
         """Write rows, and count the records that were written, and that could not be read."""
@@ -389,7 +405,7 @@ class TableWriter:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
         seen = Observation()
-        rows = self._read(part, schema)
+        rows = self._read(part, schema, is_landed=True)
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
         timestamp = "timestamp"
@@ -539,5 +555,5 @@ class TableWriter:
         )
         self._surroundings.await_rejects()
         # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
-        application = f":{self._name}:{self._target.id}"
+        application = f":{self._name}:{self._target.id}{self._part}"
         self._rejects.append(rejected, self._landed(part, micro_batch, application=application))

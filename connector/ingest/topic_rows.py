@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StructField, StructType
 
@@ -35,6 +35,7 @@ from pykafka_wire.ingest.json_columns import (
     Kind,
     declared_payload,
     is_enveloped,
+    key_names,
     reading,
     row_type,
     survey,
@@ -58,6 +59,8 @@ _REGISTERED: Final = frozenset({"avro", "protobuf"})
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 #: So many times more records are looked at where none of the first ones has a document.
 _MORE_DOCUMENTS: Final = 32
+#: So often may the columns of keys change in a range.
+_MAX_RUNS: Final = 1000
 _KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
@@ -143,6 +146,10 @@ class Read:
     errors: tuple[str, ...]
     readings: Mapping[str, JsonReading]
     kinds: Mapping[str, Kind]
+
+
+class KeysDifferError(IngestError):
+    """Changes of a range have keys of different columns, which are to be landed one after the other."""
 
 
 class TableColumn(NamedTuple):
@@ -263,12 +270,23 @@ class TopicReader:
         }
 
     def plan(
-        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: TopicTable | None
+        self,
+        session: SparkSession,
+        part: TopicRange,
+        table: Table,
+        schema: ValueSchema,
+        known: TopicTable | None,
+        *,
+        is_landed: bool = False,
     ) -> Read:
         """How a range is read, typed.
 
         Args:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
+            is_landed: the range is to be merged into the table.
+
+        Raises:
+            KeysDifferError: the range is to be merged, and its changes have keys of different columns.
         """
         held = self._held(known, table)
         key_format = self._key_format(part.topic, table, schema.format, held["key"])
@@ -280,6 +298,8 @@ class TopicReader:
             if column_format == "json" and texts[name] is None
         }
         surveys = self._surveys(session, part, kinds)
+        if is_landed and table.mode == "cdc" and "key" in surveys and len(surveys["key"].names) > 1:
+            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {surveys['key'].names[:2]}")
         if key_format is None and table.key_schema is None and not _are_json_keys(surveys["key"], table):
             formats["key"] = "binary"
             kinds.pop("key")
@@ -316,15 +336,53 @@ class TopicReader:
             options["includeHeaders"] = "true"
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
 
+    def parts_by_key(self, session: SparkSession, part: TopicRange) -> list[TopicRange]:
+        """Cut a range where the columns of its keys change: the changes before it are to be landed first.
+
+        Raises:
+            IngestError: they change too often.
+        """
+        rows = session.read.format("pykafka-wire").options(**self.options(part)).load()
+        in_order = Window.partitionBy("partition").orderBy("offset")
+        named = key_names(rows).withColumn("before", F.lag("names").over(in_order))
+        found = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
+        runs: dict[int, list[Row]] = {}
+        for row in found.limit(_MAX_RUNS + 1).collect():
+            runs.setdefault(row.partition, []).append(row)
+        if sum(map(len, runs.values())) > _MAX_RUNS:
+            raise IngestError(
+                f"the keys of topic {part.topic} have columns that change more than {_MAX_RUNS} times in one micro-batch, so that "
+                "nothing tells which rows its deletes are of: give each key the columns of the primary key."
+            )
+        parts, at = [], dict(part.start)
+        while runs:
+            head = min((each[0] for each in runs.values()), key=lambda row: (row.timestamp, row.partition))
+            end = dict(at)
+            for partition in [p for p, each in runs.items() if each[0].names == head.names]:
+                rest = runs[partition][1:]
+                end[partition] = rest[0].offset if rest else part.end[partition]
+                runs[partition] = rest
+            runs = {partition: each for partition, each in runs.items() if each}
+            parts.append(replace(part, start=at, end=end if runs else dict(part.end)))
+            at = end
+        return parts
+
     def read(
-        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: TopicTable | None
+        self,
+        session: SparkSession,
+        part: TopicRange,
+        table: Table,
+        schema: ValueSchema,
+        known: TopicTable | None,
+        *,
+        is_landed: bool = False,
     ) -> DataFrame:
         """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`; changes of rows unless the mode is append.
 
         Args:
-            known: as :meth:`plan`'s.
+            known, is_landed: as :meth:`plan`'s.
         """
-        read = self.plan(session, part, table, schema, known)
+        read = self.plan(session, part, table, schema, known, is_landed=is_landed)
         readings = read.readings
         errors: list[Column] = [F.col(name) for name in read.errors]
         rows = session.read.format("pykafka-wire").options(**read.options).load()
