@@ -256,7 +256,12 @@ def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop
     assert (status.error, status.rows, status.rejects) == (None, 1, 1)
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
     assert shop.table("_rejects").count() == 2
-    assert all_is_right(shop, **asked)
+    if table.mode == "append":
+        assert all_is_right(shop, **asked)
+    else:
+        ingest = shop.ingest(**asked)
+        (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+        assert proof.comparison is not None and proof.comparison.is_equal and "2 rejected changes" in str(proof)
 
 
 def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_have_changed(

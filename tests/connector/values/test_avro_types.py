@@ -95,7 +95,6 @@ def test_each_type_is_the_one_that_from_avro_gives(spark: Any) -> None:
         (record(["null", "R"]), r"the schema\.f0 is the record R again"),
         (record({"type": "map", "values": {"type": "array", "items": "R"}}), r"the schema\.f0\[\]\[\] is the record R"),
         (record(["int", "string", "R"]), r"the schema\.f0\.member2 is the record R"),
-        (record(logical("bytes", "decimal", precision=39)), r"the schema\.f0 is a decimal of 39 digits"),
     ],
 )
 def test_a_schema_without_a_type_is_an_error_here_as_for_from_avro(spark: Any, schema: Any, reason: str) -> None:
