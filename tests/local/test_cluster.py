@@ -376,4 +376,4 @@ def test_the_command_says_in_a_line_what_it_does_not_take() -> None:
     refused = command("--property", "no-value")
     _, error = refused.communicate(timeout=60)
     assert refused.returncode == 2
-    assert "use NAME=VALUE" in error
+    assert "NAME=VALUE" in error
