@@ -330,11 +330,28 @@ INVALID: list[Any] = [
     record_of("n.R", ["int", {"type": "int", "logicalType": "date"}]),
     record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a", "a"]}),
     record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a"], "default": "b"}),
+    *(record_of(name, "int") for name in ("int", "")),
     record(field("a"), field("a")),
     {"type": "record", "name": "R"},
     {"type": "record", "fields": []},
     {"type": "fixed", "name": "F"},
 ]
+
+
+#: Names that Java's library refuses unless its validation is off, as Kafka Connect and Debezium have it; here they are names.
+LOOSE_NAMES: list[Any] = [
+    record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a-b"]}),
+    *(record_of(name, "int") for name in ("1a", "a-b", "n..R")),
+    record(field("a b")),
+]
+
+
+def test_names_are_taken_that_java_takes_without_validation(java: None) -> None:
+    cases = [Case(each, None, []) for each in LOOSE_NAMES]
+    with java_library() as ask:
+        for case, response in zip(cases, ask(cases), strict=True):
+            assert isinstance(response, str) and re.search("Illegal|invalid", response), (case, response)
+            assert not Reading(case).reason, case
 
 
 def test_schemas_are_valid_as_for_the_java_library(java: None) -> None:
