@@ -177,6 +177,33 @@ def summary(results: Results) -> str:
     return "\n".join([*lines, "", _TRIAL] if results.is_trial else lines) + "\n"
 
 
+def as_fast(results: Results) -> dict[str, list[tuple[str, float]]]:
+    """How many times as fast as each JVM connector pykafka-wire is, in all that was measured beside them, by what was done."""
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for row in results.rows:
+        title = _OPENING.get(kind_of(row)) or _OPENING.get(f"{kind_of(row)} {row['title'].partition(',')[0]}")
+        for each in row["contenders"] if title else ():
+            name = next((jvm for jvm in (JVM_TUNED, JVM) if each["name"].startswith(jvm)), None)
+            if title and name:
+                ratio = each["ratio"]["median"]
+                groups.setdefault(title, []).append((name, ratio if row["more_is_better"] else 1 / ratio))
+    return {title: groups[title] for title in _OPENING.values() if title in groups}
+
+
+def opening(results: Results) -> str:
+    """What the first plot shows, in words."""
+    pairs = [pair for group in as_fast(results).values() for pair in group]
+    said = []
+    for name, label in ((JVM, "at its defaults"), (JVM_TUNED, "tuned")):
+        ratios = [ratio for each, ratio in pairs if each == name]
+        said.append(
+            f"in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements beside the JVM connector {label}"
+        )
+    return (
+        "pykafka-wire is faster " + ",\nand ".join(said) + ".\nEach dot is one of them; the sections below name it.\n"
+    )
+
+
 def _figure(row: Row, contender: Mapping[str, Any]) -> str:
     value = contender["figure"]["median"] / Unit[row["unit"].upper()].scale
     return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
@@ -190,6 +217,18 @@ def _ratio(contender: Mapping[str, Any]) -> str:
 def _size(n_bytes: int) -> str:
     return f"{n_bytes // 1024} KiB" if n_bytes >= 1024 else f"{n_bytes} B"
 
+
+#: The lines of the first plot: a row's kind, of typed topics with the title's first word.
+_OPENING: Final[Mapping[str, str]] = {
+    "read": "Batch reads",
+    "growth": "Batch reads by partitions, record size, executors",
+    "typed-rate read": "Typed reads",
+    "stream": "Streams over a backlog",
+    "trickle": "Micro-batches of a slow stream",
+    "write": "Batch writes",
+    "typed-rate write": "Typed writes",
+    "cold": "Start of an application",
+}
 
 #: Axes of growth: heading, label of a place, and whether bytes are shown instead of records.
 AXES: Final[Mapping[str, tuple[str, Callable[[int], str], bool]]] = {
@@ -239,6 +278,11 @@ def plots(results: Results) -> dict[str, str]:
         if rows:
             heading = f"{'MB/s' if megabytes else Unit.RATE.label} by {title}"
             drawn[axis] = plot.growth(rows, axis, title=heading, labels=label, megabytes=megabytes, run=results.run)
+    if groups := as_fast(results):
+        drawn["as-fast"] = plot.ratios(
+            groups, title="Speed beside the JVM connector", note="times as fast; right of 1× pykafka-wire is faster",
+            labels={JVM: "JVM connector, defaults", JVM_TUNED: "JVM connector, tuned"}, run=results.run,
+        )  # fmt: skip
     overview = [by_name[name] for name in _OVERVIEW if name in by_name]
     if overview:
         drawn["overview"] = plot.bars(overview, title="Batch reads", run=results.run)
@@ -265,8 +309,11 @@ def in_document(text: str, parts: Mapping[str, str]) -> str:
 
 def page_parts(results: Results, drawn: Mapping[str, str]) -> dict[str, str]:
     """The parts of docs/performance.md: each its plot, where there is something to plot, and its table."""
+    begin = (
+        "![How many times as fast as the JVM connector pykafka-wire is, by what is done](performance/as-fast.svg)\n\n"
+    )
     titles = _PLOTS | {axis: f"Rates by {title}" for axis, (title, _, _) in AXES.items()}
-    parts = {}
+    parts = {"as-fast": begin + opening(results) if "as-fast" in drawn else f"N{_NOT_MEASURED[1:]}.\n"}
     for name, render in PARTS.items():
         picture = f"![{titles[name]}](performance/{name}.svg)\n\n" if name in drawn else ""
         rows = results.along(name) if name in AXES else results.kind(name)

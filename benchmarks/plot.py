@@ -1,4 +1,5 @@
-"""Plots of a results file as SVG: bars of rows, and lines of growth. page.py says which ones the documentation has.
+"""Plots of a results file as SVG: bars of rows, lines of growth, and ratios of many rows. page.py says which ones the
+documentation has.
 
 They are as wide as a phone, with text that stays readable there, and follow the reader's light or dark mode.
 """
@@ -6,6 +7,7 @@ They are as wide as a phone, with text that stays readable there, and follow the
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,9 @@ _TEXT, _SMALL = 11.0, 10.0
 _BAR, _NAME, _TITLE, _GAP = 14.0, 13.0, 18.0, 8.0
 #: Right of the longest bar: its figures.
 _LABELS: Final = 98.0
+#: Dots of ratios, and the ratios that have a line.
+_DOT: Final = 5.5
+_MARKS: Final = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 
 # matplotlib draws with these colours, and they become CSS variables, which have a value for each mode.
 _INK, _FAINT, _PAPER = "#010000", "#010001", "#010002"
@@ -118,6 +123,41 @@ def growth(
         borderaxespad=0,
         handlelength=1.2,
     )
+    return _svg(figure, title, run)
+
+
+def ratios(
+    groups: Mapping[str, Sequence[tuple[str, float]]], *, title: str, note: str, labels: Mapping[str, str], run: str
+) -> str:
+    """An SVG with a line for each group and a dot for each of its ratios, on a logarithmic axis with a mark at 1.
+
+    `groups` has pairs of a contender's name and a ratio; `labels` are the names of contenders in the legend.
+    """
+    colours = {labels[name]: _SERIES[_PLACES[name]] for name in labels}
+    values = [ratio for pairs in groups.values() for _, ratio in pairs]
+    lowest, highest = (math.log(each) for each in (min([*values, 0.5]), max([*values, 2.0])))
+    head = 2 * _TITLE + _legend_height(colours)
+    step = _NAME + _BAR + _GAP
+    figure, axis = _canvas(head + step * len(groups) + _TITLE)
+    axis.text(0, 10, title, color=_INK, fontsize=_TEXT + 1, weight="bold")
+    _legend(axis, colours)
+    axis.text(0, head - _TITLE + 8, note, color=_INK, fontsize=_SMALL)
+
+    def place(ratio: float) -> float:
+        return _DOT + (_WIDTH - 2 * _DOT) * (math.log(ratio) - lowest) / (highest - lowest)
+
+    bottom = head + step * len(groups)
+    for mark in _MARKS:
+        if lowest <= math.log(mark) <= highest:
+            axis.plot([place(mark)] * 2, [head, bottom], color=_INK if mark == 1 else _FAINT, linewidth=0.9, zorder=0)
+            axis.text(place(mark), bottom + 12, f"{mark:g}×", color=_INK, fontsize=_SMALL, ha="center")
+    for y, (group, pairs) in zip((head + step * i for i in range(len(groups))), groups.items(), strict=True):
+        behind = {"facecolor": _PAPER, "edgecolor": "none", "pad": 1}
+        axis.text(0, y + 10, group, color=_INK, fontsize=_SMALL, weight="bold", bbox=behind)
+        for name, ratio in pairs:
+            # One contender over the other, so that equal ratios are both seen.
+            middle = y + _NAME + (1 + 2 * list(labels).index(name)) * _BAR / (2 * len(labels))
+            axis.plot(place(ratio), middle, "o", color=colours[labels[name]], markersize=_DOT, markeredgewidth=0)
     return _svg(figure, title, run)
 
 

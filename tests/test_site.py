@@ -66,6 +66,20 @@ def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:
     assert "```python\nimport os\n" in page
 
 
+def test_the_first_page_sells_as_readme_does() -> None:
+    written = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    page = repository_files.with_readme(written, ROOT)
+    assert "<!-- README" not in page
+    for shown in (
+        "pykafka-wire ingest --bootstrap", "](page.png)", "pip install 'pykafka-wire", "](performance/overview.svg)",
+        "| | spark-sql-kafka-0-10 | pykafka-wire |",
+    ):  # fmt: skip
+        assert shown in page
+    assert "](docs/" not in page
+    with pytest.raises(KeyError, match="no such"):
+        repository_files.with_readme("<!-- README: no such -->", ROOT)
+
+
 def test_roles_become_code() -> None:
     assert plain("see :class:`~pykafka_wire.wire.Consumer`, :data:`LATEST`") == "see `Consumer`, `LATEST`"
     assert plain("by :meth:`Consumer.poll <pykafka_wire.wire.consumer.Consumer.poll>`") == "by `Consumer.poll`"

@@ -34,7 +34,9 @@ def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration,
         for file in files
         if file.is_documentation_page() and file.src_uri not in pages
     }
-    texts = {uri: path.read_text(encoding="utf-8") for uri, path in written.items()} | pages
+    texts = {
+        uri: repository_files.with_readme(path.read_text(encoding="utf-8"), ROOT) for uri, path in written.items()
+    } | pages
     for uri, text in {**pages, **repository_files.source_pages(ROOT, texts)}.items():
         in_repository = files.get_file_from_path(uri)
         if in_repository is not None:  # says where to look without the site
@@ -48,7 +50,8 @@ def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration,
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links to files outside of docs/ lead to their pages in the site; sequence diagrams have their steps as a list, too; a page
-    without sections needs no room for a list of them."""
+    without sections needs no room for a list of them; the first page has parts of README."""
+    markdown = repository_files.with_readme(markdown, ROOT)
     if not re.search(r"^##+ ", markdown, re.MULTILINE):
         page.meta.setdefault("hide", ["toc"])
     return sequence_steps.with_steps(repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT))

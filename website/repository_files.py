@@ -34,6 +34,23 @@ def project_pages(root: Path) -> dict[str, str]:
     return pages
 
 
+def with_readme(text: str, root: Path) -> str:
+    """Return a page of docs/ with each ``<!-- README: Install -->`` replaced by README's section of that name, without its heading;
+    without a name it is what README has before its first section.
+
+    Raises:
+        KeyError: README has no such section.
+    """
+    readme = (root / "README.md").read_text(encoding="utf-8").partition("\n")[2]
+    parts = ["", *re.split(r"^## (.*)$", readme, flags=re.MULTILINE)]
+    sections = {name: part.strip() for name, part in zip(parts[::2], parts[1::2], strict=True)}
+
+    def section(mark: re.Match[str]) -> str:
+        return _LINK.sub(lambda found: f"]({_from_docs(found[1])})", sections[mark[1]])
+
+    return re.sub(r"^<!-- README: ?(.*?) ?-->$", section, text, flags=re.MULTILINE)
+
+
 def _from_docs(target: str) -> str:
     if re.match(r"\w+:|#", target):
         return target

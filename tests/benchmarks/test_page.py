@@ -63,6 +63,22 @@ def test_a_row_that_failed_is_marked_and_not_plotted(page: ModuleType, content: 
     assert "not measured in this run" in page.summary(results)
 
 
+def test_the_page_begins_with_a_plot_of_every_comparison(page: ModuleType, content: dict[str, Any]) -> None:
+    results = page.Results(content)
+    compared = [
+        (row["name"], each["name"])
+        for row in content["items"]
+        for each in row["contenders"]
+        if each["name"].startswith(page.JVM) and each["ratio"]
+    ]
+    shown = page.as_fast(results)
+    assert sum(map(len, shown.values())) == len(compared) > 50
+    # Of times less is better: 0.22 of the JVM connector's duration is 4.5 times as fast.
+    assert max(ratio for _, ratio in shown["Micro-batches of a slow stream"]) == pytest.approx(1 / 0.22, rel=0.05)
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert text.index("performance/as-fast.svg") < text.index("\n## ")
+
+
 def test_a_plot_has_colours_for_light_and_dark_and_no_font_of_its_own(
     page: ModuleType, content: dict[str, Any]
 ) -> None:

@@ -20,7 +20,7 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
-#: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
+#: Every document with blocks of Python or SQL. The blocks of README are those of guides. test_tutorial.py
 #: runs the tutorial, test_plain_session.py the tables in docs/read.md and docs/typed-topics.md, metrics/test_exporters.py
 #: docs/metrics.md, test_testing_page.py docs/testing.md, tests/connector/deployments what docs/deployment.md shows,
 #: tests/connector/ingest docs/ingest.md.
@@ -32,7 +32,6 @@ WITH_CODE = {
     "docs/daft.md",
     "docs/deployment.md",
     "docs/duckdb.md",
-    "docs/index.md",
     "docs/ingest.md",
     "docs/install.md",
     "docs/json-types.md",
@@ -72,10 +71,9 @@ def test_every_document_with_code_is_run() -> None:
     assert {name for name in found if code(name)} == WITH_CODE
 
 
-def test_readme_and_the_first_page_show_the_code_of_the_guides() -> None:
-    shown_again = {"README.md", "docs/index.md"}
-    guides = [block for name in WITH_CODE - shown_again for block in code(name)]
-    for block in [*code("README.md"), *code("docs/index.md")]:
+def test_readme_shows_the_code_of_the_guides() -> None:
+    guides = [block for name in WITH_CODE - {"README.md"} for block in code(name)]
+    for block in code("README.md"):
         assert block in guides, f"not in a guide, and so not run:\n{block}"
 
 
@@ -232,7 +230,7 @@ def test_the_guide_to_values_in_columns(spark: Any, kafka: Any, topic: Any, outs
 
 
 def test_the_two_queries_that_the_migration_guide_compares_agree(shown: Shown, topic: Any, outside: Any) -> None:
-    _, before, after = code("docs/migration.md")
+    _, before, after, *_ = code("docs/migration.md")
     topic(1, name="orders")
     send_orders(outside, shown.registry_url, "orders", 4)
     shown.names["order_schema"] = json.dumps(ORDER)
@@ -240,6 +238,29 @@ def test_the_two_queries_that_the_migration_guide_compares_agree(shown: Shown, t
     assert old.schema.simpleString() == new.schema.simpleString()
     assert old.collect() == new.collect()
     assert new.count() == 4
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)  # two queries, and the session if it is the first to ask for it
+def test_the_job_of_the_migration_guide_goes_on_where_the_old_one_stopped(
+    shown: Shown, topic: Any, outside: Any
+) -> None:
+    *_, before, after = code("docs/migration.md")
+    topic(2, name="orders")
+    shown.names["order_schema"] = json.dumps(ORDER)
+    types: list[str] = []
+    for block, n_orders in ((before, 6), (after, 4)):
+        send_orders(outside, shown.registry_url, "orders", n_orders)
+        query = shown.python(block)["query"]
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        types.append(shown.names["orders"].schema["id"].dataType.simpleString())
+    table = shown.spark.read.format("delta").load(str(shown.folder / "orders"))
+    assert types == ["bigint", "bigint"]
+    assert table.selectExpr("count(1)", "sum(amount)").collect()[0][:] == (10, 15.0)
+    assert table.select("partition", "offset").distinct().count() == 10
 
 
 def test_the_start_that_the_migration_guide_gives_is_taken() -> None:
