@@ -24,7 +24,7 @@ ClassT = TypeVar("ClassT", bound=type)
 def with_concise_errors(cls: ClassT) -> ClassT:
     """A class that Spark calls, whose errors leave its methods with one frame of this package and without those that they were
     raised from: their texts say all of it, and Spark prints them up to six times. The log has the whole traceback at DEBUG.
-    Errors of other classes stay as they are."""
+    An error of a Kafka setting names it as an option of Spark's, kafka.…. Errors of other classes stay as they are."""
     for name in _CALLED_BY_SPARK:
         if name in vars(cls):
             setattr(cls, name, _concise(vars(cls)[name]))
@@ -42,7 +42,7 @@ def _concise(method: Callable[..., Any]) -> Callable[..., Any]:
             except Exception as error:
                 if not _is_sentence(error):
                     raise
-                raise error.with_traceback(None) from None
+                raise _for_spark(error) from None
 
         return iterate
 
@@ -53,7 +53,7 @@ def _concise(method: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if not _is_sentence(error):
                 raise
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
     return call
 
@@ -68,3 +68,9 @@ def _is_sentence(error: Exception) -> bool:
         return False
     _log.debug("What Spark gets: %s", error, exc_info=error)
     return True
+
+
+def _for_spark(error: Exception) -> Exception:
+    from pykafka_wire.wire.errors import SettingsError
+
+    return error.with_prefix("kafka.") if isinstance(error, SettingsError) else error.with_traceback(None)

@@ -82,8 +82,8 @@ def parse_handler(value: str) -> str:
     if name in HANDLERS or name == _OF_ANY_MECHANISM:
         return name
     raise ValueError(
-        "It names a Java class, which this client cannot run: set sasl.oauthbearer.token.provider to module:function instead, "
-        "or auth=aws-msk-iam, auth=azure or auth=google (docs/clouds.md)."
+        "It names a Java class, which this client cannot run: set {sasl.oauthbearer.token.provider} to module:function instead, "
+        "or {auth}=aws-msk-iam, {auth}=azure or {auth}=google (docs/clouds.md)."
     )
 
 
@@ -124,23 +124,27 @@ def complete(values: dict[str, Any]) -> None:  # Any: a setting's value
     for cloud, host in services.items():
         if own not in (cloud, "databricks"):
             right = next(name for name, (each, _) in _METHODS.items() if each == cloud)
-            _contradict(auth, f"bootstrap.servers names {host}, of {_SERVICE_NAMES[cloud]}", f"Use auth={right}.")
+            names = "{bootstrap.servers} names {host}, of {service}"
+            _contradict(auth, names, "Use {auth}={right}.", host=host, service=_SERVICE_NAMES[cloud], right=right)
     protocol = values.setdefault("security_protocol", "SASL_SSL")
     if protocol not in ("SASL_SSL", "SASL_PLAINTEXT"):
-        _contradict(auth, f"security.protocol is {protocol}, which has no SASL", "Leave out security.protocol.")
+        without_sasl = "{security.protocol} is {protocol}, which has no SASL"
+        _contradict(auth, without_sasl, "Leave out {security.protocol}.", protocol=protocol)
     if own != "databricks":
         mechanisms = _METHODS[auth][1]
     else:
         mechanisms = (BEARER,) if services and "aws" not in services else (MSK_IAM, BEARER)
     given = values.get("sasl_mechanism")
     if given is not None and given not in mechanisms:
-        _contradict(auth, f"sasl.mechanism is {given}", f"Leave out sasl.mechanism, or use {' or '.join(mechanisms)}.")
+        remedy = "Leave out {sasl.mechanism}, or use {mechanisms}."
+        _contradict(
+            auth, "{sasl.mechanism} is {mechanism}", remedy, mechanism=given, mechanisms=" or ".join(mechanisms)
+        )
     if given is None and (own != "databricks" or services):
         values["sasl_mechanism"] = mechanisms[0]
     for field in _OTHER_CREDENTIALS:
         if values.get(field) is not None:
-            name = field.replace("_", ".")
-            _contradict(auth, f"{name} gives other credentials", f"Leave out one of the two, {name} or auth={auth}.")
+            _contradict(auth, f"{_in_braces(field)} gives other credentials", _leave_out_one(field))
 
 
 def _check_handlers(values: Mapping[str, Any]) -> None:
@@ -148,17 +152,29 @@ def _check_handlers(values: Mapping[str, Any]) -> None:
         handler = HANDLERS.get(values.get(field) or "")
         if handler is None:
             continue
-        name = field.replace("_", ".")
         mechanism, auth = values.get("sasl_mechanism"), values.get("auth")
         if mechanism is not None and mechanism != handler.mechanism:
             raise SettingsError(
-                f"{name} is {values[field]}, which is for sasl.mechanism={handler.mechanism}, and sasl.mechanism is {mechanism}.",
-                setting=name,
+                "{setting} is {handler}, which is for {sasl.mechanism}={needed}, and {sasl.mechanism} is {mechanism}.",
+                setting=field.replace("_", "."),
                 remedy="Change one of the two.",
+                handler=values[field],
+                needed=handler.mechanism,
+                mechanism=mechanism,
             )
         if auth is not None and handler.cloud != cloud_of(auth, None, ()):
-            _contradict(auth, f"{name} is {values[field]}", f"Leave out one of the two, {name} or auth={auth}.")
+            _contradict(auth, f"{_in_braces(field)} is {{handler}}", _leave_out_one(field), handler=values[field])
 
 
-def _contradict(auth: str, found: str, remedy: str) -> None:
-    raise SettingsError(f"auth is {auth}, and {found}.", setting="auth", remedy=remedy)
+def _leave_out_one(field: str) -> str:
+    return f"Leave out one of the two, {_in_braces(field)} or {{auth}}={{method}}."
+
+
+def _in_braces(field: str) -> str:
+    """Return the setting of a field as :func:`~pykafka_wire.wire.errors.fill_in` takes its name."""
+    return f"{{{field.replace('_', '.')}}}"
+
+
+def _contradict(auth: str, contradiction: str, remedy: str, **values: str) -> None:
+    message = f"{{auth}} is {{method}}, and {contradiction}."
+    raise SettingsError(message, setting="auth", remedy=remedy, method=auth, **values)

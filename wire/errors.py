@@ -154,16 +154,45 @@ class AuthenticationError(WireError):
     """The broker rejected the credentials, or could not prove that it knows them. Never retried: accounts get locked."""
 
 
+#: A name in braces within a sentence: of a setting, or of a value that stands beside the sentence.
+_IN_BRACES: Final = re.compile(r"\{([\w.*]+)\}")
+
+
+def fill_in(sentence: str, prefix: str = "", **values: object) -> str:
+    """Return a sentence with its values in place, and with the prefix before each name of a setting.
+
+    ``{acks} is {value}.`` becomes ``kafka.acks is 1.`` by the prefix ``kafka.`` and the value 1. Values are not searched for names.
+    """
+    return _IN_BRACES.sub(lambda match: str(values.get(match[1], prefix + match[1])), sentence)
+
+
 class SettingsError(WireError):
     """A client setting that is missing, malformed or in conflict with another.
 
+    It keeps its parts, since a user may write the names of settings with a prefix: :meth:`with_prefix`.
+
+    Args:
+        message, remedy: sentences for :func:`fill_in`, where ``{setting}`` is the setting at fault.
+        prefix: what the user writes before the names of settings.
+        values: what the two sentences name in braces beside settings.
+
     Attributes:
-        setting: its name as the user wrote it, without a ``kafka.`` prefix.
+        setting: its name without any prefix.
     """
 
-    def __init__(self, message: str, *, setting: str | None = None, remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy)
+    def __init__(
+        self, message: str, *, setting: str | None = None, remedy: str = "", prefix: str = "", **values: object
+    ) -> None:
         self.setting = setting
+        self._sentences = message, remedy
+        self._values = {name: str(value) for name, value in values.items()}
+        shown = {"setting": f"{prefix}{setting}"} | self._values
+        super().__init__(fill_in(message, prefix, **shown), remedy=fill_in(remedy, prefix, **shown))
+
+    def with_prefix(self, prefix: str) -> SettingsError:
+        """Return the same error, in which the names of settings have a prefix."""
+        message, remedy = self._sentences
+        return SettingsError(message, setting=self.setting, remedy=remedy, prefix=prefix, **self._values)
 
 
 class ForkedProducerError(WireError):

@@ -41,7 +41,7 @@ class RecordProducer(RecordSender):
         known = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         if known.transactional_id is not None:
             raise SettingsError(
-                "transactional.id is set, but RecordProducer writes outside of transactions.",
+                "{setting} is set, but RecordProducer writes outside of transactions.",
                 setting="transactional.id",
                 remedy="Leave it out, or use TransactionalProducer.",
             )

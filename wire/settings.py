@@ -2,8 +2,8 @@
 
 Owns the supported names, their types and defaults. The defaults are those of Kafka 4.3's Java clients, unless a comment gives
 a reason. :mod:`~pykafka_wire.wire.unsupported_settings` lists the others. Each field of :class:`ClientSettings` declares one setting:
-its name (underscores for dots), type, default and meaning. A parser raises ValueError with the remedy as its text. This module opens
-no file and no socket: a secret given by reference stays a reference (:mod:`~pykafka_wire.wire.security.secret_references`).
+its name (underscores for dots), type, default and meaning. A parser raises ValueError with the remedy as its text, in which names of
+settings stand in braces. This module opens no file and no socket: a secret given by reference stays a reference (:mod:`~pykafka_wire.wire.security.secret_references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 """
 
@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire import cloud_settings
-from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.errors import SettingsError, fill_in
 from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
@@ -96,14 +96,16 @@ def _identification(value: str) -> str:
 def _addresses(value: str) -> tuple[Address, ...]:
     """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
     if "@" in value:
-        raise ValueError("An address has no user and no password: give these by sasl.mechanism and sasl.jaas.config.")
+        raise ValueError(
+            "An address has no user and no password: give these by {sasl.mechanism} and {sasl.jaas.config}."
+        )
     addresses = []
-    for part in _comma_separated(value):
+    for number, part in enumerate(_comma_separated(value), 1):
         host, colon, port = part.rpartition(":")
         # Java's client also accepts a listener's name in front, as in Kafka's setting listeners.
         host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ValueError(f"{quoted(part)} is no host:port; write for example broker1:9092,broker2:9092.")
+            raise ValueError(f"Address {number} is no host:port; write for example broker1:9092,broker2:9092.")
         addresses.append((host, int(port)))
     if not addresses:
         raise ValueError("Name at least one broker, as in broker1:9092.")
@@ -257,7 +259,7 @@ class ClientSettings:
         given = set(values)
         if "bootstrap_servers" not in values:
             raise SettingsError(
-                "bootstrap.servers is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
+                "{setting} is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
             )
         cloud_settings.complete(values)
         settings = cls(**values, unknown=tuple(unknown), ignored=tuple(ignored))
@@ -268,33 +270,36 @@ class ClientSettings:
         # As Java's consumer: what belongs to the other group protocol would have no effect.
         for field_name in _OF_THE_OTHER_PROTOCOL[self.group_protocol]:
             if field_name in given:
-                name = field_name.replace("_", ".")
                 raise SettingsError(
-                    f"{name} has no effect with group.protocol={self.group_protocol}.",
-                    setting=name,
+                    "{setting} has no effect with {group.protocol}={protocol}.",
+                    setting=field_name.replace("_", "."),
                     remedy="Remove it; the brokers' group.consumer.* settings are in its place."
                     if self.group_protocol == "consumer"
-                    else "Remove it, or set group.protocol=consumer.",
+                    else "Remove it, or set {group.protocol}=consumer.",
+                    protocol=self.group_protocol,
                 )
         # As Java's producer: idempotence that the user set is never disabled silently.
         for name, value, wanted in (("acks", self.acks, "all"), ("retries", self.retries, "above 0")):
             if "enable_idempotence" in given and self.enable_idempotence and value in ("0", "1", 0):
                 raise SettingsError(
-                    f"{name} is {value}, and enable.idempotence=true needs {name} {wanted}.",
+                    "{setting} is {value}, and {enable.idempotence}=true needs {setting} {wanted}.",
                     setting=name,
                     remedy="Change one of the two.",
+                    value=value,
+                    wanted=wanted,
                 )
         if self.uses_sasl and self.sasl_mechanism is None and self.sasl_jaas_config is None and self.auth is None:
             raise SettingsError(
-                f"security.protocol is {self.security_protocol} and sasl.mechanism is missing.",
+                "{security.protocol} is {protocol} and {setting} is missing.",
                 setting="sasl.mechanism",
                 remedy="Set it, for example to SCRAM-SHA-512.",
+                protocol=self.security_protocol,
             )
         if self.enable_idempotence and self.acks in ("all", "-1") and self.max_in_flight_requests_per_connection > 5:
             raise SettingsError(
-                "max.in.flight.requests.per.connection is above 5, and brokers keep the order and detect duplicates of at most 5 requests in flight.",
+                "{setting} is above 5, and brokers keep the order and detect duplicates of at most 5 requests in flight.",
                 setting="max.in.flight.requests.per.connection",
-                remedy="Lower it, or set enable.idempotence to false.",
+                remedy="Lower it, or set {enable.idempotence} to false.",
             )
 
     @property
@@ -321,26 +326,31 @@ class ClientSettings:
         level: int | None = getattr(self, name) if name else None
         return level
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings about these settings, one sentence each; the client logs them once."""
-        found = []
+    def warnings(self, prefix: str = "") -> tuple[str, ...]:
+        """Return warnings about these settings, one sentence each, with a prefix before their names; the client logs them once."""
+        warnings = []
         if self.sasl_mechanism in _READABLE and self.security_protocol == "SASL_PLAINTEXT":
-            what = _READABLE[self.sasl_mechanism]
-            found.append(
-                f"sasl.mechanism={self.sasl_mechanism} without TLS: anyone who can read the network traffic can read {what}"
+            warnings.append(
+                f"{prefix}sasl.mechanism={self.sasl_mechanism} without TLS: anyone who can read the network traffic can read "
+                f"{_READABLE[self.sasl_mechanism]}"
             )
         if self.uses_tls and not self.ssl_endpoint_identification_algorithm:
-            found.append(
-                "ssl.endpoint.identification.algorithm is empty: the host name in a broker's certificate is not checked"
+            warnings.append(
+                f"{prefix}ssl.endpoint.identification.algorithm is empty: the host name in a broker's certificate is not checked"
             )
         if self.sasl_oauthbearer_allow_http_loopback:
-            found.append("sasl.oauthbearer.allow.http.loopback is for tests: client secrets may be sent without TLS")
+            warnings.append(
+                f"{prefix}sasl.oauthbearer.allow.http.loopback is for tests: client secrets may be sent without TLS"
+            )
         if not self.uses_sasl and (self.sasl_mechanism or self.sasl_jaas_config or self.sasl_password):
-            found.append(f"sasl.* settings have no effect with security.protocol={self.security_protocol}")
+            warnings.append(
+                f"{prefix}sasl.* settings have no effect with {prefix}security.protocol={self.security_protocol}"
+            )
         if not self.uses_tls and (self.ssl_truststore_location or self.ssl_truststore_certificates):
-            found.append(f"ssl.* settings have no effect with security.protocol={self.security_protocol}")
-        return tuple(found)
+            warnings.append(
+                f"{prefix}ssl.* settings have no effect with {prefix}security.protocol={self.security_protocol}"
+            )
+        return tuple(warnings)
 
     def __repr__(self) -> str:
         shown = []
@@ -373,8 +383,9 @@ class Setting:
         try:
             return self._parse(text)
         except ValueError as error:
-            shown = "has an invalid value" if self.secret else f"is {quoted(text)}"
-            raise SettingsError(f"{self.name} {shown}.", setting=self.name, remedy=str(error)) from None
+            message = "{setting} has an invalid value." if self.secret else "{setting} is {value}."
+            shown = "" if self.secret else quoted(text)
+            raise SettingsError(message, setting=self.name, remedy=str(error), value=shown) from None
 
 
 def _default_text(value: object) -> str:
@@ -404,7 +415,7 @@ def settings_table(prefix: str = "kafka.") -> str:
         mark = "*experimental*: " if each.is_experimental else ""
         lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {mark}{each.meaning}{secret} |")
     lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
-    lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
+    lines += [f"| `{prefix}{name}` | {fill_in(reason, prefix)} |" for name, reason in IGNORED.items()]
     lines += [
         "",
         "Rejected, because without them the client would not do what you asked for:",
@@ -412,7 +423,7 @@ def settings_table(prefix: str = "kafka.") -> str:
         "| Setting | Instead |",
         "|---|---|",
     ]
-    lines += [f"| `{prefix}{name}` | {rejected.remedy} |" for name, rejected in REJECTED.items()]
+    lines += [f"| `{prefix}{name}` | {fill_in(rejected.remedy, prefix)} |" for name, rejected in REJECTED.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -429,4 +440,4 @@ def unknown_settings(settings: ClientSettings) -> str:
 def _reject(name: str, value: str) -> None:
     rejected = REJECTED[name]
     if value and not value.endswith(rejected.accepted_values or ("\0",)):
-        raise SettingsError(f"{name} is not supported.", setting=name, remedy=rejected.remedy)
+        raise SettingsError("{setting} is not supported.", setting=name, remedy=rejected.remedy)

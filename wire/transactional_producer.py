@@ -66,7 +66,7 @@ class TransactionalProducer:
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         if self._settings.transactional_id is None:
             raise SettingsError(
-                "transactional.id is missing.",
+                "{setting} is missing.",
                 setting="transactional.id",
                 remedy="Name one that no other running producer uses, the same after each restart.",
             )
@@ -247,16 +247,16 @@ class RecordTransaction(RecordSender):
 def _check_settings(settings: ClientSettings) -> None:
     """Raises SettingsError where the consumer's commits, or what it reads, would defeat its transactions."""
     if settings.group_id is None:
-        raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
+        raise SettingsError("{setting} is missing.", setting="group.id", remedy="Name the consumer group.")
     if settings.enable_auto_commit:
         raise SettingsError(
-            "enable.auto.commit is true: the consumer would commit positions outside of transactions.",
+            "{setting} is true: the consumer would commit positions outside of transactions.",
             setting="enable.auto.commit",
             remedy="Set it to false.",
         )
     if settings.isolation_level != "read_committed":
         raise SettingsError(
-            "isolation.level is read_uncommitted: the consumer would read what is aborted, and would not wait for the offsets of a "
+            "{setting} is read_uncommitted: the consumer would read what is aborted, and would not wait for the offsets of a "
             "transaction that another member has yet to end (KIP-447).",
             setting="isolation.level",
             remedy="Set it to read_committed.",

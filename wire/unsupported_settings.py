@@ -1,7 +1,8 @@
 """Settings of Java's clients that this client does not support: some are ignored, others are rejected.
 
 Owns the reasons, which users read. A setting is ignored if it cannot change a result. It is rejected if ignoring it would do
-something else than the user asked for. Names are those of Kafka 4.4.0's consumer and producer.
+something else than the user asked for. In reasons and remedies, names of settings stand in braces, for
+:func:`~pykafka_wire.wire.errors.fill_in`. Names are those of Kafka 4.4.0's consumer and producer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _IGNORED: Final = {
     ),
     "internal to Java's client": "internal.throw.on.fetch.stable.offset.unsupported",
     "keys stay bytes": "key.deserializer key.serializer",
-    "see delivery.timeout.ms": "max.block.ms",
+    "see {delivery.timeout.ms}": "max.block.ms",
     "responses are decoded whole": "max.poll.records",
     "metadata is requested only for topics in use": "metadata.max.idle.ms",
     "there are no Java metrics": "metrics.num.samples metrics.recording.level metrics.sample.window.ms",
@@ -35,12 +36,12 @@ _IGNORED: Final = {
         "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
         "sasl.kerberos.ticket.renew.window.factor"
     ),
-    "see sasl.login.read.timeout.ms": "sasl.login.connect.timeout.ms",
-    "see sasl.login.refresh.window.factor": (
+    "see {sasl.login.read.timeout.ms}": "sasl.login.connect.timeout.ms",
+    "see {sasl.login.refresh.window.factor}": (
         "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.jitter"
     ),
-    "see retry.backoff.max.ms": "sasl.login.retry.backoff.max.ms",
-    "see retry.backoff.ms": "sasl.login.retry.backoff.ms",
+    "see {retry.backoff.max.ms}": "sasl.login.retry.backoff.max.ms",
+    "see {retry.backoff.ms}": "sasl.login.retry.backoff.ms",
     "brokers validate tokens, this client does not": (
         "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
         "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
@@ -50,8 +51,8 @@ _IGNORED: Final = {
         "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name"
     ),
     "share groups are not supported": "share.acknowledgement.mode share.acquire.mode",
-    "each attempt has socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.max.ms",
-    "TLS 1.2 or newer is negotiated; see ssl.enabled.protocols": "ssl.protocol",
+    "each attempt has {socket.connection.setup.timeout.ms}": "socket.connection.setup.timeout.max.ms",
+    "TLS 1.2 or newer is negotiated; see {ssl.enabled.protocols}": "ssl.protocol",
     "it names a Java security provider, and this client runs no Java": "ssl.provider",
     "OpenSSL's is used": "ssl.secure.random.implementation",
     "this client completes its own transactions; no outside coordinator does (KIP-939)": (
@@ -70,10 +71,8 @@ class RejectedSetting(NamedTuple):
     accepted_values: tuple[str, ...] = ()
 
 
-_TOKEN_PROVIDER: Final = "It names a Java class, which this client cannot run: set sasl.oauthbearer.token.provider to module:function instead."
-_ASSERTION: Final = (
-    "Signing assertions is not supported: set sasl.oauthbearer.token.provider to a module:function that gets the token."
-)
+_TOKEN_PROVIDER: Final = "It names a Java class, which this client cannot run: set {sasl.oauthbearer.token.provider} to module:function instead."
+_ASSERTION: Final = "Signing assertions is not supported: set {sasl.oauthbearer.token.provider} to a module:function that gets the token."
 
 _ASSERTIONS: Final = (
     "algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds "
@@ -85,5 +84,5 @@ REJECTED: Final[dict[str, RejectedSetting]] = {
     "sasl.login.class": RejectedSetting(_TOKEN_PROVIDER),
     "sasl.oauthbearer.jwt.retriever.class": RejectedSetting(_TOKEN_PROVIDER, ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")),
     **dict.fromkeys((f"sasl.oauthbearer.assertion.{name}" for name in _ASSERTIONS.split()), RejectedSetting(_ASSERTION)),
-    "ssl.engine.factory.class": RejectedSetting("It names a Java class, which this client cannot run: use the ssl.truststore.* and ssl.keystore.* settings."),
+    "ssl.engine.factory.class": RejectedSetting("It names a Java class, which this client cannot run: use the {ssl.truststore.*} and {ssl.keystore.*} settings."),
 }  # fmt: skip

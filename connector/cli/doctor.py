@@ -81,7 +81,7 @@ def _checks(
     chosen = settings()
     # A temporary failure must not take a minute here.
     quick = replace(chosen, default_api_timeout_ms=_CLUSTER_MS, request_timeout_ms=_CLUSTER_MS)
-    for warning in chosen.warnings:
+    for warning in chosen.warnings():
         yield replace(warn(warning), name="settings")
     if quick.uses_sasl:
         yield run_check("identity", "", lambda: identity(quick))

@@ -15,6 +15,7 @@ from typing import Final
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.option import Mode
 from pykafka_wire.options.option_table import OPTIONS
+from pykafka_wire.wire.errors import fill_in
 from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
@@ -154,10 +155,10 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
             )
     if lowered in REJECTED:
         raise OptionError(
-            f"unknown option {name!r}: Kafka's settings need the prefix kafka. {REJECTED[lowered].remedy}"
+            f"unknown option {name!r}: Kafka's settings need the prefix {PREFIX} {fill_in(REJECTED[lowered].remedy, PREFIX)}"
         )
-    reason = REFUSED_IN_SPARK.get(lowered) or IGNORED.get(lowered)
-    if reason is not None:
+    reason = REFUSED_IN_SPARK.get(lowered) or fill_in(IGNORED.get(lowered, ""), PREFIX)
+    if reason:
         return f"The option {name} is ignored: {reason}"
     if lowered in _settings_of(("reads", "writes", "groups")):
         other = "reads" if mode == "sink" else "writes"

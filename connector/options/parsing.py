@@ -6,7 +6,6 @@ Shared by the source and the sink. Option names are case-insensitive, as everywh
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -20,10 +19,10 @@ from pykafka_wire.options.option_table import (
     TASK_METRICS,
 )
 from pykafka_wire.task_metrics import StatsdAgent
-from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.errors import SettingsError, fill_in
 from pykafka_wire.wire.masking import without_secrets
-from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
-from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
+from pykafka_wire.wire.settings import ClientSettings, unknown_settings
+from pykafka_wire.wire.unsupported_settings import IGNORED
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +32,6 @@ T = TypeVar("T")
 TABLE_OPTIONS: Final = (
     "Spark passes the OPTIONS of a table to no Python data source. Use CREATE TEMPORARY VIEW … USING `pykafka-wire` OPTIONS (…), "
     "or give the options in each query: SELECT … FROM t WITH (`kafka.bootstrap.servers` = 'host:9092', subscribe = 'orders')"
-)
-
-#: Names of client settings within a text. Only those with a dot: ``acks`` and ``trace`` are words, too.
-_SETTING_NAMES: Final = re.compile(
-    r"(?<![\w.])(?:"
-    + "|".join(
-        re.escape(name)
-        for name in sorted([*(each.name for each in SETTINGS), *IGNORED, *REJECTED], key=len, reverse=True)
-        if "." in name
-    )
-    + r"|(?:ssl|sasl)(?:\.\w+)*\.\*|auth(?= is |=))(?!\.?\w)"
 )
 
 
@@ -79,14 +67,14 @@ class OptionValues:
         try:
             client = ClientSettings.from_options(settings)
         except SettingsError as error:
-            raise OptionError(with_prefix(error)) from error
+            raise OptionError(error.with_prefix(PREFIX).text) from error
         if client.unknown:
             self.warnings.append(
                 f"Unknown Kafka settings of a {MODES[self.mode]} are ignored: {unknown_settings(client)}"
             )
-        self.warnings += map(add_prefix, client.warnings)
+        self.warnings += client.warnings(PREFIX)
         for name in client.ignored:
-            _log.info("kafka.%s has no effect: %s", name, IGNORED[name])
+            _log.info("%s%s has no effect: %s", PREFIX, name, fill_in(IGNORED[name], PREFIX))
         return client
 
     def _add_service_credential(self, settings: dict[str, str]) -> None:
@@ -117,19 +105,6 @@ def _no_brokers(given: Mapping[str, str]) -> str:
     if given.keys() <= SPARKS_OWN:  # so does a table of the catalog come here, too (Spark 4.0 to 4.3)
         text += f" No other option is given either. If this is a table made by CREATE TABLE: {TABLE_OPTIONS}."
     return text
-
-
-def with_prefix(error: SettingsError) -> str:
-    """The error's text, in which settings have the names that a Spark user gives them: with the prefix ``kafka.``."""
-    text = add_prefix(error.text)
-    if error.setting is not None and "." not in error.setting:  # acks, retries: named at the beginning
-        text = re.sub(rf"^(?={re.escape(error.setting)}\b)", PREFIX, text)
-    return text
-
-
-def add_prefix(text: str) -> str:
-    """The text with ``kafka.`` before each name of a client setting."""
-    return _SETTING_NAMES.sub(lambda match: PREFIX + match[0], text)
 
 
 def log_warnings(warnings: Sequence[str], query: str = "") -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.concise_errors import _CALLED_BY_SPARK, with_concise_errors
@@ -16,7 +18,7 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.sink.writer import KafkaBatchWriter, KafkaStreamWriter
 from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.source.stream_reader import KafkaStreamReader
-from pykafka_wire.wire.errors import NoBrokerAvailableError
+from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError
 
 
 @with_concise_errors
@@ -61,6 +63,20 @@ def test_spark_gets_the_sentence_of_an_error_and_no_frames_of_what_it_came_from(
         next(rows)
     assert "self.partitions()" not in printed(raised.value)
     assert pickle.loads(pickle.dumps(raised.value)).args == error.args
+
+
+def test_spark_gets_a_setting_by_the_name_that_the_option_has() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        options = {
+            "kafka.bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}",
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.location": "/no/ssl.pem",
+            "subscribe": "orders",
+        }
+        source = PykafkaWireDataSource(options)
+        with pytest.raises(SettingsError) as raised:
+            source.reader(StructType([StructField("value", BinaryType())])).partitions()
+    assert "] kafka.ssl.truststore.location (/no/ssl.pem) cannot be read: No such file" in str(raised.value)
 
 
 def test_spark_gets_a_defect_with_all_that_led_to_it() -> None:

@@ -324,6 +324,20 @@ def test_settings_that_contradict_each_other_have_their_prefix_in_the_error() ->
     assert "kafka.security.protocol is SASL_SSL and kafka.sasl.mechanism is missing." in text
 
 
+@pytest.mark.parametrize("value", ["ssl.truststore.location", "{acks}", "auth"])
+def test_a_value_that_is_a_settings_name_is_shown_as_it_was_given(value: str) -> None:
+    text = refusal(ORDERS | {"kafka.security.protocol": value})
+    assert f"kafka.security.protocol is '{value}'. Use one of PLAINTEXT" in text
+
+
+def test_a_remedy_names_settings_with_their_prefix() -> None:
+    assert "use the kafka.ssl.truststore.* and kafka.ssl.keystore.* settings" in refusal(
+        ORDERS | {"kafka.ssl.engine.factory.class": "com.example.Mine"}
+    )
+    (warning,) = stream(**{"kafka.ssl.truststore.location": "/sasl.mechanism"}).warnings
+    assert warning == "kafka.ssl.* settings have no effect with kafka.security.protocol=PLAINTEXT"
+
+
 def test_databricks_own_name_of_a_service_credential() -> None:
     options = {"databricks.serviceCredential": "Reader", "databricks.serviceCredential.scope": "api://kafka/.default"}
     for client in (stream(**options).client, parse_sink_options(BROKERS | options | {"topic": "t"}).client):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.options.parsing import with_prefix
 from pykafka_wire.wire.cloud_settings import cloud_of_host
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings
@@ -64,14 +63,14 @@ def test_host_names_tell_the_service(host: str, cloud: str | None) -> None:
 def test_auth_sets_protocol_and_mechanism(auth: str, host: str, mechanism: str | None, cloud: str) -> None:
     made = settings(host, auth=auth)
     assert (made.security_protocol, made.sasl_mechanism, made.cloud) == ("SASL_SSL", mechanism, cloud)
-    assert made.warnings == ()
+    assert made.warnings() == ()
 
 
 def test_what_agrees_with_auth_may_be_given_too() -> None:
     made = settings(MSK, auth="aws-msk-iam", sasl_mechanism="OAUTHBEARER", security_protocol="SASL_SSL")
     assert (made.sasl_mechanism, made.cloud) == ("OAUTHBEARER", "aws")
     plaintext = settings(MSK, auth="aws-msk-iam", security_protocol="SASL_PLAINTEXT")
-    assert "anyone who can read the network traffic can read the signed request" in plaintext.warnings[0]
+    assert "anyone who can read the network traffic can read the signed request" in plaintext.warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_a_contradiction_is_an_error(host: str, options: dict[str, str], said: s
 
 
 def test_a_spark_user_reads_of_kafka_auth() -> None:
-    text = with_prefix(refusal(MSK, auth="google"))
+    text = refusal(MSK, auth="google").with_prefix("kafka.").text
     assert text.startswith("kafka.auth is google, and kafka.bootstrap.servers names")
     assert "Use kafka.auth=aws-msk-iam" in text
 
@@ -134,4 +133,4 @@ def test_a_handler_of_ones_own_is_refused_with_what_to_set_instead() -> None:
     error = refusal(sasl_client_callback_handler_class="com.example.Mine")
     assert error.setting == "sasl.client.callback.handler.class"
     assert "sasl.oauthbearer.token.provider" in error.text
-    assert "kafka.auth=azure" in with_prefix(error)
+    assert "kafka.auth=azure" in error.with_prefix("kafka.").text

@@ -74,7 +74,7 @@ def test_no_broker_names_each_address_and_why() -> None:
         ProtocolError("x", api="Fetch", version=3, broker="b:1"),
         TransportError("x", broker=1, remedy="y"),
         NoBrokerAvailableError(attempts=(("a", "b"),)),
-        SettingsError("x", setting="acks", remedy="y"),
+        SettingsError("{setting} is {value}", setting="acks", remedy="See {retries}.", prefix="kafka.", value=1),
         TopicRecreatedError("x", topic="t", expected_id="1", found_id="2"),
         broker_error(3, topic="t", partition=0, detail="d"),
         broker_error(4242),

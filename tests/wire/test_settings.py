@@ -219,12 +219,12 @@ def test_more_requests_in_flight_than_keep_order_are_refused() -> None:
 )
 def test_risky_settings_log_warnings(options: dict[str, str], said: str) -> None:
     made = ClientSettings.from_options({"bootstrap.servers": "b:1", **options})
-    assert len(made.warnings) == 1
-    assert said in made.warnings[0]
+    (warning,) = made.warnings()
+    assert said in warning
 
 
 def test_safe_settings_log_no_warning() -> None:
-    assert settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN").warnings == ()
+    assert settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN").warnings() == ()
 
 
 def test_no_secret_is_in_a_repr_or_in_an_error() -> None:
@@ -281,4 +281,4 @@ def test_what_is_listed_as_refused_is_an_error_with_a_remedy(name: str) -> None:
     with pytest.raises(SettingsError) as caught:
         ClientSettings.from_options({"bootstrap.servers": "b:9092", name: "com.example.Mine"})
     assert caught.value.setting == name
-    assert caught.value.remedy
+    assert caught.value.remedy and "{" not in caught.value.text

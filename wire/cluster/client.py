@@ -166,7 +166,7 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings, *, log_warnings: bool = True, network: Network | None = None) -> None:
         self.settings = settings
-        for warning in settings.warnings if log_warnings else ():
+        for warning in settings.warnings() if log_warnings else ():
             logger.warning("%s", warning)
         self.counters = ClientCounters()
         self._trace = Trace(settings.trace)

@@ -191,10 +191,12 @@ class ConnectionPool:
             return
         if not any(fnmatchcase(node.host.lower(), pattern.lower()) for pattern in patterns):
             raise SettingsError(
-                f"broker {node.node_id} is advertised as {node.host}:{node.port}, which allowed.hosts "
-                f"({', '.join(patterns)}) does not cover",
+                "broker {broker} is advertised as {address}, which {setting} ({patterns}) does not cover",
                 setting="allowed.hosts",
-                remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have responded.",
+                remedy="Add the host if it is one of yours. Else check {bootstrap.servers}: another cluster may have responded.",
+                broker=node.node_id,
+                address=f"{node.host}:{node.port}",
+                patterns=", ".join(patterns),
             )
 
     def seed(self, host: str, port: int, label: str | None = None, meant: BrokerIdentity | None = None) -> Connection:

@@ -58,7 +58,7 @@ class GroupCommits:
     def group(self) -> str:
         """The group's name. Raises SettingsError where there is none."""
         if self._settings.group_id is None:
-            raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
+            raise SettingsError("{setting} is missing.", setting="group.id", remedy="Name the consumer group.")
         return self._settings.group_id
 
     def group_metadata(self) -> GroupMetadata:

@@ -78,7 +78,7 @@ class Subscription:
             raise SettingsError(
                 "a SubscriptionPattern is matched by the group's coordinator, which the classic group protocol cannot do.",
                 setting="group.protocol",
-                remedy="Set group.protocol=consumer, or subscribe to a pattern of re.compile().",
+                remedy="Set {setting}=consumer, or subscribe to a pattern of re.compile().",
             )
 
 

@@ -64,9 +64,10 @@ class Partitioner:
             self._function = load_callable(name, _CLASS)
         elif short not in (_ROUND_ROBIN, _DEFAULT, _UNIFORM):
             raise SettingsError(
-                f"{_CLASS} is {name!r}, and Java classes cannot run here.",
+                "{setting} is {name}, and Java classes cannot run here.",
                 setting=_CLASS,
                 remedy=f"Use {_ROUND_ROBIN}, or module:function with a function(topic, keys, values, n_partitions).",
+                name=repr(name),
             )
 
     def place(self, topic: str, keys: Any, values: Any, n_partitions: int) -> npt.NDArray[np.int32]:
@@ -128,7 +129,9 @@ class Partitioner:
             "It takes (topic, keys, values, n_partitions) and returns a partition for each row, or null to leave the "
             "choice to the default."
         )
-        return SettingsError(f"{_CLASS}: {self._name} returned {what}.", setting=_CLASS, remedy=remedy)
+        return SettingsError(
+            "{setting}: {function} returned {result}.", setting=_CLASS, remedy=remedy, function=self._name, result=what
+        )
 
 
 def _n_bytes(array: Any) -> Ints:

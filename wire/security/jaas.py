@@ -79,21 +79,22 @@ def parse_jaas(line: str) -> LoginModule:
     """
     tokens = _tokens(line.strip())
     if len(tokens) < 2 or tokens[1].text.lower() not in _FLAGS:
-        raise SettingsError(f"{SETTING} names no login module with a control flag.", setting=SETTING, remedy=_REMEDY)
+        raise SettingsError("{setting} names no login module with a control flag.", setting=SETTING, remedy=_REMEDY)
     options: dict[str, str] = {}
     rest = tokens[2:]
     while rest and not rest[0].is_symbol(";"):
         if len(rest) < 3 or not rest[1].is_symbol("=") or rest[2].is_symbol("=") or rest[2].is_symbol(";"):
             n_option = len(options) + 1
             raise SettingsError(
-                f"{SETTING}: option {n_option} does not have the form name=value.", setting=SETTING, remedy=_REMEDY
+                "{setting}: option {number} does not have the form name=value.",
+                setting=SETTING,
+                remedy=_REMEDY,
+                number=n_option,
             )
         options[rest[0].text] = rest[2].text
         rest = rest[3:]
     if len(rest) > 1:
-        raise SettingsError(
-            f"{SETTING} has text after its semicolon.", setting=SETTING, remedy="Name one login module."
-        )
+        raise SettingsError("{setting} has text after its semicolon.", setting=SETTING, remedy="Name one login module.")
     # Databricks and others shade the package; the class name stays.
     return LoginModule(tokens[0].text.rpartition(".")[2], options)
 
@@ -104,7 +105,7 @@ def _tokens(line: str) -> list[_Token]:
     while at < len(line):
         match = _TOKEN.match(line, at)
         if match is None:
-            raise SettingsError(f"{SETTING} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
+            raise SettingsError("{setting} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
         double, single, symbol, word = match.groups()
         quoted = double if double is not None else single
         found.append(_Token(symbol or word, False) if quoted is None else _Token(_unescaped(quoted), True))

@@ -46,7 +46,7 @@ class Kerberos:
         use_keytab, use_cache = (options.get(name, "").lower() == "true" for name in ("useKeyTab", "useTicketCache"))
         if options and not (use_keytab or use_cache):
             raise SettingsError(
-                f"{jaas.SETTING} names no source of Kerberos tickets.",
+                "{setting} names no source of Kerberos tickets.",
                 setting=jaas.SETTING,
                 remedy='Add useKeyTab=true keyTab="/path" principal="user@REALM", or useTicketCache=true.',
             )
@@ -98,9 +98,11 @@ class Kerberos:
             Path(self.keytab).open("rb").close()
         except OSError as error:
             raise SettingsError(
-                f"{jaas.SETTING} names the keytab {self.keytab}, which cannot be read: {error.strerror}.",
+                "{setting} names the keytab {keytab}, which cannot be read: {reason}.",
                 setting=jaas.SETTING,
                 remedy="The file must exist on every machine that runs the query, executors too.",
+                keytab=self.keytab,
+                reason=error.strerror,
             ) from error
         # A cache in memory: the cache that kinit fills may hold another user's tickets.
         store = {"client_keytab": self.keytab, "ccache": f"MEMORY:{self.principal}{self.keytab}"}
@@ -130,7 +132,7 @@ def _gssapi() -> Any:  # Any: a package without types
         import gssapi
     except (ImportError, OSError) as error:  # OSError: the system's Kerberos libraries are missing
         raise SettingsError(
-            "sasl.mechanism is GSSAPI, which needs the package gssapi and the system's Kerberos libraries.",
+            "{setting} is GSSAPI, which needs the package gssapi and the system's Kerberos libraries.",
             setting="sasl.mechanism",
             remedy="pip install 'pykafka-wire[kerberos]' wherever the query runs; on Debian it builds with libkrb5-dev.",
         ) from error

@@ -145,8 +145,8 @@ def fetch_token(settings: ClientSettings) -> Token:
         raise SettingsError(
             "OAUTHBEARER needs a token, and no source of tokens is set.",
             setting=_PROVIDER,
-            remedy=f"Set {_PROVIDER} to module:function, {_ENDPOINT} with the client's id and secret, "
-            "or a cloud: auth=azure or auth=google.",
+            remedy=f"Set {{setting}} to module:function, {{{_ENDPOINT}}} with the client's id and secret, "
+            "or a cloud: {auth}=azure or {auth}=google.",
         )
     if urllib.parse.urlsplit(url).scheme == "file":
         value = resolve(f"file:{urllib.parse.unquote(urllib.parse.urlsplit(url).path)}", _ENDPOINT).strip()
@@ -200,12 +200,16 @@ def _from_provider(settings: ClientSettings) -> Token:
     extensions = parts[2] if len(parts) > 2 else {}
     if not isinstance(value, str) or not value or not isinstance(expires_at, int | float | None):
         raise SettingsError(
-            f"{_PROVIDER}: {path} returned {type(given).__name__}.",
+            "{setting}: {path} returned {type}.",
             setting=_PROVIDER,
             remedy="It must return the token as str, or a tuple of the token and its expiry time since the epoch.",
+            path=path,
+            type=type(given).__name__,
         )
     if not isinstance(extensions, Mapping):
-        raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are not a mapping.", setting=_PROVIDER)
+        raise SettingsError(
+            "{setting}: {path} returned extensions that are not a mapping.", setting=_PROVIDER, path=path
+        )
     lifetime_s = None
     if (ends := _number(expires_at, limit=_MILLISECONDS_FROM * 1000)) is not None:
         lifetime_s = (ends / 1000 if ends > _MILLISECONDS_FROM else ends) - time.time()
@@ -219,9 +223,9 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
     if not given_id or not given_secret:
         missing = "client.id" if not given_id else "client.secret"
         raise SettingsError(
-            f"the token endpoint needs an id and a secret, and sasl.oauthbearer.client.credentials.{missing} is missing.",
+            "the token endpoint needs an id and a secret, and {setting} is missing.",
             setting=f"sasl.oauthbearer.client.credentials.{missing}",
-            remedy="Set it, or clientId and clientSecret in sasl.jaas.config.",
+            remedy="Set it, or clientId and clientSecret in {sasl.jaas.config}.",
         )
     client_id = resolve(given_id, "sasl.oauthbearer.client.credentials.client.id")
     secret = resolve(given_secret, "sasl.oauthbearer.client.credentials.client.secret")
@@ -253,20 +257,24 @@ def _check_url(url: str, settings: ClientSettings) -> None:
     parts = urllib.parse.urlsplit(url)
     if "@" in parts.netloc:
         raise SettingsError(
-            f"{_ENDPOINT} contains a user or a password.",
+            "{setting} contains a user or a password.",
             setting=_ENDPOINT,
-            remedy="Set sasl.oauthbearer.client.credentials.client.id and .client.secret instead.",
+            remedy="Set {sasl.oauthbearer.client.credentials.client.id} and "
+            "{sasl.oauthbearer.client.credentials.client.secret} instead.",
         )
     if parts.scheme == "https" and parts.hostname:
         return
     if parts.scheme == "http" and parts.hostname and _is_loopback(parts.hostname):
         if settings.sasl_oauthbearer_allow_http_loopback:
             return
-        remedy = "Use https:, or for a test on this machine set sasl.oauthbearer.allow.http.loopback to true."
+        remedy = "Use https:, or for a test on this machine set {sasl.oauthbearer.allow.http.loopback} to true."
     else:
         remedy = "Use an https: URL, since the client's secret is sent to it."
     raise SettingsError(
-        f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which does not use https.", setting=_ENDPOINT, remedy=remedy
+        "{setting} is {url}, which does not use https.",
+        setting=_ENDPOINT,
+        remedy=remedy,
+        url=f"{parts.scheme}://{parts.hostname}",
     )
 
 
@@ -373,9 +381,7 @@ def _extensions(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals and part.strip():
-            raise SettingsError(
-                f"{_EXTENSIONS} is malformed.", setting=_EXTENSIONS, remedy="Write name=value,name=value."
-            )
+            raise SettingsError("{setting} is malformed.", setting=_EXTENSIONS, remedy="Write name=value,name=value.")
         if equals:
             found[name.strip()] = value.strip()
     return found

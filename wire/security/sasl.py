@@ -51,9 +51,10 @@ class Login:
         if not username or not password:
             missing = "sasl.username" if not username else "sasl.password"
             raise SettingsError(
-                f"{self.mechanism or 'SASL'} needs a user and a password, and {missing} is missing.",
+                "{mechanism} needs a user and a password, and {setting} is missing.",
                 setting=missing,
-                remedy="Set sasl.username and sasl.password, or sasl.jaas.config with a login module that names both.",
+                remedy="Set {sasl.username} and {sasl.password}, or {sasl.jaas.config} with a login module that names both.",
+                mechanism=self.mechanism or "SASL",
             )
         return resolve(username, "sasl.username"), resolve(password, "sasl.password")
 
@@ -74,14 +75,14 @@ def login(settings: ClientSettings) -> Login:
     if name is None and module is not None and len(module.mechanisms) == 1:
         (name,) = module.mechanisms
     if name is None:
-        raise SettingsError(
-            "sasl.mechanism is missing.", setting="sasl.mechanism", remedy="Set it, as in SCRAM-SHA-512."
-        )
+        raise SettingsError("{setting} is missing.", setting="sasl.mechanism", remedy="Set it, as in SCRAM-SHA-512.")
     if module is not None and name not in module.mechanisms:
         raise SettingsError(
-            f"{jaas.SETTING} names {module.name}, which is not for sasl.mechanism={name}.",
+            "{setting} names {module}, which is not for {sasl.mechanism}={mechanism}.",
             setting=jaas.SETTING,
-            remedy=f"Name the login module of {name}, or set sasl.username and sasl.password instead.",
+            remedy="Name the login module of {mechanism}, or set {sasl.username} and {sasl.password} instead.",
+            module=module.name,
+            mechanism=name,
         )
     if name == MSK_IAM and settings.cloud is None:
         settings = replace(settings, sasl_mechanism=name)  # only the JAAS line names it
@@ -170,7 +171,8 @@ class Plain:
         """Raises SettingsError if the credentials contain a NUL, which separates them in the token."""
         if "\0" in self.username or "\0" in self.password:
             raise SettingsError(
-                "sasl.username and sasl.password must not contain a NUL character with PLAIN.", setting="sasl.username"
+                "{sasl.username} and {sasl.password} must not contain a NUL character with PLAIN.",
+                setting="sasl.username",
             )
         yield f"\0{self.username}\0{self.password}".encode()
 
@@ -195,9 +197,10 @@ class OAuthBearer:
         for name, value in self.extensions.items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
                 raise SettingsError(
-                    f"the SASL extension {name!r} is invalid.",
+                    "the SASL extension {name} is invalid.",
                     setting="sasl.oauthbearer.extensions",
                     remedy="Names are letters, values printable ASCII.",
+                    name=repr(name),
                 )
         attributes = {"auth": f"Bearer {self.token}", **self.extensions}
         parts = "".join(f"{name}={value}\x01" for name, value in attributes.items())

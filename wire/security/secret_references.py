@@ -40,22 +40,25 @@ def resolve(value: str, setting: str) -> str:
             # A text that is not a valid name may be a secret that only looks like a reference.
             name = rest if _VARIABLE.fullmatch(rest) else "after env:"
             raise SettingsError(
-                f"{setting} refers to the environment variable {name}, which is not set.",
+                "{setting} refers to the environment variable {variable}, which is not set.",
                 setting=setting,
                 remedy="Set it on every machine that runs the query, executors too. "
                 "Write a text that begins with env: as literal:env:….",
+                variable=name,
             )
         try:
             os.environ[rest].encode()
         except UnicodeEncodeError:
             raise SettingsError(
-                f"{setting} refers to the environment variable {rest}, which is not UTF-8 text.", setting=setting
+                "{setting} refers to the environment variable {variable}, which is not UTF-8 text.",
+                setting=setting,
+                variable=rest,
             ) from None
         return os.environ[rest]
     if kind == "provider":
         if _IMPORT_PATH.fullmatch(rest) is None:
             raise SettingsError(
-                f"{setting} begins with provider: and names no function.",
+                "{setting} begins with provider: and names no function.",
                 setting=setting,
                 remedy="Write provider:module:function. Write a text that begins with provider: as literal:provider:….",
             )
@@ -71,19 +74,21 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
     """
     module_name, colon, attributes = path.strip().partition(":")
     if not colon or not module_name or not attributes:
-        raise SettingsError(f"{setting} is {quoted(path)}.", setting=setting, remedy="Write module:function.")
+        raise SettingsError("{setting} is {path}.", setting=setting, remedy="Write module:function.", path=quoted(path))
     try:
         found: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(
-            f"{setting} names {path}, which cannot be imported: {error}.",
+            "{setting} names {path}, which cannot be imported: {reason}.",
             setting=setting,
             remedy="Install its package on every machine that runs the query, executors too.",
+            path=path,
+            reason=error,
         ) from error
     if not callable(found):
-        raise SettingsError(f"{setting} names {path}, which cannot be called.", setting=setting)
+        raise SettingsError("{setting} names {path}, which cannot be called.", setting=setting, path=path)
     called: Callable[..., Any] = found
     return called
 
@@ -99,10 +104,12 @@ def _from_file(path: str, setting: str) -> str:
             where if len(where.parts) > 1 else "after file:"
         )  # the latter may be a secret that only looks like a reference
         raise SettingsError(
-            f"{setting} refers to the file {name}, which cannot be read: {reason}.",
+            "{setting} refers to the file {file}, which cannot be read: {reason}.",
             setting=setting,
             remedy="The file must exist on every machine that runs the query, executors too. "
             "Write a text that begins with file: as literal:file:….",
+            file=name,
+            reason=reason,
         ) from error
     return text.removesuffix("\n").removesuffix("\r")
 
@@ -114,8 +121,13 @@ def _from_provider(path: str, setting: str) -> str:
     except Exception as error:
         # Only the type of the error: the provider's text may hold secrets.
         raise SettingsError(
-            f"{setting}: the provider {path} failed ({type(error).__name__}).", setting=setting
+            "{setting}: the provider {path} failed ({type}).", setting=setting, path=path, type=type(error).__name__
         ) from error
     if not isinstance(text, str):
-        raise SettingsError(f"{setting}: the provider {path} returned {type(text).__name__}, not str.", setting=setting)
+        raise SettingsError(
+            "{setting}: the provider {path} returned {type}, not str.",
+            setting=setting,
+            path=path,
+            type=type(text).__name__,
+        )
     return text

@@ -112,9 +112,10 @@ def _set_cipher_suites(ssl_context: ssl.SSLContext, suites: tuple[str, ...]) -> 
                 ssl_context.maximum_version = ssl.TLSVersion.TLSv1_2
     except (ssl.SSLError, ValueError) as error:
         raise SettingsError(
-            f"ssl.cipher.suites is {','.join(suites)}, and OpenSSL supports none of them.",
+            "{setting} is {suites}, and OpenSSL supports none of them.",
             setting="ssl.cipher.suites",
             remedy="See `openssl ciphers -stdname` for the names.",
+            suites=",".join(suites),
         ) from error
 
 
@@ -155,7 +156,7 @@ def _load_identity(ssl_context: ssl.SSLContext, store: _Store) -> None:
         missing = "ssl.keystore.key" if not store.key else "ssl.keystore.certificate.chain"
         if not (store.key and store.certificates):
             raise SettingsError(
-                f"{missing} is missing: a client needs both its certificate and its key.", setting=missing
+                "{setting} is missing: a client needs both its certificate and its key.", setting=missing
             )
         with _naming_the_setting(store):
             _load_pem(ssl_context, f"{_pem(store.key)}\n{_pem(store.certificates)}\n", _key_password(store))
@@ -200,9 +201,7 @@ def _key_password(store: _Store) -> Callable[[], str]:
     # Without a callback OpenSSL would ask at the terminal.
     def password() -> str:
         if store.key_password is None:
-            raise SettingsError(
-                "the client's key is encrypted, and ssl.key.password is missing.", setting="ssl.key.password"
-            )
+            raise SettingsError("the client's key is encrypted, and {setting} is missing.", setting="ssl.key.password")
         return store.key_password
 
     return password
@@ -215,7 +214,7 @@ def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise SettingsError(
-            f"{store.prefix}.location is a PKCS12 store, which requires the package cryptography.",
+            "{setting} is a PKCS12 store, which requires the package cryptography.",
             setting=f"{store.prefix}.location",
             remedy="pip install 'pykafka-wire[pkcs12]' on every machine that runs the query, or convert the store to PEM.",
         ) from error
@@ -239,10 +238,12 @@ def _content(store: _Store) -> bytes:
     if content.startswith(_JAVA_MAGIC) or (store.kind == "JKS" and content[0] != _DER_SEQUENCE):
         converted = Path(store.location).with_suffix(".p12")
         raise SettingsError(
-            f"{store.prefix}.location is a JKS store, which only Java reads.",
+            "{setting} is a JKS store, which only Java reads.",
             setting=f"{store.prefix}.location",
-            remedy=f"Convert it: keytool -importkeystore -srckeystore {store.location} -destkeystore {converted} "
-            f"-deststoretype PKCS12; then set {store.prefix}.location to {converted}.",
+            remedy="Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {converted} "
+            "-deststoretype PKCS12; then set {setting} to {converted}.",
+            location=store.location,
+            converted=converted,
         )
     return content
 
@@ -255,15 +256,16 @@ def _naming_the_setting(store: _Store) -> Iterator[None]:
     except SettingsError:
         raise
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        what = f"{store.prefix}.location ({store.location})" if not store.certificates else f"{store.prefix}.* (PEM)"
         if isinstance(error, ssl.SSLError):
             reason = (error.reason or str(error)).replace("_", " ").lower()
         else:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SettingsError(
-            f"{what} cannot be read: {reason}.",
-            setting=f"{store.prefix}.location" if not store.certificates else store.prefix,
+            "{setting} ({content}) cannot be read: {reason}.",
+            setting=f"{store.prefix}.*" if store.certificates else f"{store.prefix}.location",
             remedy="Check that it is PEM or PKCS12, complete, and that its password is right.",
+            content="PEM" if store.certificates else store.location,
+            reason=reason,
         ) from error
 
 

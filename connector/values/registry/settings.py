@@ -213,7 +213,7 @@ def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None)
             {"bootstrap.servers": "none:1"} | {name.removeprefix("kafka."): value for name, value in names.items()}
         )
     except SettingsError as error:
-        raise OptionError(f"kafka.{error.text}") from error
+        raise OptionError(error.with_prefix("kafka.").text) from error
     found = replace(parsed, bootstrap_servers=(), sasl_mechanism=mechanism or parsed.sasl_mechanism)
     if not names:
         raise OptionError(f"{asked_by} takes the credentials from kafka.sasl.*, and no such option is set.")
@@ -234,4 +234,4 @@ def _parsed(name: str, text: str) -> Any:  # Any: the type of the setting's fiel
     try:
         return setting.parse(text if setting.secret else text.strip())
     except SettingsError as error:
-        raise OptionError(f"{_PREFIX}{error.text}") from error
+        raise OptionError(error.with_prefix(_PREFIX).text) from error

@@ -58,7 +58,7 @@ def member_state_machine(settings: ClientSettings, group_id: str, topics: tuple[
     Raises SettingsError where this client implements none of the assignment strategies."""
     if not settings.partition_assignment_strategy:
         raise SettingsError(
-            "partition.assignment.strategy names no strategy that this client implements.",
+            "{setting} names no strategy that this client implements.",
             setting="partition.assignment.strategy",
             remedy="Use range, roundrobin or cooperative-sticky, here and in the other members of the group.",
         )

@@ -124,9 +124,10 @@ def from_options(options: Mapping[str, str], *, is_bearer: bool = False) -> MskI
     unknown = sorted(name for name in options if name.startswith("aws") and name not in _KNOWN | _WITHOUT_EFFECT)
     if unknown:
         raise SettingsError(
-            f"{jaas.SETTING} has the option {unknown[0]}, which this client does not support.",
+            "{setting} has the option {option}, which this client does not support.",
             setting=jaas.SETTING,
             remedy=f"Supported are {', '.join(sorted(_KNOWN))}.",
+            option=unknown[0],
         )
     session_module = _botocore()
     profile = options.get("awsProfileName")
@@ -186,9 +187,10 @@ def region_of(host: str, session: Any) -> str:  # Any: botocore has no types
     region = broker[1] if broker else part[0] if part else region_setting(session)
     if not region:
         raise SettingsError(
-            f"no AWS region is in the host name {host}, and none is configured.",
+            "no AWS region is in the host name {host}, and none is configured.",
             setting="bootstrap.servers",
             remedy="Set AWS_REGION on every machine that runs the query, executors too.",
+            host=host,
         )
     return region
 

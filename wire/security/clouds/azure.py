@@ -84,9 +84,10 @@ def find_credential(options: Mapping[str, str]) -> Any:  # Any: one of azure-ide
         return azure_identity.DefaultAzureCredential(**_authority())
     except ValueError as error:  # such as a tenant id of another form
         raise SettingsError(
-            f"azure-identity rejects its settings: {printable_line(error)}.",
+            "azure-identity rejects its settings: {reason}.",
             setting="auth",
-            remedy="Check azure.profile.tenant-id in sasl.jaas.config, or AZURE_TENANT_ID and AZURE_AUTHORITY_HOST.",
+            remedy="Check azure.profile.tenant-id in {sasl.jaas.config}, or AZURE_TENANT_ID and AZURE_AUTHORITY_HOST.",
+            reason=printable_line(error),
         ) from error
 
 
@@ -98,9 +99,10 @@ def scope_of(host: str) -> str:
     """
     if cloud_of_host(host) != "azure":
         raise SettingsError(
-            f"{host} is no host name of Azure Event Hubs, so the scope of the token is unknown.",
+            "{host} is no host name of Azure Event Hubs, so the scope of the token is unknown.",
             setting="sasl.oauthbearer.scope",
-            remedy="Set sasl.oauthbearer.scope, as in https://NAMESPACE.servicebus.windows.net/.default.",
+            remedy="Set {setting}, as in https://NAMESPACE.servicebus.windows.net/.default.",
+            host=host,
         )
     return f"https://{host}/.default"
 
