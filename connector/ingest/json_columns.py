@@ -39,8 +39,9 @@ from pyspark.sql.types import (
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.json_types import WIDENED_BIGINT, column_ddl, inferred_type, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
-from pykafka_wire.values.connect_types import DECIMAL, INFINITIES, LOGICAL_TYPES, VARIABLE_DECIMAL, LogicalType
+from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.json.encodings import decimal_of_base64
+from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 
 #: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
 Kind = Literal["row", "key", "change"]
@@ -61,13 +62,11 @@ _SIMPLE: Final[dict[str, DataType]] = {
     "string": StringType(),
     "bytes": BinaryType(),
 }
-#: Of :data:`LOGICAL_TYPES`.
-_LOGICAL: Final[dict[str, DataType]] = {
-    "DATE": DateType(), "TIMESTAMP": TimestampType(), "TIMESTAMP_NTZ": TimestampNTZType(), "BIGINT": LongType(),
+#: Of Connect's types that may have a name, as Avro calls them.
+_CARRIERS: Final = {"int32": "int", "int64": "long", "string": "string", "struct": "record"}
+_PER_DAY: Final[dict[TimeUnit, int]] = {
+    "days": 1, "milliseconds": 86_400_000, "microseconds": 86_400_000_000, "nanoseconds": 86_400_000_000_000,
 }  # fmt: skip
-#: Of 0001-01-01 and 10000-01-01, in days since 1970.
-_FIRST_DAY, _END_DAY = -719_162, 2_932_897
-_PER_DAY: Final = {"days": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +201,10 @@ def declared_type(schema: Schema) -> DataType | None:
     """The type of a column by Connect's schema; None for a type that it does not have."""
     if schema is None:
         return None
-    name, kind = schema.get("name"), schema.get("type")
-    if name in LOGICAL_TYPES:
-        return _LOGICAL[LOGICAL_TYPES[name].ddl]
-    if name == VARIABLE_DECIMAL:
-        return StringType()
-    if name == DECIMAL:
+    kind, named = schema.get("type"), _named(schema)
+    if named is not None:
+        return _column_type(named)
+    if _is_decimal(schema):
         return _decimal_type(schema.get("parameters") or {})
     if kind == "struct":
         fields = [(str(each.get("field")), declared_type(each)) for each in schema.get("fields") or []]
@@ -219,6 +216,20 @@ def declared_type(schema: Schema) -> DataType | None:
             return StringType()  # pairs in an array
         return MapType(StringType(), declared_type(schema.get("values")) or StringType())
     return _SIMPLE.get(str(kind))
+
+
+def _named(schema: Schema) -> ConnectType | None:
+    """The type by a schema's name; None where it has none, or one that changes nothing."""
+    found = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
+    carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
+    return found if found is not None and carrier in found.carriers else None
+
+
+def _column_type(named: ConnectType) -> DataType:
+    """A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
+    if named.kind == "timestamp":
+        return TimestampType() if named.type.tz else TimestampNTZType()
+    return {"date": DateType(), "time": LongType()}.get(named.kind, StringType())
 
 
 def _decimal_type(parameters: dict[str, Any]) -> DataType:
@@ -408,9 +419,9 @@ def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> 
         return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
     if schema is None:
         return wanted
-    logical = _logical(schema, wanted)
-    if logical is not None:
-        return StringType() if logical.unit == "text" else LongType()
+    time = _time(schema, wanted)
+    if time is not None:
+        return StringType() if time.unit is None else LongType()
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
         return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
     if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
@@ -427,10 +438,11 @@ def _is_decimal(schema: Schema) -> bool:
     return schema is not None and schema.get("name") == DECIMAL
 
 
-def _logical(schema: dict[str, Any], wanted: DataType) -> LogicalType | None:
-    """The logical type of a schema, where the column has the type that it gives."""
-    logical = LOGICAL_TYPES.get(str(schema.get("name")))
-    return logical if logical is not None and _LOGICAL[logical.ddl] == wanted else None
+def _time(schema: Schema, wanted: DataType) -> ConnectType | None:
+    """The type of a date or a time by a schema, where the column has the type that it gives."""
+    named = _named(schema)
+    is_time = named is not None and named.kind in ("date", "timestamp", "time")
+    return named if named is not None and is_time and _column_type(named) == wanted else None
 
 
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
@@ -510,14 +522,13 @@ def _scalar(
 ) -> tuple[Column, Column | None]:
     """A value in the wanted type, null where it has none there, and whether it stands for infinity."""
     if schema is not None:
-        logical = _logical(schema, wanted)
-        if logical is not None and logical.unit == "text":
-            is_infinite = value.rlike(r"^(?i:[+-]?infinity|[+-]\d{5,}-.*)$")
-            text = F.regexp_replace(value, "Z$", "") if isinstance(wanted, DateType) else value
-            return F.when(~is_infinite, text.try_cast(wanted)), is_infinite
-        if logical is not None:
+        time = _time(schema, wanted)
+        if time is not None and time.unit is None:
+            is_infinite = value.isin(*sorted(INFINITE_TEXTS))
+            return F.when(~is_infinite, _time_of_text(value, wanted)), is_infinite
+        if time is not None and time.unit is not None:
             number = value if isinstance(raw, LongType) else value.try_cast("bigint")
-            return _moment(number, logical), number.isin(*INFINITIES[logical.unit])
+            return _time_of_number(number, time.unit, wanted), number.isin(*sorted(INFINITE[time.unit]))
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
             return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
@@ -535,24 +546,36 @@ def _scalar(
     return value.try_cast(wanted), None
 
 
-def _moment(number: Column, logical: LogicalType) -> Column:
+def _time_of_text(text: Column, wanted: DataType) -> Column:
+    """A date or a timestamp of its text in ISO-8601; null beyond the years 1 to 9999."""
+    if isinstance(wanted, TimestampType):  # its year is the session's time zone's
+        micros = F.unix_micros(text.try_cast(wanted))
+        return F.when(_is_within(micros, "microseconds"), F.timestamp_micros(micros))
+    found = F.regexp_replace(text, "Z$", "").try_cast(wanted)
+    return F.when(F.year(found).between(1, 9999), found)
+
+
+def _time_of_number(number: Column, unit: TimeUnit, wanted: DataType) -> Column:
     """A date, a timestamp, or the microseconds of a time of day, of a number of its unit; null beyond the years 1 to 9999."""
-    per_day = _PER_DAY[logical.unit]
-    is_within = F.lit(True)
-    if logical.unit != "ns":  # they reach from 1678 to 2262
-        is_within = (number >= _FIRST_DAY * per_day) & (number < _END_DAY * per_day)
-    if logical.unit == "days":
-        return F.when(is_within, F.date_from_unix_date(number.cast("int")))
+    if isinstance(wanted, DateType):
+        return F.when(_is_within(number, unit), F.date_from_unix_date(number.cast("int")))
     # Whole microseconds, rounded down.
-    micros = {"ms": number * 1_000, "us": number}.get(
-        logical.unit, F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
+    micros = {"milliseconds": F.try_multiply(number, F.lit(1_000)), "microseconds": number}.get(
+        unit, F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
     )
-    if logical.ddl == "BIGINT":
+    if isinstance(wanted, LongType):
         return micros
-    if logical.ddl == "TIMESTAMP":
-        return F.when(is_within, F.timestamp_micros(micros))
+    if isinstance(wanted, TimestampType):
+        return F.when(_is_within(number, unit), F.timestamp_micros(micros))
     moment = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
-    return F.when(is_within, moment)
+    return F.when(_is_within(number, unit), moment)
+
+
+def _is_within(number: Column, unit: TimeUnit) -> Column:
+    """Whether a number is one of the years 1 to 9999."""
+    if unit == "nanoseconds":  # they reach from 1678 to 2262
+        return F.lit(True)
+    return (number >= FIRST_DAY * _PER_DAY[unit]) & (number < END_DAY * _PER_DAY[unit])
 
 
 def _has_zeros(whole: Column, n: int) -> Column:

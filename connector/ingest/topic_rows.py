@@ -295,7 +295,7 @@ class TopicReader:
         kinds: dict[str, Kind] = {
             name: "change" if name == "value" and table.mode == "cdc" else "row" if name == "value" else "key"
             for name, column_format in formats.items()
-            if column_format == "json" and texts[name] is None
+            if column_format == "json" and (texts[name] is None or _is_surveyed(table, name))
         }
         surveys = self._surveys(session, part, kinds)
         if is_landed and table.mode == "cdc" and "key" in surveys and len(surveys["key"].names) > 1:
@@ -311,15 +311,16 @@ class TopicReader:
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
             errors.append(f"{name}Error")
+            text = texts[name]
             if name in kinds:
-                found = row_type(surveys[name], kinds[name], held[name])
+                found = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
                 # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
-                if table.mode == "append" or kinds[name] == "key" or not is_owned:
+                if text is None and (table.mode == "append" or kinds[name] == "key" or not is_owned):
                     found = without_absent(found, surveys[name], kinds[name])
                 read_as = reading(surveys[name], kinds[name], found, ENVELOPE_FIELDS)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
-            elif (text := texts[name]) is not None:
+            elif text is not None:
                 if column_format == "json" and table.mode == "cdc":
                     text = envelope_ddl(text, name)
                 elif column_format == "json":
@@ -494,6 +495,12 @@ class TopicReader:
         prefix = self._settings.prefix
         types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
+
+
+def _is_surveyed(table: Table, column: str) -> bool:
+    """Whether the documents show where their declared columns are: keys of changes with a field of the envelope's name."""
+    text = table.key_schema
+    return table.mode == "cdc" and column == "key" and text is not None and not _has_room_for_payload(text)
 
 
 def _has_room_for_payload(columns: str) -> bool:

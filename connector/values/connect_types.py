@@ -1,55 +1,59 @@
-"""Kafka Connect's logical types, its own and Debezium's: what a name in a schema says of the number or text beneath.
+"""The types of Kafka Connect and of Debezium, by the names that their converters give them: what the formats' own types do not say.
 
-One table for all formats: the names are those of Connect's ``schema.name``, which Avro has as ``connect.name``.
-https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
+Owns the table of these types, and what their numbers count, for all formats: Connect's ``schema.name`` is ``connect.name`` in
+Avro, and ``title`` in JSON Schema. https://debezium.io/documentation/reference/stable/connectors/postgresql.html
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from pykafka_wire.values.numeric_times import INFINITE, TimeUnit
+import pyarrow as pa
+
+from pykafka_wire.values.numeric_times import TimeUnit
+
+#: What a value is, whatever it is written as.
+Kind = Literal["date", "timestamp", "time", "json", "decimal"]
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+_NUMBERS: Final = frozenset({"int", "long"})
+_TEXT: Final = frozenset({"string"})
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+_LOCAL: Final = pa.timestamp("us")
+_TIME: Final = pa.time64("ns")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogicalType:
+@dataclass(frozen=True, slots=True)
+class ConnectType:
     """
     Attributes:
-        ddl: the column's type. A time of day is BIGINT, microseconds since midnight: Delta has no type of it.
-        unit: of the number beneath: ``days``, ``ms``, ``us`` or ``ns``; ``text`` for ISO-8601.
+        carriers: the types, as Avro names them, that it may stand on.
+        type: of its column.
+        unit: what its numbers count; None for texts.
     """
 
-    ddl: str
-    unit: str
+    kind: Kind
+    carriers: frozenset[str]
+    type: pa.DataType
+    unit: TimeUnit | None = None
 
 
-_CONNECT: Final = "org.apache.kafka.connect.data."
-_DEBEZIUM: Final = "io.debezium.time."
-#: A timestamp without a time zone is TIMESTAMP_NTZ, as in the database. Connect's own Timestamp is a moment.
-LOGICAL_TYPES: Final = {
-    name: LogicalType(ddl=ddl, unit=unit)
-    for name, ddl, unit in (
-        (_CONNECT + "Date", "DATE", "days"),
-        (_CONNECT + "Timestamp", "TIMESTAMP", "ms"),
-        (_CONNECT + "Time", "BIGINT", "ms"),
-        (_DEBEZIUM + "Date", "DATE", "days"),
-        (_DEBEZIUM + "Timestamp", "TIMESTAMP_NTZ", "ms"),
-        (_DEBEZIUM + "MicroTimestamp", "TIMESTAMP_NTZ", "us"),
-        (_DEBEZIUM + "NanoTimestamp", "TIMESTAMP_NTZ", "ns"),
-        (_DEBEZIUM + "Time", "BIGINT", "ms"),
-        (_DEBEZIUM + "MicroTime", "BIGINT", "us"),
-        (_DEBEZIUM + "NanoTime", "BIGINT", "ns"),
-        (_DEBEZIUM + "ZonedTimestamp", "TIMESTAMP", "text"),
-        (_DEBEZIUM + "IsoTimestamp", "TIMESTAMP_NTZ", "text"),
-        (_DEBEZIUM + "IsoDate", "DATE", "text"),
-    )
+CONNECT_TYPES: Final[dict[str, ConnectType]] = {
+    "org.apache.kafka.connect.data.Date": ConnectType("date", _NUMBERS, pa.date32(), "days"),
+    "org.apache.kafka.connect.data.Time": ConnectType("time", _NUMBERS, _TIME, "milliseconds"),
+    "org.apache.kafka.connect.data.Timestamp": ConnectType("timestamp", _NUMBERS, _INSTANT, "milliseconds"),
+    "io.debezium.time.Date": ConnectType("date", _NUMBERS, pa.date32(), "days"),
+    "io.debezium.time.Time": ConnectType("time", _NUMBERS, _TIME, "milliseconds"),
+    "io.debezium.time.MicroTime": ConnectType("time", _NUMBERS, _TIME, "microseconds"),
+    "io.debezium.time.NanoTime": ConnectType("time", _NUMBERS, _TIME, "nanoseconds"),
+    "io.debezium.time.Timestamp": ConnectType("timestamp", _NUMBERS, _LOCAL, "milliseconds"),
+    "io.debezium.time.MicroTimestamp": ConnectType("timestamp", _NUMBERS, _LOCAL, "microseconds"),
+    "io.debezium.time.NanoTimestamp": ConnectType("timestamp", _NUMBERS, _LOCAL, "nanoseconds"),
+    "io.debezium.time.ZonedTimestamp": ConnectType("timestamp", _TEXT, _INSTANT),
+    "io.debezium.time.IsoDate": ConnectType("date", _TEXT, pa.date32()),
+    "io.debezium.time.IsoTimestamp": ConnectType("timestamp", _TEXT, _LOCAL),
+    "io.debezium.data.Json": ConnectType("json", _TEXT, pa.string()),
+    VARIABLE_DECIMAL: ConnectType("decimal", frozenset({"record"}), pa.string()),
 }
-_UNITS: Final[dict[str, TimeUnit]] = {
-    "days": "days", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds",
-}  # fmt: skip
-#: What Debezium writes for PostgreSQL's ``infinity`` and ``-infinity``, by unit.
-INFINITIES: Final = {short: tuple(sorted(INFINITE[unit])) for short, unit in _UNITS.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from pykafka_wire.values.avro.schema import CONNECT_TYPE, Schema, kind_of, logical_of
-from pykafka_wire.values.connect_names import CONNECT_TYPES, ConnectType
+from pykafka_wire.values.connect_types import CONNECT_TYPES, ConnectType
 from pykafka_wire.values.numeric_times import TimeUnit
 
 _UNITS: Final[dict[str, TimeUnit]] = {"millis": "milliseconds", "micros": "microseconds", "nanos": "nanoseconds"}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, SchemaError
-from pykafka_wire.values.connect_names import CONNECT_TYPES
+from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.encodings import ROOT, DecimalFormat, Encodings
 from pykafka_wire.values.numeric_times import TimeUnit
@@ -37,7 +37,6 @@ _CONNECT_NUMBERS: Final = {
     "float32": pa.float32(),
     "float64": pa.float64(),
 }
-_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _MAX_DIGITS: Final = 38
 _KINDS: Final = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object", type(None): "null"}
 #: A few schemas that refer to each other can stand for any number of fields.
@@ -148,7 +147,7 @@ class _Types:
                 return pa.binary()
             return _FORMATS.get(str(schema.get("format")), _TEXT)
         if values <= {"integer", "number"}:
-            if schema.get("title") == _CONNECT_DECIMAL:
+            if schema.get("title") == DECIMAL:
                 return _connect_decimal(schema.get("connect.parameters"))
             number = pa.float64() if "number" in values else pa.int64()
             return _CONNECT_NUMBERS.get(str(schema.get("connect.type")), number)
@@ -157,7 +156,7 @@ class _Types:
     def _of_connect(self, schema: Mapping[str, Any], values: set[str], path: tuple[str, ...]) -> pa.DataType | None:
         """The type by the name that Kafka Connect's converter gives as the title; None where it says nothing."""
         title = str(schema.get("title"))
-        if values == {"string"} and title == _CONNECT_DECIMAL and schema.get("connect.type") == "bytes":
+        if values == {"string"} and title == DECIMAL and schema.get("connect.type") == "bytes":
             self.decimal_formats[path] = "base64"
             return _connect_decimal(schema.get("connect.parameters"))
         found = CONNECT_TYPES.get(title)

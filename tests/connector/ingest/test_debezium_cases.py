@@ -46,6 +46,7 @@ _EACH_TIME = (
     *(
         "column_after",
         "connect_alter",
+        "connect_times",
         "connect_types",
         "decimal_scale",
         "double_first_whole",
@@ -53,7 +54,15 @@ _EACH_TIME = (
         "key_gets_column",
         "key_type",
     ),
-    *("declared_upsert", "key_loses_column_within", "only_deletes", "toast_moves", "toast_within", "truncate_between"),
+    *(
+        "declared_key_payload",
+        "declared_upsert",
+        "key_loses_column_within",
+        "only_deletes",
+        "toast_moves",
+        "toast_within",
+        "truncate_between",
+    ),
 )
 PARAMETERS = [
     pytest.param(case, id=case.name, marks=() if case.name in _EACH_TIME else pytest.mark.long) for case in CASES
