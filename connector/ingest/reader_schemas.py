@@ -1,22 +1,26 @@
 """By which schema, and as which types, values of a registry's schemas are read for a table that is there already.
 
-Owns two rules: fields that the newest version no longer has are read as long as the table has their columns, since older producers
-and a backlog still write them; and a table keeps the kind of types that it was made with, whatever a newer version of this program
-does.
+Owns three rules: fields that the newest version no longer has are read as long as the table has their columns, since older
+producers and a backlog still write them; keys that have other fields than the newest version are read by their own; and a table
+keeps the kind of types that it was made with, whatever a newer version of this program does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.values.avro.removed_fields import field_paths, with_removed_fields
+from pykafka_wire.values.avro.removed_fields import field_paths, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import referenced
 
@@ -26,6 +30,8 @@ CONNECT_TYPES_PROPERTY: Final = "pykafka-wire.connect-types"
 _MAX_VERSIONS: Final = 50
 #: The fields of Debezium's envelope that hold a row.
 _ROWS: Final = ("before", "after")
+#: Of a frame before a key: a zero byte, and the schema's id. One in a header is longer.
+FRAME_BYTES: Final = 5
 
 
 def connect_types(table: Table, made_with: str | None, *, is_new: bool) -> str:
@@ -65,6 +71,79 @@ def schema_text(
         return with_removed_fields(newest, older, lambda path: _in_row(path, table) in held) if older else own
     except DecodeError:  # which reading reports, value by value
         return own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySchemas:
+    """Schemas of a topic's keys that do not all have the same fields.
+
+    Attributes:
+        newest: the names of the newest one's fields, sorted, as all names are here.
+        texts: the newest schema of each set of names.
+        whole: the text of a schema with the fields of all; a field that a key does not have is null.
+    """
+
+    registry: Registry
+    newest: tuple[str, ...]
+    texts: Mapping[tuple[str, ...], str]
+    whole: str
+
+    def names(self, frames: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """The names of the fields of the keys that have a frame; none for a frame whose schema is unknown, or another one's.
+
+        Args:
+            frames: the first :data:`FRAME_BYTES` of keys, or a header with a GUID.
+
+        Raises:
+            RegistryError: the registry does not respond.
+        """
+        known = list(frames)
+        before = pa.array([each if len(each) <= FRAME_BYTES else b"" for each in known], pa.binary())
+        headers = pa.array([each if len(each) > FRAME_BYTES else None for each in known], pa.binary())
+        found: dict[bytes, tuple[str, ...]] = {}
+        for schema_id, rows in split_frames(before, "required", headers=headers).groups:
+            if schema_id is None:
+                continue
+            try:
+                schema = self.registry.by_id(schema_id.id)
+                names = _field_names(_parsed(self.registry, schema)) if schema.kind == "AVRO" else None
+            except DecodeError:  # which reading reports, key by key
+                continue
+            if names in self.texts:
+                found |= {known[row]: names for row in rows.tolist()}
+        return found
+
+
+def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
+    """The schemas of a subject of keys; None where one is enough, since all have the same fields.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    try:
+        versions = registry.versions(subject)[-_MAX_VERSIONS:]
+        schemas = [registry.version(Reference(name=subject, subject=subject, version=each)) for each in versions]
+        parsed = [_parsed(registry, each) for each in schemas if each.kind == "AVRO"]
+    except DecodeError:
+        return None
+    by_names = {names: each for each in parsed if (names := _field_names(each)) is not None}
+    if len(by_names) < 2 or _field_names(parsed[-1]) is None:
+        return None
+    whole = json.loads(with_removed_fields(parsed[-1], parsed[-2::-1], lambda _: True))
+    whole["fields"] = [{**each, "type": nullable(each["type"]), "default": None} for each in whole["fields"]]
+    return KeySchemas(
+        registry=registry.for_subject(subject),
+        newest=_field_names(parsed[-1]) or (),
+        texts={names: with_removed_fields(each, (), lambda _: False) for names, each in by_names.items()},
+        whole=json.dumps(whole),
+    )
+
+
+def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
+    """The names of a record's fields, sorted; None for another type."""
+    root = schema.definition(schema.root)
+    is_record = isinstance(root, dict) and root["type"] == "record"
+    return tuple(sorted(each["name"] for each in root["fields"])) if is_record else None
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:

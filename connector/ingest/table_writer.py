@@ -237,7 +237,7 @@ class TableWriter:
     def _write_parts(self, whole: TopicRange, number: int) -> None:
         """Write changes whose keys have different columns, in the order of the topic: a commit for each time that they change."""
         try:
-            for part in self._reader.parts_by_key(self._session, whole):
+            for part in self._reader.parts_by_key(self._session, whole, self._table):
                 # Delta's numbers of a query rise; these parts have one.
                 self._part = "" if part.end == whole.end else f":to {sorted(part.end.items())}"
                 self._write(part, number)

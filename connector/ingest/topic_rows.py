@@ -42,7 +42,14 @@ from pykafka_wire.ingest.json_columns import (
     without_absent,
 )
 from pykafka_wire.ingest.json_types import column_ddl
-from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types, schema_text
+from pykafka_wire.ingest.reader_schemas import (
+    CONNECT_TYPES_PROPERTY,
+    FRAME_BYTES,
+    KeySchemas,
+    connect_types,
+    key_schemas,
+    schema_text,
+)
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, TopicTable, clash, quoted
 from pykafka_wire.values.registry.client import Registry
@@ -59,6 +66,12 @@ _REGISTERED: Final = frozenset({"avro", "protobuf"})
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 #: So many times more records are looked at where none of the first ones has a document.
 _MORE_DOCUMENTS: Final = 32
+#: What says which schema a key has: a header of newer serializers, or the key's first bytes.
+_KEY_FRAME: Final = (
+    f"coalesce(filter(headers, each -> each.key = '__key_schema_id')[0].value, substring(key, 1, {FRAME_BYTES}))"
+)
+#: More schemas than keys of a range have. Damaged keys begin with anything.
+_MAX_FRAMES: Final = 1000
 #: So often may the columns of keys change in a range.
 _MAX_RUNS: Final = 1000
 _KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
@@ -184,7 +197,7 @@ class TopicReader:
             raise IngestError(
                 f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
             )
-        subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
+        subject = self._subject(topic, table, "value")
         if table.format not in ("registry", "avro", "protobuf") or table.schema is not None or not self._registry:
             return ValueSchema(format=table.format)
         try:
@@ -240,7 +253,9 @@ class TopicReader:
     def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
         record = table.options.get(f"{column}Message")
-        return subject_of(strategy, topic, column, record_name=record, registry=self._registry)
+        return table.options.get(f"{column}Subject") or subject_of(
+            strategy, topic, column, record_name=record, registry=self._registry
+        )
 
     def options(self, part: TopicRange) -> dict[str, str]:
         """The options of every read of a range; whether lost records fail it is the table's to say."""
@@ -310,6 +325,8 @@ class TopicReader:
             if column_format == "binary":
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
+            if name == "key" and column_format == "avro" and table.mode != "append" and texts["key"] is None:
+                options |= self._key_schema(session, part, table, is_landed=is_landed)
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:
@@ -337,15 +354,58 @@ class TopicReader:
             options["includeHeaders"] = "true"
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
 
-    def parts_by_key(self, session: SparkSession, part: TopicRange) -> list[TopicRange]:
+    def _key_schemas(self, topic: str, table: Table) -> KeySchemas | None:
+        """Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""
+        if self._registry is None or self._registry.is_glue or table.key_format not in (None, "avro"):
+            return None
+        return None if table.key_schema is not None else key_schemas(self._registry, self._subject(topic, table, "key"))
+
+    def _key_schema(self, session: SparkSession, part: TopicRange, table: Table, *, is_landed: bool) -> dict[str, str]:
+        """The option by which a range's keys are read whose fields are not those of the newest schema.
+
+        Raises:
+            KeysDifferError: as :meth:`plan`.
+        """
+        schemas = self._key_schemas(part.topic, table)
+        if schemas is None:
+            return {}
+        _, by_frame = self._framed_keys(session, part, schemas)
+        names = sorted({*by_frame.values()})
+        if is_landed and len(names) > 1:
+            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
+        if len(names) > 1:
+            return {"keySchema": schemas.whole}
+        return {} if names in ([], [schemas.newest]) else {"keySchema": schemas.texts[names[0]]}
+
+    def _framed_keys(
+        self, session: SparkSession, part: TopicRange, schemas: KeySchemas
+    ) -> tuple[DataFrame, dict[bytes, tuple[str, ...]]]:
+        """``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the names of the fields by frame."""
+        columns = "partition,offset,timestamp,key,headers"
+        rows = session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load()
+        framed = rows.select("partition", "offset", "timestamp", F.expr(_KEY_FRAME).alias("frame"))
+        counted = framed.where("frame IS NOT NULL").groupBy("frame").count().orderBy(F.desc("count"))
+        return framed, schemas.names(bytes(row.frame) for row in counted.limit(_MAX_FRAMES).collect())
+
+    def _key_names(self, session: SparkSession, part: TopicRange, table: Table) -> DataFrame:
+        """``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``, those of the fields."""
+        schemas = self._key_schemas(part.topic, table)
+        if schemas is None:
+            return key_names(session.read.format("pykafka-wire").options(**self.options(part)).load())
+        framed, by_frame = self._framed_keys(session, part, schemas)
+        names = F.lit(None).cast("array<string>")
+        for frame, each in by_frame.items():
+            names = F.when(F.col("frame") == F.lit(frame), F.array(*map(F.lit, each))).otherwise(names)
+        return framed.select("partition", "offset", "timestamp", names.alias("names")).where("names IS NOT NULL")
+
+    def parts_by_key(self, session: SparkSession, part: TopicRange, table: Table) -> list[TopicRange]:
         """Cut a range where the columns of its keys change: the changes before it are to be landed first.
 
         Raises:
             IngestError: they change too often.
         """
-        rows = session.read.format("pykafka-wire").options(**self.options(part)).load()
         in_order = Window.partitionBy("partition").orderBy("offset")
-        named = key_names(rows).withColumn("before", F.lag("names").over(in_order))
+        named = self._key_names(session, part, table).withColumn("before", F.lag("names").over(in_order))
         found = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
         runs: dict[int, list[Row]] = {}
         for row in found.limit(_MAX_RUNS + 1).collect():
@@ -452,7 +512,7 @@ class TopicReader:
     def _reader_schema(self, topic: str, table: Table, schema: Schema, held: DataType | None) -> str | None:
         """The text of the schema that values are read by, with the removed fields that the table has."""
         assert self._registry is not None, "the schema is the registry's"
-        subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
+        subject = self._subject(topic, table, "value")
         return schema_text(self._registry, subject, schema, table, held if isinstance(held, StructType) else None)
 
     def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:

@@ -74,7 +74,7 @@ def _collect(
                 if name in fields:
                     compare(fields[name]["type"], field["type"], (*path, name))
                 elif name not in renamed and is_kept((*path, name)) and all(each["name"] != name for each in mine):
-                    mine.append({"name": name, "type": _nullable(field["type"]), "default": None})
+                    mine.append({"name": name, "type": nullable(field["type"]), "default": None})
                     _add_types(older, field["type"], types)
 
     compare(newest.root, older.root, ())
@@ -93,7 +93,8 @@ def _records(parsed: ParsedSchema, place: Schema) -> Iterable[Any]:
         yield from _records(parsed, definition["items" if kind == "array" else "values"])
 
 
-def _nullable(kind: Schema) -> Schema:
+def nullable(kind: Schema) -> Schema:
+    """A type, or null, which is the default's branch."""
     branches = kind if isinstance(kind, list) else [kind]
     return ["null", *(each for each in branches if each != "null")]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
@@ -152,3 +156,50 @@ def test_a_replayed_change_gives_a_newer_one_the_value_that_was_not_sent_with_it
     assert (replayed.landed, shop.rows("rows", "id", "big", "n")) == (1, [(1, "X", 2)])
     (proof,) = verify(shop.spark, settings, ingest.topics())
     assert proof.is_right, str(proof)
+
+
+#: Changes of a table whose primary key loses b, or gets it: operation, key, and ``v`` of the row, whose b is 2 if its key has none.
+_LOSES = (("c", (1, 2), 1), ("c", (1, 3), 1), ("c", (4, 2), 1), ("d", (1, 3), None), ("u", (1,), 2), ("d", (4,), None))
+_GETS = (("c", (1,), 1), ("c", (3,), 1), ("d", (3,), None), ("u", (1, 2), 2), ("c", (1, 5), 1))
+
+
+@pytest.mark.parametrize("n_micro_batches", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_keys_in_avro_that_lose_or_get_a_column_are_read_by_their_own_schemas(shop: Shop, n_micro_batches: int) -> None:
+    row = {"type": "record", "name": "Value", "fields": [{"name": name, "type": "int"} for name in "abv"]}
+    after = {"name": "after", "type": ["null", row], "default": None}
+    envelope = {"type": "record", "name": "Envelope", "fields": [{"name": "op", "type": "string"}, after]}
+    registry = SchemaRegistryClient({"url": shop.registry})
+
+    def send(name: str, changes: tuple[Any, ...]) -> None:
+        """Changes of one partition: Debezium's envelopes in a topic of cdc, rows and tombstones in one of upsert."""
+        topic, records = f"{shop.prefix}.{name}", []
+        for operation, key, v in changes:
+            columns = dict(zip("ab", key, strict=False))
+            write = AvroSerializer(registry, avro_schema(*(f"{each} int" for each in columns)))
+            changed = None if v is None else {"b": 2, **columns, "v": v}
+            value = None
+            if "cdc" in name:
+                (value,) = shop.avro(name, json.dumps(envelope), [{"op": operation, "after": changed}])
+            elif changed is not None:
+                (value,) = shop.avro(name, json.dumps(row), [changed])
+            written = write(columns, SerializationContext(topic, MessageField.KEY))
+            records.append(shop.outside.Record(key=written, value=value, partition=0))
+        shop.outside.produce(topic, records)
+
+    sent = {
+        f"{change}.{mode}": _LOSES if change == "loses" else _GETS
+        for change in ("loses", "gets")
+        for mode in ("cdc", "upsert")
+    }
+    for name in sent:
+        shop.create(name)
+    asked = {"tables": [Table(topic=rf".*\.{mode}", mode=mode) for mode in ("cdc", "upsert")]}
+    for number in range(n_micro_batches):
+        for name, changes in sent.items():
+            n_first = 4 if n_micro_batches == 2 else len(changes)
+            send(name, changes[n_first:] if number else changes[:n_first])
+        ingest = shop.run(**asked)
+        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 0)] * len(sent)
+    for name, changes in sent.items():
+        left = [(1, 2, 2)] if changes is _LOSES else [(1, 2, 2), (1, 5, 1)]
+        assert shop.rows(name.replace(".", "_"), "a", "b", "v") == left, name
