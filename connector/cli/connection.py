@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from pykafka_wire.cli.output import Output, parse_pair
+from pykafka_wire.registry_settings import REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.wire.errors import TransportError
 
 if TYPE_CHECKING:  # --help needs none of these
@@ -129,8 +130,6 @@ def split_settings(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
 
 
 def _is_of_registry(name: str) -> bool:
-    from pykafka_wire.options.names import REGISTRY_PREFIX, REGISTRY_SETTINGS
-
     return name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
 
 

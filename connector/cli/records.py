@@ -18,6 +18,7 @@ from pykafka_wire.cli.connection import command, connected, output, registry_opt
 from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted, format_timestamp, parse_pair, printable
 from pykafka_wire.cli.working import working
+from pykafka_wire.columns.value_formats import SCHEMA_KINDS
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.errors import WireError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from pykafka_wire.source.typed_decoding import ColumnDecoder
 
-_FORMATS: Final = ("avro", "protobuf", "json")
 #: Pause between two requests for the ends of the logs, in seconds.
 _POLL_INTERVAL_S: Final = 0.3
 #: Most bytes of lines that are sent together; all are acknowledged before more is read.
@@ -49,10 +49,10 @@ _BLOCK_BYTES: Final = 1 << 20
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new records until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many records.")
-@click.option("--key-format", type=click.Choice(_FORMATS), help="Decode keys; see --value-format.")
+@click.option("--key-format", type=click.Choice(list(SCHEMA_KINDS)), help="Decode keys; see --value-format.")
 @click.option(
     "--value-format",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(list(SCHEMA_KINDS)),
     help="Decode values, avro and protobuf by the registry's newest schema, and show them as JSON.",
 )
 @registry_option

@@ -18,6 +18,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StructField, St
 from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
+from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
 from pykafka_wire.errors import DecodeError, IngestError
 from pykafka_wire.ingest.changes import (
     ENVELOPE_FIELDS,
@@ -60,8 +61,6 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Kafka's columns of every table, in this order.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
-#: Formats whose values are read by the registry, if there is one.
-_REGISTERED: Final = frozenset({"avro", "protobuf"})
 #: Options of a table that need the registry, as they begin in lower case.
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 #: So many times more records are looked at where none of the first ones has a document.
@@ -74,7 +73,6 @@ _KEY_FRAME: Final = (
 _MAX_FRAMES: Final = 1000
 #: So often may the columns of keys change in a range.
 _MAX_RUNS: Final = 1000
-_KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +196,7 @@ class TopicReader:
                 f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
             )
         subject = self._subject(topic, table, "value")
-        if table.format not in ("registry", "avro", "protobuf") or table.schema is not None or not self._registry:
+        if table.format not in ("registry", *NEED_SCHEMA) or table.schema is not None or not self._registry:
             return ValueSchema(format=table.format)
         try:
             if schema_id is None:
@@ -210,7 +208,7 @@ class TopicReader:
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
                 "format such as json, string or binary, in a [[table]] of the settings."
             ) from error
-        found = _KINDS.get(schema.kind, schema.kind.lower())
+        found = format_of_kind(schema.kind) or schema.kind.lower()
         if table.format not in ("registry", found):
             raise IngestError(
                 f"topic {topic} has format {table.format}, and its subject {subject} is {found}: change one of them."
@@ -245,7 +243,7 @@ class TopicReader:
         if self._registry is not None and not self._registry.is_glue:
             with suppress(DecodeError):
                 _, schema = self._registry.latest(self._subject(topic, table, "key"))
-                return _KINDS.get(schema.kind, "binary")
+                return format_of_kind(schema.kind) or "binary"
         if table.mode == "append" or value_format != "json" or isinstance(held, BinaryType):
             return "binary"
         return None if held is None else "json"
@@ -272,7 +270,7 @@ class TopicReader:
         The registry is among them only where it is used: the source warns of one that has no effect, here in every micro-batch.
         """
         options = self.options(part)
-        if {value_format, key_format} & _REGISTERED or any(
+        if {value_format, key_format} & NEED_SCHEMA or any(
             each.lower().startswith(_OF_REGISTRY) for each in table.options
         ):
             options |= self._settings.source_registry_options

@@ -15,6 +15,7 @@ from typing import Final
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.option import Mode
 from pykafka_wire.options.option_table import OPTIONS
+from pykafka_wire.registry_settings import REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.wire.errors import fill_in
 from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
@@ -38,14 +39,6 @@ REFUSED_IN_SPARK: Final[dict[str, str]] = {
     "interceptor.classes": "interceptors are Java classes, and no Java client runs here",
 }
 
-#: Confluent's names of a registry's credentials and proxy, with the prefix ``schema.registry.`` or without.
-REGISTRY_SETTINGS: Final = frozenset(
-    {"basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token", "bearer.auth.credentials.source"}
-    | {f"bearer.auth.{name}" for name in ("issuer.endpoint.url", "client.id", "client.secret", "scope")}
-    | {f"bearer.auth.{name}" for name in ("logical.cluster", "identity.pool.id")}
-    | {"proxy.host", "proxy.port", "rule.executors"}
-)
-REGISTRY_PREFIX: Final = "schema.registry."
 #: Confluent's serializers have these names for options of ours.
 ALIASES: Final[dict[str, str]] = {"auto.register.schemas": "schema.registry.auto.register"}
 

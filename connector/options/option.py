@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from pykafka_wire.columns.value_formats import FORMATS, ValueFormat
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.starting_offsets import UNITS_MS, OffsetSpec
 from pykafka_wire.task_metrics import StatsdAgent
@@ -17,8 +18,7 @@ from pykafka_wire.wire.masking import quoted
 T = TypeVar("T")
 Mode = Literal["stream", "batch", "sink"]
 
-#: Formats of keys and values, and other names of theirs that are too far from them to be found by their letters.
-FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
+#: Other names of formats, too far from theirs to be found by their letters.
 _SYNONYMS: Final[dict[str, str]] = {"bytes": "binary", "text": "string", "utf8": "string", "utf-8": "string"}
 
 
@@ -153,15 +153,14 @@ def choice(*choices: str) -> Callable[[str, str], str]:
     return parse
 
 
-def column_format(value: str, name: str) -> str:
-    """One of :data:`FORMATS`."""
-    found = value.lower()
-    if found not in FORMATS:
-        near = _SYNONYMS.get(found) or next(iter(difflib.get_close_matches(found, FORMATS, n=1)), None)
-        raise OptionError(
-            f"{name} is {quoted(found)}: " + (f"did you mean {near}?" if near else f"use {either(FORMATS)}.")
-        )
-    return found
+def column_format(value: str, name: str) -> ValueFormat:
+    """Return the format of this name."""
+    given = value.lower()
+    for known in FORMATS:
+        if known == given:
+            return known
+    near = _SYNONYMS.get(given) or next(iter(difflib.get_close_matches(given, FORMATS, n=1)), None)
+    raise OptionError(f"{name} is {quoted(given)}: " + (f"did you mean {near}?" if near else f"use {either(FORMATS)}."))
 
 
 def either(names: tuple[str, ...]) -> str:

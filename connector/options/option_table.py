@@ -11,6 +11,7 @@ from typing import Final
 
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.columns.selection import WHOLE, parse_columns
+from pykafka_wire.columns.value_formats import ValueFormat
 from pykafka_wire.options.option import (
     FieldChoices,
     Option,
@@ -37,6 +38,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp,
     parse_timestamp_spec,
 )
+from pykafka_wire.registry_settings import REGISTRY_SETTINGS
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 # fmt: off
@@ -64,7 +66,7 @@ COLUMNS = _COLUMNS.option("columns", "SB", parse_columns, WHOLE, "the columns to
 FILTER_PUSHDOWN = _COLUMNS.option("filterPushdown", "B", boolean, False, "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](read.md#filters)", experimental=True)
 
 _VALUES = Section("Keys and values")
-VALUE_FORMAT = _VALUES.option("valueFormat", "SBW", column_format, "binary", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as")
+VALUE_FORMAT: Option[ValueFormat] = _VALUES.option("valueFormat", "SBW", column_format, "binary", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as")
 VALUE_SCHEMA = _VALUES.option("valueSchema", "SBW", text, None, "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, or `VARIANT`, needed where neither `.schema(…)` nor a registry gives the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have", unset="the subject's newest version")
 VALUE_SUBJECT = _VALUES.option("valueSubject", "SBW", text, None, "the registry's subject that has the schema", unset="by `value.subject.name.strategy`")
 VALUE_MESSAGE = _VALUES.option("valueMessage", "SBW", text, None, "for `protobuf`: the message's name, where the schema has several", unset="the first one")
@@ -74,7 +76,7 @@ ON_OTHER_VALUE_TYPE = _VALUES.option("onOtherValueType", "SB", choice("error", "
 INCLUDE_VALUE_SCHEMA = _VALUES.option("includeValueSchema", "SB", boolean, False, "for `avro` and `protobuf` with a registry: adds the string columns `valueSchemaId`, the id, GUID or UUID in the value's frame, and `valueSchemaName`, the full name of its record or message")
 VALUE_TIME_UNIT: Option[FieldChoices] = _VALUES.option("valueTimeUnit", "SB", by_field("days", "seconds", "milliseconds", "microseconds", "nanoseconds"), (), "for `json`: what numbers count that stand under `TIMESTAMP`, `TIMESTAMP_NTZ` or `DATE`: `seconds`, `milliseconds`, `microseconds`, `nanoseconds` or `days`; for all fields, and for some by name, as in `days, microseconds, created=milliseconds` ([numbers as times](json-types.md#numbers-as-times))", unset="such a number is an error")
 VALUE_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("valueDecimalFormat", "SB", by_field("numeric", "base64"), (), "for `json`: what texts under `DECIMAL` are: `numeric`, digits, or `base64`, as Kafka Connect and Debezium write decimals; for all fields, and for some by name, as in `base64, price=numeric`", unset="a text that may be both is an error")
-KEY_FORMAT = _VALUES.option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
+KEY_FORMAT: Option[ValueFormat] = _VALUES.option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
 KEY_SCHEMA = _VALUES.option("keySchema", "SBW", text, None, "as `valueSchema`", unset="the subject's newest version")
 KEY_SUBJECT = _VALUES.option("keySubject", "SBW", text, None, "as `valueSubject`", unset="by `key.subject.name.strategy`")
 KEY_MESSAGE = _VALUES.option("keyMessage", "SBW", text, None, "as `valueMessage`", unset="the first one")
@@ -94,12 +96,8 @@ SCHEMA_REGISTRY_URL = _REGISTRY.option("schema.registry.url", "SBW", text, None,
 VALUE_SUBJECT_NAME_STRATEGY = _REGISTRY.option("value.subject.name.strategy", "SBW", text, "TopicNameStrategy", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`")
 KEY_SUBJECT_NAME_STRATEGY = _REGISTRY.option("key.subject.name.strategy", "SBW", text, "TopicNameStrategy", "the same for keys")
 SCHEMA_REGISTRY_AUTO_REGISTER = _REGISTRY.option("schema.registry.auto.register", "W", boolean, False, "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same")
-BASIC_AUTH_USER_INFO = _REGISTRY.option("basic.auth.user.info", "SBW", text, None, "`user:password` for the registry, or a reference to it, such as `env:NAME`; this and the next ones may have the prefix `schema.registry.`")
-BASIC_AUTH_CREDENTIALS_SOURCE = _REGISTRY.option("basic.auth.credentials.source", "SBW", text, "USER_INFO", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)")
-BEARER_AUTH_TOKEN = _REGISTRY.option("bearer.auth.token", "SBW", text, None, "a token for the registry, or a reference to it")
-BEARER_AUTH_CREDENTIALS_SOURCE = _REGISTRY.option("bearer.auth.credentials.source", "SBW", text, "STATIC_TOKEN", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`")
-RULE_EXECUTORS = _REGISTRY.option("rule.executors", "SBW", text, None, "executors of confluent-kafka for Python, as `module:Class`, separated by commas: they apply [rules in a registry](typed-topics.md#rules-in-a-registry) to Avro values, and to JSON that is read", experimental=True)
-PROXY_HOST = _REGISTRY.option("proxy.host", "SBW", text, None, "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply", unset="of the environment")
+for _setting in REGISTRY_SETTINGS.values():
+    _REGISTRY.option(_setting.name, "SBW", text, _setting.default, _setting.meaning, unset=_setting.unset, experimental=_setting.is_experimental)
 SCHEMA_REGISTRY_SSL = _REGISTRY.option("schema.registry.ssl.*", "SBW", text, None, "TLS to the registry, under the names of `kafka.ssl.*`", unset="Kafka's own")
 
 _LOSSES = Section("Lost records")

@@ -10,23 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
+from pykafka_wire.columns.value_formats import FORMATS, NEED_SCHEMA, SCHEMA_KINDS, ValueFormat
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options import option_table as options
-from pykafka_wire.options.names import ALIASES, REGISTRY_PREFIX, REGISTRY_SETTINGS
-from pykafka_wire.options.option import FORMATS, FieldChoices, Option, either
+from pykafka_wire.options.names import ALIASES
+from pykafka_wire.options.option import FieldChoices, Option, either
 from pykafka_wire.options.parsing import OptionValues
+from pykafka_wire.registry_settings import REGISTRY_PREFIX, REGISTRY_SETTINGS
 
 ColumnName = Literal["key", "value"]
-ValueFormat = Literal["binary", "string", "json", "avro", "protobuf"]
 OnError = Literal["fail", "null", "divert"]
 
-#: Formats whose schemas a registry may hold.
-_REGISTERED: Final = ("avro", "protobuf")
 _URL: Final = options.SCHEMA_REGISTRY_URL.name
 
 
 class _ColumnOptions(NamedTuple):
-    format: Option[str]
+    format: Option[ValueFormat]
     schema: Option[str | None]
     subject: Option[str | None]
     message: Option[str | None]
@@ -177,7 +176,7 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
     is_read = values.mode != "sink"
     formats = {column.format for column in columns.typed}
     if registry and not any(
-        column.format in _REGISTERED or (is_read and column.takes_type_of_registry) for column in columns.typed
+        column.format in NEED_SCHEMA or (is_read and column.takes_type_of_registry) for column in columns.typed
     ):
         of_json = (
             "only shows which JSON values have a schema with rules"
@@ -192,16 +191,17 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
 def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
     own = _COLUMNS[name]
     format_ = values[own.format]
+    with_schema, need_schema = tuple(SCHEMA_KINDS), tuple(name for name in FORMATS if name in NEED_SCHEMA)
     needs: dict[Option[Any], tuple[str, ...]] = {
-        own.schema: ("json", *_REGISTERED),
-        own.subject: _REGISTERED if values.mode == "sink" else ("json", *_REGISTERED),
+        own.schema: with_schema,
+        own.subject: need_schema if values.mode == "sink" else with_schema,
         own.message: ("protobuf",),
     }
     if values.mode != "sink":
-        needs |= {own.on_error: FORMATS[1:], own.types: _REGISTERED}
+        needs |= {own.on_error: FORMATS[1:], own.types: need_schema}
         needs |= {own.time_unit: ("json",), own.decimal_format: ("json",)}
         if name == "value":
-            needs[options.INCLUDE_VALUE_SCHEMA] = _REGISTERED
+            needs[options.INCLUDE_VALUE_SCHEMA] = need_schema
     if values.mode != "sink" and values.has(own.types) and values.has(own.message):
         raise OptionError(f"{own.types.name} and {own.message.name} both name what is read: remove {own.message.name}.")
     if values.mode != "sink" and values.has(own.on_other_type) and not values.has(own.types):
@@ -216,7 +216,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
             )
     return TypedColumn(
         name=name,
-        format=cast(ValueFormat, format_),
+        format=format_,
         schema=values[own.schema],
         subject=values[own.subject],
         subject_strategy=values[own.subject_strategy],
@@ -237,7 +237,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
 def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
     """Raises OptionError where the column's schema is not named, or is named without effect."""
     option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
-    if column.format not in ("json", *_REGISTERED):
+    if column.format not in SCHEMA_KINDS:
         return
     if not has_registry and column.has_schema_columns:
         raise OptionError(f"{options.INCLUDE_VALUE_SCHEMA.name} is about values of a schema registry: set {_URL}, too.")
@@ -247,7 +247,7 @@ def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bo
         )
     if not has_registry and column.subject is not None:
         raise OptionError(f"{column.option('Subject')} names a subject of a schema registry: set {_URL}, too.")
-    if not has_registry and column.schema is None and column.format in _REGISTERED:
+    if not has_registry and column.schema is None and column.format in NEED_SCHEMA:
         raise OptionError(
             f"{given} needs a schema: set {_URL} for values of a schema registry, or {option} for values without a registry."
         )

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.columns.value_formats import SCHEMA_KINDS
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.options.typed_columns import TypedColumn
@@ -40,7 +41,6 @@ _log = logging.getLogger(__name__)
 
 #: How long a process writes with the schema that it has looked up, before it asks for a newer one.
 _FRESH_S: Final = 300
-_KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 _AUTO_REGISTER: Final = "schema.registry.auto.register"
 
 
@@ -184,7 +184,7 @@ class WantedSchema:
                     f"column: {derived}"
                 ) from error
             return self._registered(subject, self._schema(derived))
-        if newest.kind != _KINDS[self.column.format]:
+        if newest.kind != SCHEMA_KINDS[self.column.format]:
             raise OptionError(
                 f"subject {subject} is {newest.kind}, and {self.column.name}Format is {self.column.format}: set that format, or "
                 f"name another subject in {self.column.name}Subject."
@@ -201,11 +201,11 @@ class WantedSchema:
             ) from error
 
     def _schema(self, text: str) -> Schema:
-        return Schema(kind=_KINDS[self.column.format], text=text)
+        return Schema(kind=SCHEMA_KINDS[self.column.format], text=text)
 
     def _applied(self) -> Collection[str]:
         """The types of rules that are applied to what is written."""
-        return () if self.registry is None else applied_rules(self.registry, _KINDS[self.column.format])
+        return () if self.registry is None else applied_rules(self.registry, SCHEMA_KINDS[self.column.format])
 
     def _framed(self, subject: str, schema: WriterSchema, registered: Schema) -> ColumnWriter:
         """A writer under a schema that the registry has, which applies its rules, if any."""

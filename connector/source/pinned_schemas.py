@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import DataType, StructType
 
+from pykafka_wire.columns.value_formats import NEED_SCHEMA
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.typed_columns import TypedColumn
@@ -115,7 +116,7 @@ class PinnedSchemas:
 
     def _is_pinned(self, column: TypedColumn) -> bool:
         """Whether the checkpoint remembers its schema: that of JSON where ``load()`` took the type from the registry."""
-        return column.format in ("avro", "protobuf") or (self._loaded or {}).get(column.name, _NOT_LOADED).is_pinned
+        return column.format in NEED_SCHEMA or (self._loaded or {}).get(column.name, _NOT_LOADED).is_pinned
 
     def _newest_of(self, column: TypedColumn) -> ReaderSchema:
         if self._loaded is not None:

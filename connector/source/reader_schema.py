@@ -11,11 +11,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection, select_type
+from pykafka_wire.columns.value_formats import NEED_SCHEMA, SCHEMA_KINDS, ValueFormat
 from pykafka_wire.errors import ConnectorError, DecodeError, OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
@@ -27,8 +28,6 @@ from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.cluster import Cluster
 
-FormatName = Literal["string", "json", "avro", "protobuf"]
-_KINDS: Final[dict[str, str]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 #: A column of which the options say nothing but its format.
 _PLAIN: Final = TypedColumn(name="value")
 
@@ -45,7 +44,7 @@ class ReaderSchema:
         types: the reader's schema of each type, where values are of several; then there is neither id nor text.
     """
 
-    format: FormatName
+    format: ValueFormat
     schema_id: RegistryId | None = None
     text: str | None = None
     subject: str | None = None
@@ -64,7 +63,7 @@ class ReaderSchema:
     @property
     def is_pinned(self) -> bool:
         """Whether the checkpoint has to remember it. Text, and JSON whose type the user gives, have the DataFrame's type."""
-        return self.format in ("avro", "protobuf") or self.schema_id is not None
+        return self.format in NEED_SCHEMA or self.schema_id is not None
 
     def to_json(self) -> dict[str, Any]:
         """The form in a checkpoint: only what is set."""
@@ -90,7 +89,7 @@ class ReaderSchema:
             types=tuple(cls.from_json(each) for each in found.get("types", ())),
         )
         if (
-            made.format not in _KINDS
+            made.format not in SCHEMA_KINDS
             or [made.schema_id, made.text, made.types or None].count(None) != 2
             or not made.is_pinned
         ):
@@ -236,7 +235,7 @@ class ReaderSchema:
 
     def _schema(self, registry: Registry | None) -> Schema:
         if self.schema_id is None:
-            return Schema(kind=_KINDS[self.format], text=self.text or "")
+            return Schema(kind=SCHEMA_KINDS[self.format], text=self.text or "")
         if registry is None:
             raise SchemaError(
                 f"the checkpoint names the schema of id {self.schema_id}, and there is no registry: set schema.registry.url."
@@ -251,7 +250,7 @@ class ReaderSchema:
 
 
 def _newest_of_subjects(
-    format_: FormatName, registry: Registry, subjects: Mapping[str, str], *, message: str | None = None, column: str
+    format_: ValueFormat, registry: Registry, subjects: Mapping[str, str], *, message: str | None = None, column: str
 ) -> ReaderSchema:
     """The newest schema of the subjects, which must be one.
 
@@ -280,7 +279,7 @@ def _newest_of_subjects(
             f"or give the schema with {column}Schema."
         )
     for subject, (_, schema) in found.items():
-        if schema.kind != _KINDS[format_]:
+        if schema.kind != SCHEMA_KINDS[format_]:
             raise SchemaError(
                 f"subject {subject} is {schema.kind}, and {column}Format is {format_}: set {column}Format to "
                 f"{schema.kind.lower()}, or name another subject with {column}Subject."
@@ -348,7 +347,6 @@ def find_reader_schemas(
         if given is not None and (has_types or registry is None or not column.takes_type_of_registry):
             found[column.name] = given
             continue
-        assert column.format in ("json", "avro", "protobuf")
         assert registry is not None, "the options were checked"
         subjects = _subjects(column, registry, cluster, subscription)
         found[column.name] = _newest_of_subjects(
@@ -403,7 +401,6 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
     Raises as :func:`find_reader_schemas`.
     """
     format_ = column.format
-    assert format_ in ("avro", "protobuf")
     names: Collection[str] = column.types
     if column.schema is not None:
         whole = ReaderSchema(format=format_, text=column.schema)
@@ -429,7 +426,6 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
 
 def _of_type(column: TypedColumn, registry: Registry, topics: Collection[str], name: str) -> ReaderSchema:
     """The newest schema of the subjects of one type."""
-    assert column.format in ("avro", "protobuf")
     subjects = _named_subjects(column, registry, topics, name)
     found = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
     return found.with_full_name(registry)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.options.names import REGISTRY_SETTINGS
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
+from pykafka_wire.registry_settings import REGISTRY_SETTINGS
 from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
 
 REGISTRY = {"schema.registry.url": "http://registry:8081"}

@@ -1,9 +1,8 @@
 """A registry from Confluent's names, as users have them among Spark's options.
 
-Owns these names and what they mean together; :mod:`~pykafka_wire.values.registry.client` owns the requests. ``basic.auth.*`` and
-``bearer.auth.*`` may have the prefix ``schema.registry.``; TLS has Kafka's names after it (``schema.registry.ssl.…``). A secret
-given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) stays a reference. No error shows a secret.
-https://docs.confluent.io/platform/current/schema-registry/sr-client-configs.html
+Owns what the names in :mod:`pykafka_wire.registry_settings` mean together; :mod:`~pykafka_wire.values.registry.client` owns the
+requests. TLS has Kafka's names behind a prefix (``schema.registry.ssl.…``). A secret given by reference (``env:NAME``,
+``file:/path``, ``provider:module:function``) stays a reference. No error shows a secret.
 """
 
 from __future__ import annotations
@@ -14,36 +13,44 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.registry_settings import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    IDENTITY_POOL,
+    LOGICAL_CLUSTER,
+    PROXY_HOST,
+    PROXY_PORT,
+    REGISTRY_PREFIX,
+    REGISTRY_SETTINGS,
+    RULE_EXECUTORS,
+    SCOPE,
+    TOKEN,
+    TOKEN_ENDPOINT,
+    TOKEN_SOURCE,
+    USER_INFO,
+    USER_SOURCE,
+)  # fmt: skip
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
 
-_PREFIX: Final = "schema.registry."
 _URL: Final = "schema.registry.url"
-_USER_INFO, _USER_SOURCE = "basic.auth.user.info", "basic.auth.credentials.source"
-_TOKEN, _TOKEN_SOURCE = "bearer.auth.token", "bearer.auth.credentials.source"
-#: Bearer tokens by client credentials: Confluent's names, and the fields of ClientSettings that mean the same.
+#: Bearer tokens by client credentials: the fields of ClientSettings that mean the same.
 _CLIENT_CREDENTIALS: Final[dict[str, str]] = {
-    "bearer.auth.issuer.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
-    "bearer.auth.client.id": "sasl_oauthbearer_client_credentials_client_id",
-    "bearer.auth.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
-    "bearer.auth.scope": "sasl_oauthbearer_scope",
+    TOKEN_ENDPOINT: "sasl_oauthbearer_token_endpoint_url",
+    CLIENT_ID: "sasl_oauthbearer_client_credentials_client_id",
+    CLIENT_SECRET: "sasl_oauthbearer_client_credentials_client_secret",
+    SCOPE: "sasl_oauthbearer_scope",
 }
 #: What Confluent Cloud wants beside a token, and the header that carries it.
 _CLOUD_HEADERS: Final[dict[str, str]] = {
-    "bearer.auth.logical.cluster": "target-sr-cluster",
-    "bearer.auth.identity.pool.id": "Confluent-Identity-Pool-Id",
+    LOGICAL_CLUSTER: "target-sr-cluster",
+    IDENTITY_POOL: "Confluent-Identity-Pool-Id",
 }
-_PROXY_HOST, _PROXY_PORT = "proxy.host", "proxy.port"
-_EXECUTORS: Final = "rule.executors"
-#: The names that may have the prefix ``schema.registry.``.
-SETTINGS_OF_REGISTRY: Final = (
-    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS, _PROXY_HOST, _PROXY_PORT, _EXECUTORS,
-)  # fmt: skip
-_TLS: Final = {f"{_PREFIX}{setting.name}": setting for setting in SETTINGS if setting.scope == "TLS"}
+_TLS: Final = {f"{REGISTRY_PREFIX}{setting.name}": setting for setting in SETTINGS if setting.scope == "TLS"}
 #: Its empty value means something: no check of the host name.
-_HOST_CHECK: Final = f"{_PREFIX}ssl.endpoint.identification.algorithm"
+_HOST_CHECK: Final = f"{REGISTRY_PREFIX}ssl.endpoint.identification.algorithm"
 _USER_SOURCES: Final = ("URL", "USER_INFO", "SASL_INHERIT")
 _TOKEN_SOURCES: Final = ("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT")
 
@@ -57,7 +64,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
         OptionError: an option is malformed, not supported, or contradicts another one.
     """
     given = {name.lower(): value for name, value in options.items() if value.strip() or name.lower() == _HOST_CHECK}
-    values = {name: found for name in SETTINGS_OF_REGISTRY if (found := _value(given, name)) is not None}
+    values = {name: found for name in REGISTRY_SETTINGS if (found := _value(given, name)) is not None}
     tls = {setting.field: _parsed(name, given[name]) for name, setting in _TLS.items() if name in given}
     if _URL not in given:
         if values:
@@ -71,12 +78,12 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
             (header, values[name].strip()) for name, header in _CLOUD_HEADERS.items() if name in values
         ),
         proxy=_proxy(values),
-        rule_executors=tuple(each.strip() for each in values.get(_EXECUTORS, "").split(",") if each.strip()),
+        rule_executors=tuple(each.strip() for each in values.get(RULE_EXECUTORS, "").split(",") if each.strip()),
     )
-    user_source = _source(values, _USER_SOURCE, _USER_SOURCES)
-    token_source = _source(values, _TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if _TOKEN in values else None)
+    user_source = _source(values, USER_SOURCE, _USER_SOURCES)
+    token_source = _source(values, TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if TOKEN in values else None)
     if token_source is not None:
-        if user_source is not None or user_of_url is not None or _USER_INFO in values:
+        if user_source is not None or user_of_url is not None or USER_INFO in values:
             raise OptionError(
                 "basic.auth.* and bearer.auth.* are both set: a request carries one of them, remove the other."
             )
@@ -86,9 +93,11 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
 
 def _value(given: Mapping[str, str], name: str) -> str | None:
     """The value of a name, which may have the prefix."""
-    found = {given[each] for each in (name, _PREFIX + name) if each in given}
+    found = {given[each] for each in (name, REGISTRY_PREFIX + name) if each in given}
     if len(found) > 1:
-        raise OptionError(f"{name} and {_PREFIX}{name} have different values, and mean the same: remove one of them.")
+        raise OptionError(
+            f"{name} and {REGISTRY_PREFIX}{name} have different values, and mean the same: remove one of them."
+        )
     return found.pop() if found else None
 
 
@@ -98,18 +107,18 @@ def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) ->
         token = "; a token of any other origin can be given as bearer.auth.token=provider:module:function"
         raise OptionError(
             f"{name} is {quoted(source)}: use {', '.join(supported[:-1])} or {supported[-1]}"
-            f"{token if name == _TOKEN_SOURCE else ''}."
+            f"{token if name == TOKEN_SOURCE else ''}."
         )
     return source or None
 
 
 def _proxy(values: Mapping[str, str]) -> str | None:
     """The URL of the proxy that the options name."""
-    host, port = values.get(_PROXY_HOST), values.get(_PROXY_PORT)
+    host, port = values.get(PROXY_HOST), values.get(PROXY_PORT)
     if host is None and port is None:
         return None
     if host is None or port is None:
-        given, missing = (_PROXY_PORT, _PROXY_HOST) if host is None else (_PROXY_HOST, _PROXY_PORT)
+        given, missing = (PROXY_PORT, PROXY_HOST) if host is None else (PROXY_HOST, PROXY_PORT)
         raise OptionError(f"{given} is set and {missing} is not: set both, or remove {given}.")
     url = f"http://{host.strip()}:{port.strip()}"
     try:
@@ -121,7 +130,7 @@ def _proxy(values: Mapping[str, str]) -> str | None:
         is_valid = False
     if not is_valid:
         raise OptionError(
-            f"{_PROXY_HOST} and {_PROXY_PORT} must be a host's name and a port, without http:// and without a user: a proxy that "
+            f"{PROXY_HOST} and {PROXY_PORT} must be a host's name and a port, without http:// and without a user: a proxy that "
             "needs one is named by the environment's HTTPS_PROXY (HTTP_PROXY for a registry without TLS)."
         )
     return url
@@ -154,39 +163,39 @@ def _with_user(
     given: Mapping[str, str],
 ) -> Registry:
     if source == "SASL_INHERIT":
-        _refuse_others(values, _USER_INFO, user_of_url, f"{_USER_SOURCE}=SASL_INHERIT takes them from kafka.sasl.*")
-        return replace(registry, sasl=_sasl(given, f"{_USER_SOURCE}=SASL_INHERIT"))
+        _refuse_others(values, USER_INFO, user_of_url, f"{USER_SOURCE}=SASL_INHERIT takes them from kafka.sasl.*")
+        return replace(registry, sasl=_sasl(given, f"{USER_SOURCE}=SASL_INHERIT"))
     if user_of_url is not None:
-        if _USER_INFO in values:
+        if USER_INFO in values:
             raise OptionError(f"{_URL} and basic.auth.user.info both name a user: remove the one in the URL.")
         if source == "USER_INFO":
             raise OptionError(
-                f"{_USER_SOURCE} is USER_INFO, and the user is in {_URL}: move it to basic.auth.user.info."
+                f"{USER_SOURCE} is USER_INFO, and the user is in {_URL}: move it to basic.auth.user.info."
             )
         return replace(registry, basic_auth=f"literal:{user_of_url}")  # no reference, whatever the user's name
-    if source == "URL" and _USER_INFO in values:
-        raise OptionError(f"basic.auth.user.info has no effect with {_USER_SOURCE}=URL: set that to USER_INFO.")
-    if source is not None and _USER_INFO not in values:
+    if source == "URL" and USER_INFO in values:
+        raise OptionError(f"basic.auth.user.info has no effect with {USER_SOURCE}=URL: set that to USER_INFO.")
+    if source is not None and USER_INFO not in values:
         missing = "a user (https://user:password@host:port)" if source == "URL" else "basic.auth.user.info"
-        raise OptionError(f"{_USER_SOURCE} is {source}, and {missing} is missing.")
-    return replace(registry, basic_auth=values.get(_USER_INFO))
+        raise OptionError(f"{USER_SOURCE} is {source}, and {missing} is missing.")
+    return replace(registry, basic_auth=values.get(USER_INFO))
 
 
 def _with_token(registry: Registry, source: str, values: Mapping[str, str], given: Mapping[str, str]) -> Registry:
     client = {name: field for name, field in _CLIENT_CREDENTIALS.items() if name in values}
     if source != "OAUTHBEARER" and client:
-        raise OptionError(f"{min(client)} has no effect with {_TOKEN_SOURCE}={source}: set that to OAUTHBEARER.")
-    if source != "STATIC_TOKEN" and _TOKEN in values:
-        raise OptionError(f"{_TOKEN} has no effect with {_TOKEN_SOURCE}={source}: set that to STATIC_TOKEN.")
+        raise OptionError(f"{min(client)} has no effect with {TOKEN_SOURCE}={source}: set that to OAUTHBEARER.")
+    if source != "STATIC_TOKEN" and TOKEN in values:
+        raise OptionError(f"{TOKEN} has no effect with {TOKEN_SOURCE}={source}: set that to STATIC_TOKEN.")
     if source == "STATIC_TOKEN":
-        if _TOKEN not in values:
-            raise OptionError(f"{_TOKEN_SOURCE} is STATIC_TOKEN, and {_TOKEN} is missing.")
-        return replace(registry, bearer_token=values[_TOKEN])
+        if TOKEN not in values:
+            raise OptionError(f"{TOKEN_SOURCE} is STATIC_TOKEN, and {TOKEN} is missing.")
+        return replace(registry, bearer_token=values[TOKEN])
     if source == "SASL_OAUTHBEARER_INHERIT":
-        return replace(registry, sasl=_sasl(given, f"{_TOKEN_SOURCE}={source}", "OAUTHBEARER"))
-    for name in ("bearer.auth.issuer.endpoint.url", "bearer.auth.client.id", "bearer.auth.client.secret"):
+        return replace(registry, sasl=_sasl(given, f"{TOKEN_SOURCE}={source}", "OAUTHBEARER"))
+    for name in (TOKEN_ENDPOINT, CLIENT_ID, CLIENT_SECRET):
         if name not in values:
-            raise OptionError(f"{_TOKEN_SOURCE} is OAUTHBEARER, and {name} is missing.")
+            raise OptionError(f"{TOKEN_SOURCE} is OAUTHBEARER, and {name} is missing.")
     # The brokers' own setting allows a token endpoint without TLS on this machine, for tests.
     loopback = given.get("kafka.sasl.oauthbearer.allow.http.loopback", "").strip().lower() == "true"
     login = ClientSettings(
@@ -221,7 +230,7 @@ def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None)
         raise OptionError(
             f"{asked_by} needs a user and a password, and kafka.sasl.mechanism is {found.sasl_mechanism}"
             + (
-                f": set {_TOKEN_SOURCE} to SASL_OAUTHBEARER_INHERIT instead."
+                f": set {TOKEN_SOURCE} to SASL_OAUTHBEARER_INHERIT instead."
                 if found.sasl_mechanism == "OAUTHBEARER"
                 else "."
             )
@@ -234,4 +243,4 @@ def _parsed(name: str, text: str) -> Any:  # Any: the type of the setting's fiel
     try:
         return setting.parse(text if setting.secret else text.strip())
     except SettingsError as error:
-        raise OptionError(error.with_prefix(_PREFIX).text) from error
+        raise OptionError(error.with_prefix(REGISTRY_PREFIX).text) from error

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError, RegistryError
-from pykafka_wire.options.names import REGISTRY_SETTINGS
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.rest import authorization
-from pykafka_wire.values.registry.settings import SETTINGS_OF_REGISTRY, registry_of
+from pykafka_wire.values.registry.settings import registry_of
 
 URL = "https://registry:8081"
 
@@ -216,10 +215,6 @@ def test_no_secret_is_shown_and_a_registry_travels(options: dict[str, str]) -> N
         name: text.replace("s3cret", "env:S3") for name, text in options.items() if name != "schema__registry__url"
     }
     assert b"s3cret" not in pickle.dumps(registry(**by_reference))
-
-
-def test_the_checks_of_names_know_every_setting() -> None:
-    assert set(SETTINGS_OF_REGISTRY) == REGISTRY_SETTINGS
 
 
 #: The last warning is about schema.registry.url without a typed column.
