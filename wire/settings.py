@@ -388,7 +388,8 @@ class Setting:
             raise SettingsError(message, setting=self.name, remedy=str(error), value=shown) from None
 
 
-def _default_text(value: object) -> str:
+def default_text(value: object) -> str:
+    """Return a field's default as a user would write it."""
     if value is MISSING:
         return "required"
     if isinstance(value, bool):
@@ -398,9 +399,14 @@ def _default_text(value: object) -> str:
     return "none" if value in (None, "") else str(value)
 
 
+def described(meaning: str, is_experimental: bool) -> str:
+    """Return what a table of the documentation says of a setting, an option or a command."""
+    return f"*experimental*: {meaning}" if is_experimental else meaning
+
+
 #: Every setting that has an effect, in the order of the fields.
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
-    Setting(each.name.replace("_", "."), each.name, _default_text(each.default), **each.metadata)
+    Setting(each.name.replace("_", "."), each.name, default_text(each.default), **each.metadata)
     for each in fields(ClientSettings)
     if each.metadata
 )
@@ -412,8 +418,8 @@ def settings_table(prefix: str = "kafka.") -> str:
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
     for each in SETTINGS:
         secret = " (secret)" if each.secret else ""
-        mark = "*experimental*: " if each.is_experimental else ""
-        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {mark}{each.meaning}{secret} |")
+        meaning = described(each.meaning, each.is_experimental)
+        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {meaning}{secret} |")
     lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
     lines += [f"| `{prefix}{name}` | {fill_in(reason, prefix)} |" for name, reason in IGNORED.items()]
     lines += [

@@ -1,7 +1,7 @@
 """What an ingest does, as its user writes it: in Python, or in one TOML file.
 
 Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` finds all mistakes of a file
-at once, each with its line. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
+at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting: docs/ingest.md is made of them. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
 one.
 """
 
@@ -11,21 +11,22 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pykafka_wire.columns import value_formats
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.options.names import check_names
-from pykafka_wire.options.option import duration_ms
+from pykafka_wire.options.option import duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.settings import ClientSettings, default_text, described
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
-FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
 #: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
-KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
+KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
+FORMATS: Final = ("registry", *KEY_FORMATS)
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
 WRITERS: Final = ("spark", "tasks")
@@ -42,53 +43,46 @@ GROUP_PREFIX: Final = "ingest."
 _HELPERS: Final = {"transaction": "transactions' beginnings and ends", "message": "messages of pg_logical_emit_message"}
 
 
+def _row(
+    meaning: str, *, default: str | None = None, choices: tuple[str, ...] = (), experimental: bool = False
+) -> dict[str, Any]:
+    """Return what a field declares beside its type and default.
+
+    Args:
+        meaning: as docs/ingest.md shows it.
+        default: as the page shows it, where the field's says less.
+        choices: the only values that it may have; any, if there are none.
+        experimental: whether it may change or go in a minor version (docs/public-api.md).
+    """
+    return {"meaning": meaning, "default": default, "choices": choices, "is_experimental": experimental}
+
+
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """How the topics of a pattern become tables.
+    """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest.md."""
 
-    Attributes:
-        topic: a topic's name, or a regular expression that matches the whole name.
-        name: the table's name; None makes it of the topic's name. Only for a pattern that one topic matches.
-        mode: ``append``; ``upsert`` by key, where a record without a value deletes; ``cdc`` for Debezium's envelopes.
-        format: of the value: ``registry`` takes the format of the subject's newest schema.
-        schema: for ``json`` the columns as Spark DDL, None infers them; for ``avro`` and ``protobuf`` without a registry its text.
-        key_format, key_schema: the same for the key; None is the registry's subject of the key, else ``binary``.
-        on_conflict: what a schema that the table cannot take does: ``stop`` this table, or ``divert`` the values to the rejects.
-        connect_types: whether Avro's types are those that Kafka Connect and Debezium name (the source's option ``connectTypes``):
-            ``true``, ``false``, ``variant``, or ``auto``: of new tables of ``cdc``.
-        min_rows: the topic waits until it has so many new records …
-        max_delay: … or until its oldest one has waited so long: a number with ms, s, m, h or d.
-        unavailable_value: Debezium's ``unavailable.value.placeholder``: a column with it keeps the value that its row has, in
-            ``upsert`` and ``cdc``; empty for none.
-        partition_by, cluster_by: columns of a table that is created.
-        optimize_every: run ``OPTIMIZE`` after so many micro-batches with rows; 0 never.
-        write: who writes the table's files: ``spark``, or this package's own ``tasks`` wherever the table allows it.
-        target_file_size: of the files that tasks write: a number with kb, mb or gb.
-        keep: for how long snapshots of an Iceberg table are kept: a number with s, m, h or d.
-        properties: table properties of Delta, such as ``delta.targetFileSize``, of a table that is created.
-        options: further options of the source, such as ``valueMessage`` or ``failOnDataLoss``.
-    """
-
-    topic: str
-    name: str | None = None
-    mode: Mode = "append"
-    format: str = "registry"
-    schema: str | None = None
-    key_format: str | None = None
-    key_schema: str | None = None
-    on_conflict: str = "stop"
-    connect_types: str = "auto"
-    min_rows: int = 0
-    max_delay: str = "1m"
-    unavailable_value: str = "__debezium_unavailable_value"
-    partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
-    optimize_every: int = 0
-    write: str = "spark"
-    target_file_size: str = "128mb"
-    keep: str = "7d"
-    properties: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    topic: str = field(metadata=_row("a name, or a regular expression that matches the whole name"))
+    name: str | None = field(default=None, metadata=_row("the table's name, for a pattern that one topic matches", default="of the topic"))
+    mode: Mode = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
+    format: str = field(default="registry", metadata=_row("`registry` (that of the subject's newest schema), `avro`, `protobuf`, `json`, `string` or `binary`", choices=FORMATS))
+    schema: str | None = field(default=None, metadata=_row("for `json` the columns, as Spark DDL, instead of inferring them; of `cdc` those of the row. For `avro` and `protobuf` without a registry the schema's text: Avro's JSON, or the .proto file; of `cdc` with Avro that of the envelope"))
+    key_format: str | None = field(default=None, metadata=_row("as `format`, for keys; keys of `cdc` in JSON, and keys in Connect's envelope, are `json` by themselves", default="of the registry, else `binary`", choices=KEY_FORMATS))
+    key_schema: str | None = field(default=None, metadata=_row("as `schema`, for keys"))
+    on_conflict: str = field(default="stop", metadata=_row("for a schema that the table cannot take: `stop` the table, or `divert` the values to the rejects", choices=CONFLICTS))
+    connect_types: str = field(default="auto", metadata=_row("whether Avro's values have [the types that Kafka Connect and Debezium name](avro-types.md#types-of-kafka-connect-and-debezium): `true`, `false`, `variant`; `auto` is `true` for new tables of `cdc`. A table keeps what it was made with, in its property `pykafka-wire.connect-types`", choices=CONNECT_TYPES))
+    min_rows: int = field(default=0, metadata=_row("a topic waits until it has so many new records …"))
+    max_delay: str = field(default="1m", metadata=_row("… or until its oldest one has waited so long: a number with ms, s, m, h or d"))
+    unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
+    partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
+    cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
+    optimize_every: int = field(default=0, metadata=_row("`OPTIMIZE` after so many micro-batches with rows; 0: never"))
+    write: str = field(default="spark", metadata=_row("`spark`, or `tasks`: [who writes the files](#who-writes-the-files)", choices=WRITERS, experimental=True))
+    target_file_size: str = field(default="128mb", metadata=_row("of files that tasks write: a number with kb, mb or gb", experimental=True))
+    keep: str = field(default="7d", metadata=_row("snapshots of an Iceberg table are kept so long: a number with s, m, h or d", experimental=True))
+    properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
+    options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
+    # fmt: on
 
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.topic, topic) is not None
@@ -102,46 +96,34 @@ class Table:
         return int(found[1]) * int(1024 ** ("kmg".index(found[2]) + 1))
 
 
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of an ingest.
+    """All of an ingest: each field is a setting of docs/ingest.md, or holds those of tables.
 
     Attributes:
-        checkpoint: the folder of Spark's checkpoint; every ingest has its own.
-        name: of the ingest, in ``top``, ``lag`` and metrics; by default that of the checkpoint's folder, see :attr:`title`.
-        kafka: client settings under Kafka's names, ``bootstrap.servers`` among them.
-        topics: a regular expression that matches the whole name of each topic to land.
-        into: the folder of the tables (a path or URI), or ``schema`` or ``catalog.schema``.
-        registry: the schema registry's URL; ``registry_options`` are its further options, under Confluent's names.
-        table_format: ``delta`` or ``iceberg``.
-        catalog: properties of an Iceberg catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it.
-        prefix: before the names of Kafka's columns in each table.
-        headers: whether tables have the record's headers.
-        rejects: name of the table of values that could not be read.
-        starting_offsets: ``earliest`` or ``latest``, of the first start; topics that appear later are read from their beginning.
-        max_rows: the most records of a micro-batch, over all topics.
-        parallel: how many tables are written side by side.
         defaults: what tables have that :attr:`tables` does not name.
         tables: settings of single topics; the first one that matches counts.
     """
 
-    checkpoint: str
-    kafka: Mapping[str, str]
-    topics: str
-    into: str
-    name: str | None = None
-    registry: str | None = None
-    registry_options: Mapping[str, str] = field(default_factory=dict)
-    table_format: str = "delta"
-    catalog: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = "_kafka_"
-    headers: bool = False
-    rejects: str = "_rejects"
-    starting_offsets: str = "earliest"
-    max_rows: int = 10_000_000
-    parallel: int = 4
+    checkpoint: str = field(metadata=_row("folder of Spark's checkpoint; every ingest has its own"))
+    name: str | None = field(default=None, metadata=_row("the ingest's, in `pykafka-wire top`, `lag` and metrics: its consumer group is `ingest.NAME-ID`", default="of the checkpoint's folder"))
+    kafka: Mapping[str, str] = field(metadata=_row("client settings under Kafka's names; `bootstrap.servers` is needed"))
+    topics: str = field(metadata=_row("a regular expression that matches the whole name of each topic to land"))
+    into: str = field(metadata=_row("the folder of the tables (a path or URI), or `schema`, or `catalog.schema`"))
+    registry: str | None = field(default=None, metadata=_row("the schema registry's URL"))
+    registry_options: Mapping[str, str] = field(default_factory=dict, metadata=_row("its [options](registry.md), under the names of Confluent's clients"))
+    table_format: str = field(default="delta", metadata=_row("`delta`, or [`iceberg`](#iceberg)", choices=TABLE_FORMATS, experimental=True))
+    catalog: Mapping[str, str] = field(default_factory=dict, metadata=_row("properties of Iceberg's catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it", experimental=True))
+    prefix: str = field(default="_kafka_", metadata=_row("before the names of Kafka's columns in each table"))
+    headers: bool = field(default=False, metadata=_row("whether tables have the column of headers"))
+    rejects: str = field(default="_rejects", metadata=_row("name of the table of values that could not be read"))
+    starting_offsets: str = field(default="earliest", metadata=_row("`earliest` or `latest`: where a first start begins. Topics that appear later are read from their beginning", choices=("earliest", "latest")))
+    max_rows: int = field(default=10_000_000, metadata=_row("the most records of a micro-batch, over all topics"))
+    parallel: int = field(default=4, metadata=_row("tables that are written side by side"))
     defaults: Table = field(default_factory=lambda: Table(topic=".*"))
     tables: tuple[Table, ...] = ()
+    # fmt: on
 
     def lands(self, topic: str) -> bool:
         """Whether a topic is one of those to land."""
@@ -250,8 +232,7 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
         yield ("into",), f"into is {settings.into!r}: SQL cannot name a folder with ` in it, so give another one"
     if settings.is_folder and ":" not in settings.into and not settings.into.startswith("/"):
         yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
-    if settings.starting_offsets not in ("earliest", "latest"):
-        yield ("starting_offsets",), f"starting_offsets is {settings.starting_offsets!r}: use earliest or latest"
+    yield from _choice_mistakes((), settings)
     yield from _iceberg_mistakes(settings)
     for name in ("max_rows", "parallel"):
         if getattr(settings, name) < 1:
@@ -272,9 +253,7 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
 
 
 def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What is wrong with the format of the tables, and what Iceberg's cannot have."""
-    if settings.table_format not in TABLE_FORMATS:
-        yield ("table_format",), f"table_format is {settings.table_format!r}: use {', '.join(TABLE_FORMATS)}"
+    """What tables of Iceberg's format cannot have."""
     if settings.table_format != "iceberg":
         if settings.catalog:
             yield ("catalog",), "catalog is given, and table_format is not iceberg: set it, or leave the catalog out"
@@ -324,16 +303,7 @@ def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tu
 
 
 def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    for name, value, allowed in (
-        ("mode", table.mode, MODES),
-        ("format", table.format, FORMATS),
-        ("key_format", table.key_format, (None, *KEY_FORMATS)),
-        ("on_conflict", table.on_conflict, CONFLICTS),
-        ("connect_types", table.connect_types, CONNECT_TYPES),
-        ("write", table.write, WRITERS),
-    ):
-        if value not in allowed:
-            yield (*place, name), f"{name} is {value!r}: use {', '.join(each for each in allowed if each)}"
+    yield from _choice_mistakes(place, table)
     if table.name is not None and not _NAME.fullmatch(table.name):
         yield (*place, "name"), f"name is {table.name!r}: use letters, digits and _"
     if table.format == "registry" and not settings.registry and place[0] == "table":
@@ -343,7 +313,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         )
     if table.format == "registry" and table.schema is not None:
         yield (*place, "schema"), "schema is given without a format: set format to json, avro or protobuf"
-    if table.format in ("avro", "protobuf") and not settings.registry and table.schema is None:
+    if table.format in value_formats.NEED_SCHEMA and not settings.registry and table.schema is None:
         yield (*place, "schema"), f"format is {table.format} without a registry: set registry, or schema"
     for name, column_format, text in (
         ("schema", table.format, table.schema), ("key_schema", table.key_format, table.key_schema)
@@ -374,6 +344,13 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         _ = table.target_bytes
     except IngestError as error:
         yield (*place, "target_file_size"), error.message
+
+
+def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iterable[tuple[tuple[str, ...], str]]:
+    for setting in fields(settings):
+        value, choices = getattr(settings, setting.name), setting.metadata.get("choices")
+        if choices and value not in choices and not (value is None and setting.default is None):
+            yield (*place, setting.name), f"{setting.name} is {value!r}: use {either(choices)}"
 
 
 def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str, ...], str]]:
@@ -547,3 +524,22 @@ def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:
     while place not in lines:
         place = place[:-1]
     return lines[place]
+
+
+def settings_table(of_tables: bool) -> str:
+    """Return the settings of an ingest, or those of its tables, as the Markdown that docs/ingest.md shows."""
+    lines = ["| name | default | meaning |", "|---|---|---|"]
+    for setting in fields(Table if of_tables else Settings):
+        if row := setting.metadata:
+            meaning = described(row["meaning"], row["is_experimental"])
+            lines.append(f"| `{setting.name}` | {row['default'] or _default_cell(setting)} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default_cell(setting: Field[Any]) -> str:
+    if setting.default is MISSING:
+        return "required" if setting.default_factory is MISSING else "none"
+    if isinstance(setting.default, int) and not isinstance(setting.default, bool):
+        return f"{setting.default:,}"
+    text = default_text(setting.default)
+    return text if text == "none" else f"`{text}`"

@@ -39,6 +39,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp_spec,
 )
 from pykafka_wire.registry_settings import REGISTRY_SETTINGS
+from pykafka_wire.wire.settings import described
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 # fmt: off
@@ -157,8 +158,7 @@ def options_tables() -> str:
     for section in SECTIONS:
         lines += [f"## {section.title}", "", "| Option | Default | Where | Meaning |", "|---|---|---|---|"]
         for option in section.options:
-            mark = "*experimental*: " if option.is_experimental else ""
-            meaning = mark + option.meaning.replace("|", "\\|")
+            meaning = described(option.meaning, option.is_experimental).replace("|", "\\|")
             name = f'<span id="{option.name.lower()}"></span>`{option.name}`'
             lines.append(f"| {name} | {option.default_text} | {option.where} | {meaning} |")
         lines.append("")

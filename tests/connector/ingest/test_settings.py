@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
-from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
+from pykafka_wire.ingest.settings import Settings, make_settings, read_settings, settings_table
 
 GOOD = r"""
 checkpoint = "/lake/_checkpoints/shop"
@@ -34,6 +34,15 @@ topic = "shop.clicks"
 format = "json"
 properties = { "delta.targetFileSize" = "128mb", "delta.appendOnly" = true }
 """
+
+
+def test_the_page_shows_every_setting() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text(encoding="utf-8")
+    for of_tables in (False, True):
+        table = settings_table(of_tables)
+        assert table in page, (
+            f"paste the output of pykafka_wire.ingest.settings.settings_table({of_tables}) into docs/ingest.md"
+        )
 
 
 def written(tmp_path: Path, text: str) -> Path:
