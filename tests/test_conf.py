@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+from pykafka_wire.cli.app import commands
+from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.wire.cluster import Cluster
@@ -23,10 +26,12 @@ TESTED = {
     "broker.properties",
     "client-secured.properties",
     "client.properties",
+    "compose",  # tests/test_containers.py, too
     "conda",  # tests/connector/test_packaging.py
     "controller.properties",
     "databricks",
     "grafana-dashboard.json",  # tests/connector/metrics/test_stream_metrics.py
+    "kubernetes",
     "log4j2.properties",
     "spark-connect.conf",  # tests/connector/test_lookup.py
     "spark-defaults.conf",
@@ -93,6 +98,55 @@ def test_the_secured_client_file_opens_that_broker(secured_kafka: Any) -> None:
     assert settings.unknown == ()
     with contextlib.closing(Cluster(settings)) as cluster:
         assert list_topics(cluster) is not None
+
+
+def test_the_composed_ingest_lands_from_the_composed_kafka() -> None:
+    """Parsed only; `make containers` runs it where Docker runs."""
+    composed = yaml.safe_load((CONF / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    settings = read_settings(CONF / "compose" / "ingest.toml")
+    addresses = composed["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert f"INSIDE://{settings.kafka['bootstrap.servers']}" in addresses
+    assert settings.registry is not None
+    assert settings.registry.startswith("http://registry:8080/")
+    assert settings.lands("shop.orders")
+    taken = composed["ingest"]["command"]
+    assert f"./ingest.toml:{taken[1]}:ro" in composed["ingest"]["volumes"]
+    _takes_arguments([taken[0], str(CONF / "compose" / "ingest.toml"), *taken[2:]])
+    for place in (settings.into, settings.checkpoint):
+        assert place.startswith("/lake/")
+    assert "lake:/lake" in composed["ingest"]["volumes"]
+
+
+def test_keda_looks_at_the_group_that_the_ingest_of_its_job_commits_to(tmp_path: Path) -> None:
+    """Parsed only: there is no cluster to run it in."""
+    settings_map, job = yaml.safe_load_all((CONF / "kubernetes" / "ingest-by-lag.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "ingest.toml").write_text(settings_map["data"]["ingest.toml"], encoding="utf-8")
+    settings = read_settings(tmp_path / "ingest.toml")
+    by_lag, by_time = job["spec"]["triggers"]
+    assert (by_lag["type"], by_time["type"]) == ("kafka", "cron")
+    assert by_lag["metadata"]["consumerGroup"] == settings.kafka["group.id"]
+    assert by_lag["metadata"]["bootstrapServers"] == settings.kafka["bootstrap.servers"]
+    # The values of a trigger are texts, and two drivers of one checkpoint would fail each other.
+    assert all(isinstance(value, str) for each in (by_lag, by_time) for value in each["metadata"].values())
+    assert job["spec"]["maxReplicaCount"] == 1
+    pod = job["spec"]["jobTargetRef"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][1] == f"{container['volumeMounts'][0]['mountPath']}/ingest.toml"
+    _takes_arguments([container["args"][0], str(tmp_path / "ingest.toml"), *container["args"][2:]])
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+
+    workers = yaml.safe_load((CONF / "kubernetes" / "workers-by-lag.yaml").read_text(encoding="utf-8"))
+    assert workers["kind"] == "ScaledObject"
+    (trigger,) = workers["spec"]["triggers"]
+    assert all(isinstance(value, str) for value in trigger["metadata"].values())
+
+
+def _takes_arguments(arguments: list[str]) -> None:
+    """Fails where the command does not take them."""
+    name, *rest = arguments
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    command.make_context(name, rest)
 
 
 DATABRICKS = CONF / "databricks"
