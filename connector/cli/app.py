@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -17,32 +17,53 @@ from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, U
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import TransportError, WireError
 
-#: Every command: its module, loaded when the command is asked for, and what the list of commands says of it.
-_COMMANDS: Final = {
-    "checkpoint": ("checkpoints", "Show the micro-batches and offsets in a query's checkpoint."),
-    "cluster": ("cluster", "Run a real Kafka on this machine until Ctrl-C."),
-    "commit": ("groups", "Commit offsets to a group."),
-    "demo": ("demo", "See an ingest at work: a Kafka with topics that grow, and a table for each."),
-    "doctor": ("doctor", "Find out why a connection fails."),
-    "groups": ("groups", "List the consumer groups."),
-    "ingest": ("ingest", "Land topics in tables: one query, each topic its own Delta table."),
-    "lag": ("lag", "Show a group's lag."),
-    "marker": ("exactly_once", "Show the last micro-batch of an exactly-once query."),
-    "offsets": ("offsets", "Show the first and the next offsets of a topic."),
-    "produce": ("records", "Write records to a topic."),
-    "prove": ("prove", "Prove that a table holds each record of its topics exactly once."),
-    "query": ("query", "Run SQL over the tables of an ingest, by DuckDB or Spark."),
-    "redrive": ("redrive", "Write dead letters back, once."),
-    "reset": ("groups", "Move a group's offsets, by offset or time."),
-    "schema": ("schema", "Infer the type of a topic's JSON values."),
-    "tail": ("records", "Print a topic's last records."),
-    "top": ("top", "Show all queries and groups live, with lag, rates and time to catch up."),
-    "topics": ("topics", "List, describe, create, alter or delete topics."),
-    "transactions": ("transactions", "Find and abort hanging transactions."),
-    "walkthrough": ("walkthrough", "Show Kafka's protocol step by step."),
-}
 
-_EPILOG = f"""\b
+class _Command(NamedTuple):
+    """A command.
+
+    Attributes:
+        module: loaded when the command is asked for.
+        summary: what the list of commands says of it.
+        is_experimental: whether it may change or go in a minor version (docs/public-api.md).
+    """
+
+    module: str
+    summary: str
+    is_experimental: bool = False
+
+
+_COMMANDS: Final = {
+    "checkpoint": _Command("checkpoints", "Show the micro-batches and offsets in a query's checkpoint."),
+    "cluster": _Command("cluster", "Run a real Kafka on this machine until Ctrl-C."),
+    "commit": _Command("groups", "Commit offsets to a group."),
+    "demo": _Command(
+        "demo", "See an ingest at work: a Kafka with topics that grow, and a table for each.", is_experimental=True
+    ),
+    "doctor": _Command("doctor", "Find out why a connection fails."),
+    "groups": _Command("groups", "List the consumer groups."),
+    "ingest": _Command("ingest", "Land topics in tables: one query, each topic its own Delta table."),
+    "lag": _Command("lag", "Show a group's lag."),
+    "marker": _Command("exactly_once", "Show the last micro-batch of an exactly-once query."),
+    "offsets": _Command("offsets", "Show the first and the next offsets of a topic."),
+    "produce": _Command("records", "Write records to a topic."),
+    "prove": _Command("prove", "Prove that a table holds each record of its topics exactly once."),
+    "query": _Command("query", "Run SQL over the tables of an ingest, by DuckDB or Spark.", is_experimental=True),
+    "redrive": _Command("redrive", "Write dead letters back, once."),
+    "reset": _Command("groups", "Move a group's offsets, by offset or time."),
+    "schema": _Command("schema", "Infer the type of a topic's JSON values.", is_experimental=True),
+    "tail": _Command("records", "Print a topic's last records."),
+    "top": _Command(
+        "top", "Show all queries and groups live, with lag, rates and time to catch up.", is_experimental=True
+    ),
+    "topics": _Command("topics", "List, describe, create, alter or delete topics."),
+    "transactions": _Command("transactions", "Find and abort hanging transactions."),
+    "walkthrough": _Command("walkthrough", "Show Kafka's protocol step by step.", is_experimental=True),
+}
+_EXPERIMENTAL: Final = "Experimental: this command may change or go in a minor version."
+
+_EPILOG = f"""Commands marked as experimental may change or go in a minor version. All others are stable.
+
+\b
 Exit codes:
   0    done, no problem found
   {FAILED}    the cluster refused the request, or a check failed
@@ -62,13 +83,21 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"pykafka_wire.cli.{_COMMANDS[cmd_name][0]}")
-        found: click.Command = getattr(module, cmd_name)
-        return found
+        module = import_module(f"pykafka_wire.cli.{_COMMANDS[cmd_name].module}")
+        command: click.Command = getattr(module, cmd_name)
+        if _COMMANDS[cmd_name].is_experimental:
+            command.epilog = _EXPERIMENTAL
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            marks = {True: " (experimental)", False: ""}
+            formatter.write_dl(
+                [
+                    (name, each.summary.removesuffix(".") + marks[each.is_experimental])
+                    for name, each in _COMMANDS.items()
+                ]
+            )
 
 
 @click.group(
@@ -114,3 +143,13 @@ def application(arguments: list[str] | None = None) -> None:
 def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: str = "") -> NoReturn:
     show_error(text, code, error=error, is_json="--json" in given, hint=hint)
     sys.exit(code)
+
+
+def commands_table() -> str:
+    """Return all commands as the Markdown that docs/command-line.md shows."""
+    from pykafka_wire.wire.settings import described  # which --help does not need
+
+    lines = ["| command | what it does |", "|---|---|"]
+    for name, command in _COMMANDS.items():
+        lines.append(f"| `{name}` | {described(command.summary, command.is_experimental)} |")
+    return "\n".join(lines) + "\n"
