@@ -18,7 +18,8 @@ from row_by_row import decode_protobuf_by_rows
 from runs import Contender, Run
 from typed_datasets import CHECK, TypedDataset
 
-from pykafka_wire.values import Registry, decode_avro, decode_json, decode_protobuf
+from pykafka_wire.functions import decode_avro, decode_json, decode_protobuf
+from pykafka_wire.values import Registry
 
 #: Bytes of Confluent's frame before an Avro value; SQL counts from 1.
 _AFTER_FRAME = 6

@@ -18,8 +18,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.columns.arrow_types import ARROW_TYPES
-from pykafka_wire.columns.selection import WHOLE, Selection, column_names, parse_columns, select_type
+from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.errors import OptionError
+from pykafka_wire.field_selection import WHOLE, Selection, parse_columns, select_type
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges

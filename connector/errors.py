@@ -69,7 +69,7 @@ class LedgerError(ConnectorError):
 
 
 class ValueFormatError(ConnectorError):
-    """A value that does not match its format or schema, under ``on_error="fail"`` (``pykafka_wire.values``)."""
+    """A value that does not match its format or schema, under ``on_error="fail"`` (``pykafka_wire.functions``)."""
 
     code = "PYKAFKA_WIRE_VALUE"
 

@@ -147,12 +147,11 @@ def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:
 
 def _local_property(name: str) -> str | None:
     """A local property of this Spark task, None outside of one."""
-    if "pyspark" not in sys.modules:  # a program without Spark
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None:  # a program without Spark
         return None
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context.getLocalProperty(name) if context is not None else None
+    context = pyspark.TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
 
 
 def _send(datagram: bytes, host: str, port: int) -> None:

@@ -13,7 +13,7 @@ import argparse
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.values import decode_json
+from pykafka_wire.functions import decode_json
 
 
 def orders_between(spark: SparkSession, bootstrap: str, topic: str, since: str | None, until: str | None) -> None:

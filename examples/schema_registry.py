@@ -15,7 +15,8 @@ import argparse
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import struct
 
-from pykafka_wire.values import Registry, decode_avro, encode_avro
+from pykafka_wire.functions import decode_avro, encode_avro
+from pykafka_wire.values import Registry
 
 CLEAN = """{"type": "record", "name": "CleanOrder", "fields": [
     {"name": "id", "type": "long"}, {"name": "pieces", "type": "int", "default": 1}]}"""

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+import pykafka_wire.functions
 import pykafka_wire.values
 import pykafka_wire.wire
 from pykafka_wire import errors as connector_errors
@@ -197,7 +198,8 @@ def python_api_page() -> str:
             "Metrics for Prometheus and OpenTelemetry.",
         ),
         ("pykafka_wire.metrics.prometheus", ["PrometheusServer"], "What `serve_prometheus` returns."),
-        ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
+        ("pykafka_wire.functions", list(pykafka_wire.functions.__all__), "Functions for columns of values."),
+        ("pykafka_wire.values", list(pykafka_wire.values.__all__), "The registry that they take."),
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
         (
             "pykafka_wire.local",

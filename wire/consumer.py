@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from pykafka_wire.wire import forks
+from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.connection.counters import ClientTotals
@@ -38,7 +39,6 @@ from pykafka_wire.wire.groups.commits import GroupCommits
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.groups.kip848.membership import ConsumerMembership
 from pykafka_wire.wire.groups.membership import Membership, Subscription, Topics
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition

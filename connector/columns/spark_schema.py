@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from pykafka_wire.columns.arrow_types import ARROW_TYPES
-from pykafka_wire.columns.selection import Selection, selected_paths
 from pykafka_wire.columns.source_columns import SOURCE_COLUMNS, source_schema
 from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.field_selection import Selection, selected_paths
 
 #: Columns in which a record may have null.
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})

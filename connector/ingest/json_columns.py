@@ -40,7 +40,7 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.json_types import WIDENED_BIGINT, column_ddl, inferred_type, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
 from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL, ConnectType
-from pykafka_wire.values.json.encodings import decimal_of_base64
+from pykafka_wire.values.json_values.encodings import decimal_of_base64
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 
 #: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.

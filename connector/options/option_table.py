@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from pykafka_wire.checkpoints.reference import parse_reference
-from pykafka_wire.columns.selection import WHOLE, parse_columns
 from pykafka_wire.columns.value_formats import ValueFormat
+from pykafka_wire.field_selection import WHOLE, parse_columns
 from pykafka_wire.options.option import (
     FieldChoices,
     Option,

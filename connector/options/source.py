@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pykafka_wire.checkpoints.reference import CheckpointReference
-from pykafka_wire.columns.selection import Selection
 from pykafka_wire.errors import OptionError
+from pykafka_wire.field_selection import Selection
 from pykafka_wire.options import option_table as options
 from pykafka_wire.options.option import Option, TopicMinimum
 from pykafka_wire.options.parsing import OptionValues, statsd_agent

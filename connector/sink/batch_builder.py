@@ -15,8 +15,8 @@ import numpy.typing as npt
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.columns import RecordColumns
+from pykafka_wire.wire.arrow.arrays import to_arrow, to_numpy, validity
 from pykafka_wire.wire.produce.partitioner import Partitioner
-from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_parts
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import SchemaError, WriteError
 from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
+from pykafka_wire.wire.arrow.arrays import to_arrow, to_numpy
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.json.variant_type import holds_variant
+from pykafka_wire.values.json_values.variant_type import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pykafka_wire.columns.selection import WHOLE, check_whole, column_names
+from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type, typed_source_schema
 from pykafka_wire.errors import SchemaError
+from pykafka_wire.field_selection import WHOLE, check_whole
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.source.reader_schema import (

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.columns.selection import WHOLE, Selection, select_type
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, SCHEMA_KINDS, ValueFormat
 from pykafka_wire.errors import ConnectorError, DecodeError, OffsetsError, OptionError, SchemaError
+from pykafka_wire.field_selection import WHOLE, Selection, select_type
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.values.converter import Format, ReadsTypes
@@ -112,8 +112,8 @@ class ReaderSchema:
 
             return Utf8()
         if self.format == "json":
-            from pykafka_wire.values.json.encodings import Encodings
             from pykafka_wire.values.json.format import Json
+            from pykafka_wire.values.json_values.encodings import Encodings
 
             # The options have checked the words.
             encodings = Encodings(time_units=column.time_units, decimal_formats=column.decimal_formats)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.task_metrics import DriverReceiver, TaskFigures
+from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -32,7 +33,6 @@ from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetched_records import FetchCounters, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.process_clients import shared_batch_cache, shared_cluster
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 

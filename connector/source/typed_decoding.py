@@ -25,7 +25,7 @@ from pykafka_wire.values.converter import (
     reasons_column,
 )
 from pykafka_wire.values.registry.framing import SchemaId, foreign_frames, header_values
-from pykafka_wire.wire.records.arrays import to_arrow
+from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
 

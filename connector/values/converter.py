@@ -22,7 +22,6 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, flag_array, f
 from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads, all_left
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
-from pykafka_wire.worker_pickling import SentToWorkers
 
 _log: Final = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ def diverted_type(column_type: pa.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Converter(SentToWorkers):
+class Converter:
     """``converter(array)`` is the array decoded, or encoded where ``type`` is None; a null stays null.
 
     Attributes:

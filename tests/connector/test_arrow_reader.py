@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import read_topic
-from pykafka_wire.columns.selection import column_names
+from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import parse_schema_options

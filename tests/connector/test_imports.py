@@ -94,7 +94,7 @@ def test_the_data_source_is_loaded_when_it_is_asked_for() -> None:
     assert run("import pykafka_wire; print(pykafka_wire.__version__)").count(".") == 2
 
 
-@pytest.mark.parametrize("package", ["", ".wire", ".values", ".ingest", ".metrics"])
+@pytest.mark.parametrize("package", ["", ".wire", ".values", ".functions", ".ingest", ".metrics"])
 def test_each_public_name_is_found_where_it_is_said_to_be(package: str) -> None:
     module = importlib.import_module(f"pykafka_wire{package}")
     assert module.__all__

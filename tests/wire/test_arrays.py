@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire.records.arrays import (
+from pykafka_wire.wire.arrow.arrays import (
     binary_array,
     binary_column,
     binary_scalar,

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pykafka_wire.wire.arrow.varints import read_varints
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_progress import scan_batches
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec, compress, decompress
 from pykafka_wire.wire.records.decode import Columns, decode
-from pykafka_wire.wire.records.varints import read_varints
 from pykafka_wire.wire.security.jaas import parse_jaas
 from pykafka_wire.wire.security.scram import Scram
 from tests.conformance import generate, kafka

@@ -11,45 +11,6 @@ from pykafka_wire.wire.protocol import primitives
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 
-@pytest.mark.parametrize(
-    ("value", "encoded"),
-    [
-        (0, "00"),
-        (1, "01"),
-        (127, "7f"),
-        (128, "8001"),
-        (300, "ac02"),
-        (16383, "ff7f"),
-        (16384, "808001"),
-        (2**31 - 1, "ffffffff07"),
-    ],
-)
-def test_uvarints_are_little_endian_groups_of_seven_bits(value: int, encoded: str) -> None:
-    assert primitives.encode_uvarint(value).hex() == encoded
-    assert primitives.decode_uvarint(b"\xaa" + bytes.fromhex(encoded), 1) == (value, 1 + len(encoded) // 2)
-
-
-@given(st.integers(0, 2**31 - 1))
-def test_uvarint_round_trip(value: int) -> None:
-    encoded = primitives.encode_uvarint(value)
-    assert primitives.decode_uvarint(encoded, 0) == (value, len(encoded))
-    for end in range(len(encoded)):
-        with pytest.raises(primitives.SHORT_READ):
-            primitives.decode_uvarint(encoded[:end], 0)
-
-
-@pytest.mark.parametrize("encoded", ["8080808008", "ffffffff0f", "808080808000", "ffffffffffffffffff01"])
-def test_a_uvarint_of_more_than_31_bits_is_refused(encoded: str) -> None:
-    with pytest.raises(ProtocolError, match=r"31 bits|longer than 5 bytes"):
-        primitives.decode_uvarint(bytes.fromhex(encoded), 0)
-
-
-@pytest.mark.parametrize("value", [2**31, -1])
-def test_a_value_that_fits_no_uvarint_is_refused(value: int) -> None:
-    with pytest.raises(ProtocolError):
-        primitives.encode_uvarint(value)
-
-
 @pytest.mark.parametrize(("length", "encoded"), [(-1, "00"), (0, "01"), (126, "7f"), (127, "8001"), (128, "8101")])
 def test_compact_lengths_are_one_more_and_zero_is_null(length: int, encoded: str) -> None:
     assert primitives.encode_compact_length(length).hex() == encoded

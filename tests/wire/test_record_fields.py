@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykafka_wire.wire.arrow.varints import FieldReader
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records.varints import FieldReader
 from tests.wire.oracle import varint
 
 #: Mostly numbers of one byte and two, as records have; now and then one of up to ten bytes.

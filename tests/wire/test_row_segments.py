@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire.records import row_segments
-from pykafka_wire.wire.records.row_segments import BytesSegment, constant, join_segments, unsigned_varints, varints
+from pykafka_wire.wire.arrow import row_segments
+from pykafka_wire.wire.arrow.row_segments import BytesSegment, constant, join_segments, unsigned_varints, varints
 
 NUMBERS = [0, *(sign * (1 << bits) + more for bits in range(63) for sign in (1, -1) for more in (-1, 0)), 2**63 - 1]
 TEXTS: list[bytes | None] = [(b"text %d" % place) * (place % 5) if place % 7 else None for place in range(len(NUMBERS))]

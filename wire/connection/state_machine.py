@@ -48,8 +48,9 @@ from pykafka_wire.wire.protocol.messages.handshake import (
     SaslHandshakeResponse,
     likely_release,
 )
-from pykafka_wire.wire.protocol.primitives import MAX_INT32, Segment, encode_length32, n_bytes
+from pykafka_wire.wire.protocol.primitives import Segment, encode_length32, n_bytes
 from pykafka_wire.wire.security.token import SaslMechanism
+from pykafka_wire.wire.single_varint import MAX_INT32
 
 #: What a broker may send before it has authenticated us: its handshake responses take a few KiB.
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024

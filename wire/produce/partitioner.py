@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pykafka_wire.wire.arrow.arrays import to_numpy, validity
+from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.records.arrays import to_numpy, validity
-from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.security.secret_references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.wire import forks
+from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.errors import RecordsNotWrittenError, WireError
 from pykafka_wire.wire.produce.partitioner import Partitioner
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_parts

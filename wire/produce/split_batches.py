@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from pykafka_wire.wire.arrow.arrays import to_arrow
+from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.records import batches
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header
 from pykafka_wire.wire.records.compression import codec_of
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _EVERYTHING: Final = Columns(headers=True, timestamp_type=False)

@@ -26,7 +26,8 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import primitives
 from pykafka_wire.wire.protocol.fields import FORMATS, WIDTHS, Field, Struct, struct_of
-from pykafka_wire.wire.protocol.primitives import Buffer, LengthReader, Segment
+from pykafka_wire.wire.protocol.primitives import LengthReader, Segment
+from pykafka_wire.wire.single_varint import SHORT_READ, Buffer, decode_uvarint, encode_uvarint
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
@@ -142,9 +143,9 @@ def _tags_writer(cls: type[Struct], version: int) -> Writer:
                 encoded: list[Segment] = []
                 write_value(field_value, encoded)
                 tagged[tag] = b"".join(encoded)
-        segments.append(primitives.encode_uvarint(len(tagged)))
+        segments.append(encode_uvarint(len(tagged)))
         for tag in sorted(tagged):
-            segments += (primitives.encode_uvarint(tag), primitives.encode_uvarint(len(tagged[tag])), tagged[tag])
+            segments += (encode_uvarint(tag), encode_uvarint(len(tagged[tag])), tagged[tag])
 
     return write_tags
 
@@ -338,11 +339,11 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
             known[field.tag] = (cls.setters[field.name], _value_reader(field, version, True, where), where)
 
     def read_tags(result: Struct, buffer: Buffer, position: int) -> int:
-        count, position = primitives.decode_uvarint(buffer, position)
+        count, position = decode_uvarint(buffer, position)
         previous = -1
         for _ in range(count):
-            tag, position = primitives.decode_uvarint(buffer, position)
-            size, position = primitives.decode_uvarint(buffer, position)
+            tag, position = decode_uvarint(buffer, position)
+            size, position = decode_uvarint(buffer, position)
             if tag <= previous:
                 raise ProtocolError(f"tagged field {tag} of {cls.__name__} follows {previous}: they must ascend")
             previous = tag
@@ -354,7 +355,7 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
                 set_value, read_value, where = known[tag]
                 try:
                     value, used = read_value(section, 0)
-                except primitives.SHORT_READ as error:
+                except SHORT_READ as error:
                     raise ProtocolError(f"tagged field {where} needs more than its {size} bytes") from error
                 except ProtocolError as error:
                     raise ProtocolError(f"tagged field {where} of {size} bytes: {error.message}") from error

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar, get_arg
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import encoding
 from pykafka_wire.wire.protocol.fields import Struct
-from pykafka_wire.wire.protocol.primitives import SHORT_READ, Segment
+from pykafka_wire.wire.protocol.primitives import Segment
+from pykafka_wire.wire.single_varint import SHORT_READ
 
 if TYPE_CHECKING:
     from typing_extensions import Self

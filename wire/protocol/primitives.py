@@ -1,11 +1,11 @@
 """Kafka's primitive types: bytes to value and value to bytes (https://kafka.apache.org/protocol#protocol_types).
 
-Owns unsigned varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer. It does not know
-messages, fields or versions.
+Owns lengths, strings, bytes and uuids, each read within the bounds of its buffer. It does not know messages, fields or
+versions.
 
 A reader takes ``(buffer, position)`` and returns ``(value, next position)``. It may raise IndexError or
-struct.error if the buffer is too short: the caller that owns the whole buffer turns them (:data:`SHORT_READ`) into
-:class:`ProtocolError`.
+struct.error if the buffer is too short: the caller that owns the whole buffer turns them into :class:`ProtocolError`
+(:data:`~pykafka_wire.wire.single_varint.SHORT_READ`).
 """
 
 from __future__ import annotations
@@ -16,70 +16,26 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pykafka_wire.wire.errors import ProtocolError
+from pykafka_wire.wire.single_varint import Buffer, decode_uvarint, encode_uvarint
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
-Buffer: TypeAlias = bytes | memoryview
 Segment: TypeAlias = bytes | bytearray | memoryview
 
 _ZERO_UUID_BYTES: Final = bytes(16)
 
 #: Java's Short.MAX_VALUE: Kafka rejects a longer string in compact encoding too.
 MAX_STRING_BYTES: Final = 0x7FFF
-#: Java's Integer.MAX_VALUE and Long.MAX_VALUE.
-MAX_INT32: Final = 0x7FFFFFFF
+#: Java's Long.MAX_VALUE.
 MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 #: The maximum number of elements of one array. This client's own limit: KRaft clusters are designed for about two million
 #: partitions in all topics. A Python object takes a hundred times its one or two bytes on the wire, so the frame's size is
 #: not a sufficient limit.
 MAX_ARRAY_ELEMENTS: Final = 1 << 20
 
-#: A reader's errors if the buffer is too short.
-SHORT_READ: Final = (IndexError, struct.error)
-
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _unpack_int16, _unpack_int32 = _INT16.unpack_from, _INT32.unpack_from
 _pack_int16, _pack_int32 = _INT16.pack, _INT32.pack
-
-_UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
-
-
-# --- unsigned varints ----------------------------------------------------------------------------------------------------------
-
-
-def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 31 bits, for the protocol's lengths, counts and tags.
-
-    Raises ProtocolError for a larger one, which Java reads as a negative number.
-    """
-    byte = buffer[position]
-    position += 1
-    if byte < 0x80:
-        return byte, position
-    value = byte & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > MAX_INT32:
-                raise ProtocolError(f"varint {value} before byte {position} exceeds 31 bits")
-            return value, position
-    raise ProtocolError(f"varint before byte {position} is longer than 5 bytes")
-
-
-def encode_uvarint(value: int) -> bytes:
-    """The shortest unsigned varint for 0 <= value < 2**31."""
-    if 0 <= value < 0x80:
-        return _UVARINTS[value]
-    if not 0 <= value <= MAX_INT32:
-        raise ProtocolError(f"{value} does not fit in a varint of 31 bits")
-    out = bytearray()
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 # --- lengths ----------------------------------------------------------------------------------------------------------

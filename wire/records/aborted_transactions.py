@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pykafka_wire.wire.arrow.varints import read_varints
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice
-from pykafka_wire.wire.records.varints import read_varints
 
 #: A control record's key: a version and a type.
 _CONTROL_KEY: Final = struct.Struct(">hh")

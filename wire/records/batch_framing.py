@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 from pykafka_wire.wire.records import batches, legacy
-from pykafka_wire.wire.records.varints import Ints
 
 _HEAD: Final = struct.Struct(">qi4xb")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pykafka_wire.wire.arrow.varints import ByteBuffer
 from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
-from pykafka_wire.wire.records.varints import ByteBuffer
 
 if TYPE_CHECKING:
     import zstandard

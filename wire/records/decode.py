@@ -7,7 +7,7 @@ https://kafka.apache.org/documentation/#record
 
 How: all headers are read at once, and all records are in one buffer: the received frame, or what the batches decompress to, one
 behind the other. :mod:`~pykafka_wire.wire.records.record_scanner` finds where each record begins. Everything else is NumPy over all
-records: one field's varints after the other, then keys and values as columns (:mod:`~pykafka_wire.wire.records.arrays`).
+records: one field's varints after the other, then keys and values as columns (:mod:`~pykafka_wire.wire.arrow.arrays`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.wire.arrow.arrays import binary_column, bitmap, value_column
+from pykafka_wire.wire.arrow.varints import ByteBuffer, FieldReader, Ints, read_varints
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.aborted_transactions import aborted_batches
-from pykafka_wire.wire.records.arrays import binary_column, bitmap, value_column
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.compression import (
     MAX_DECOMPRESSED_BYTES,
@@ -36,7 +37,6 @@ from pykafka_wire.wire.records.compression import (
     codec_of,
 )
 from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.records.varints import ByteBuffer, FieldReader, Ints, read_varints
 
 _logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """Columns to record batches, magic 2: NumPy encodes all varints at once, and Arrow joins them with keys and
-values (:mod:`~pykafka_wire.wire.records.row_segments`).
+values (:mod:`~pykafka_wire.wire.arrow.row_segments`).
 
 Owns the layout of records and the division of rows into batches. It knows no brokers; producer fields are not set (-1) until
 :func:`~pykafka_wire.wire.records.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
@@ -17,11 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.wire.records import batches
-from pykafka_wire.wire.records.arrays import to_numpy, validity
-from pykafka_wire.wire.records.batches import EncodedBatch
-from pykafka_wire.wire.records.compression import Codec, compressor
-from pykafka_wire.wire.records.row_segments import (
+from pykafka_wire.wire.arrow.arrays import to_numpy, validity
+from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
     RowSegment,
     bounds,
@@ -30,7 +27,10 @@ from pykafka_wire.wire.records.row_segments import (
     join_segments,
     varints,
 )
-from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, zigzag
+from pykafka_wire.wire.arrow.varints import Ints, n_varint_bytes, zigzag
+from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.compression import Codec, compressor
 
 __all__ = ["EncodedBatch", "encode_batches", "encode_parts"]
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pykafka_wire.wire.arrow.varints import ByteBuffer, FieldReader, Ints
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records.varints import ByteBuffer, FieldReader, Ints
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
 MIN_RECORD_BYTES: Final = 6

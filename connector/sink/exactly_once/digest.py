@@ -16,7 +16,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from pykafka_wire.sink.columns import RecordColumns
-from pykafka_wire.wire.records.arrays import binary_array, to_numpy, validity
+from pykafka_wire.wire.arrow.arrays import binary_array, to_numpy, validity
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -47,9 +47,9 @@ from pykafka_wire.values.bulk.arrays import (
 from pykafka_wire.values.bulk.big_endian import last_bytes, out_of_range, words_of
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
 from pykafka_wire.values.connect_types import ConnectType
-from pykafka_wire.values.json.variant_type import is_variant
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
-from pykafka_wire.wire.records.row_segments import byte_lengths
+from pykafka_wire.values.json_values.variant_type import is_variant
+from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, validity
+from pykafka_wire.wire.arrow.row_segments import byte_lengths
 
 #: Values per group, chosen so that their data fits the cache.
 _VALUES_AT_ONCE: Final = 32_768

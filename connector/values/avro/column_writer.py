@@ -45,9 +45,8 @@ from pykafka_wire.values.bulk.writing import (
     whole_numbers,
     within,
 )
-from pykafka_wire.wire.protocol.primitives import encode_uvarint
-from pykafka_wire.wire.records.arrays import binary_array, validity
-from pykafka_wire.wire.records.row_segments import (
+from pykafka_wire.wire.arrow.arrays import binary_array, validity
+from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
     RowSegment,
     WordSegment,
@@ -60,6 +59,7 @@ from pykafka_wire.wire.records.row_segments import (
     masked,
     varints,
 )
+from pykafka_wire.wire.single_varint import encode_uvarint
 
 
 def _required(column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b"") -> list[RowSegment]:

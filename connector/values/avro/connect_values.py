@@ -19,9 +19,8 @@ from pykafka_wire.values.avro.connect_types import connect_type_of
 from pykafka_wire.values.avro.schema import Schema
 from pykafka_wire.values.bulk.arrays import Flags, array_of
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.json.encodings import decimal_of_bytes
-from pykafka_wire.values.json.text import date_days, local_timestamp_micros, timestamp_micros
-from pykafka_wire.values.json.variant import VariantReader
+from pykafka_wire.values.json_values.encodings import decimal_of_bytes
+from pykafka_wire.values.json_values.text import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE_TEXTS
 
 #: ``io.debezium.data.VariableScaleDecimal``.
@@ -94,6 +93,8 @@ def _first(wanted: pa.DataType) -> Any:
 def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
     if not len(texts):
         return array_of(wanted)([]), None
+    from pykafka_wire.values.json.variant_columns import VariantReader  # which needs the types of all JSON
+
     column, left = VariantReader(wanted).read_column(Payloads.of(texts.view(pa.binary())))
     return column, left if left.any() else None
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, OptionError
+from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.avro.column_reader import Plan, TypeReader, decode
 from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.resolution import resolved
@@ -24,7 +24,7 @@ from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, referenced, schema_of
-from pykafka_wire.wire.records.row_segments import BytesSegment, byte_lengths, counts, join_segments
+from pykafka_wire.wire.arrow.row_segments import BytesSegment, byte_lengths, counts, join_segments
 
 if TYPE_CHECKING:
     from pykafka_wire.values.bulk.writing import SegmentWriter

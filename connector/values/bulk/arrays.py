@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.wire.records.arrays import to_arrow, to_arrow_with_nulls, to_numpy, validity
-from pykafka_wire.wire.records.row_segments import bounds
+from pykafka_wire.wire.arrow.arrays import to_arrow, to_arrow_with_nulls, to_numpy, validity
+from pykafka_wire.wire.arrow.row_segments import bounds
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints
-from pykafka_wire.wire.records.varints import ByteBuffer
+from pykafka_wire.wire.arrow.varints import ByteBuffer
 
 #: Of a number that is read here: no type holds more digits than its last bytes do.
 _MAX_BYTES: Final = 128

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8
-from pykafka_wire.wire.records.arrays import to_arrow, validity
-from pykafka_wire.wire.records.row_segments import (
+from pykafka_wire.wire.arrow.arrays import to_arrow, validity
+from pykafka_wire.wire.arrow.row_segments import (
     RowSegment,
     Words,
     constant,
@@ -133,7 +133,7 @@ class EncodeErrors:
         return EncodeErrors(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
 
 
-#: From a pa.Array to the row segments of its values (:mod:`~pykafka_wire.wire.records.row_segments`).
+#: From a pa.Array to the row segments of its values (:mod:`~pykafka_wire.wire.arrow.row_segments`).
 Write = Callable[[Any, EncodeErrors], list[RowSegment]]
 
 

@@ -20,12 +20,12 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
 from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
-from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
-from pykafka_wire.values.json.text import parse_json
-from pykafka_wire.values.json.variant import VariantReader
-from pykafka_wire.values.json.variant_type import is_variant
+from pykafka_wire.values.json.variant_columns import VariantReader
+from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.json_values.text import parse_json
+from pykafka_wire.values.json_values.variant_type import is_variant
 
 _log: Final = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from pykafka_wire.values import numeric_times
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices, with_validity
 from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
 from pykafka_wire.values.bulk.writing import numbers_of
-from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
-from pykafka_wire.values.json.variant_type import is_variant
-from pykafka_wire.wire.records.arrays import validity
+from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.json_values.variant_type import is_variant
+from pykafka_wire.wire.arrow.arrays import validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.
 Finish = Callable[[Any, Flags], Any]

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.arrays import not_utf8, nulls_of
 from pykafka_wire.values.bulk.writing import numbers_of, sql_name
-from pykafka_wire.values.json.text import json_text
-from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
-from pykafka_wire.wire.records.row_segments import bounds, byte_lengths
+from pykafka_wire.values.json_values.text import json_text
+from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow, validity
+from pykafka_wire.wire.arrow.row_segments import bounds, byte_lengths
 
 #: Rows that are written at once, chosen so that their columns fit the cache.
 _ROWS_AT_ONCE: Final = 16_384

@@ -24,8 +24,8 @@ import pyarrow.json as pj
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, flag_array
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
-from pykafka_wire.wire.records.varints import ByteBuffer
+from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow
+from pykafka_wire.wire.arrow.varints import ByteBuffer
 
 _OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
 _I, _N, _n, _a, _f = b"INnaf"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykafka_wire.errors import ConnectorError, DecodeError
-from pykafka_wire.values.json.text import parse_json
+from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import Schema

@@ -25,9 +25,9 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, flag_array, scatter, sl
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
 from pykafka_wire.values.json.document_blocks import is_utf8
-from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.row_segments import bounds
-from pykafka_wire.wire.records.varints import ByteBuffer
+from pykafka_wire.wire.arrow.arrays import to_arrow
+from pykafka_wire.wire.arrow.row_segments import bounds
+from pykafka_wire.wire.arrow.varints import ByteBuffer
 
 _QUOTE, _BACKSLASH, _CLOSE, _MINUS, _ZERO, _POINT, _e, _E = b'"\\}-0.eE'
 _NULL: Final = b"null"

@@ -12,9 +12,9 @@ from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
 from pykafka_wire.values.json.column_reader import json_reader
 from pykafka_wire.values.json.documents import schema_documents
-from pykafka_wire.values.json.encodings import UNKNOWN, Encodings
 from pykafka_wire.values.json.input_limits import document_conversion
-from pykafka_wire.values.json.text import json_text, parse_json
+from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.json_values.text import json_text, parse_json
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import Framing, SchemaId

@@ -1,4 +1,4 @@
-"""Flat JSON objects as variants, all rows together: what :mod:`~pykafka_wire.values.json.variant` gives for each alone.
+"""JSON documents as variants, as :mod:`~pykafka_wire.values.json_values.variant` makes one; those of flat objects together.
 
 :mod:`~pykafka_wire.values.json.flat_objects` finds the members of objects that have them in one order. An object's bytes are a head
 (kinds of numbers, ids of keys, offsets) and its members' values one after the other: of all rows with the same members, each is a
@@ -8,18 +8,20 @@ few words and the bytes of texts. Rows that this does not read are left: nested 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.flat_objects import Kind, Layout, UnreadableError, are_plain, layout_of, read_flat
-from pykafka_wire.wire.records.arrays import to_arrow, validity
-from pykafka_wire.wire.records.row_segments import (
+from pykafka_wire.values.json_values.text import parse_json
+from pykafka_wire.values.json_values.variant import NULL, VariantEncoder, variant_metadata, variant_of
+from pykafka_wire.wire.arrow.arrays import to_arrow, validity
+from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
     RowSegment,
     WordSegment,
@@ -39,6 +41,46 @@ _NUMBER: Final = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
 _MAX_DIGITS: Final = 18
 _SHORT_TEXT: Final = 64
 _LAST_DIGIT: Final = ord("9")
+
+
+@dataclass(frozen=True, slots=True)
+class VariantReader:
+    """Reads JSON documents as variants: see :class:`~pykafka_wire.values.converter.PayloadReader`.
+
+    Attributes:
+        column_type: variant's, as Spark gives it: its fields may be in another order.
+    """
+
+    column_type: pa.DataType
+
+    def read_one(self, payload: bytes) -> Any:
+        return variant_of(parse_json(payload))
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        groups, rest = flat_variants(payloads, variant_metadata)
+        parts = [
+            (rows, self._column(values, pa.repeat(pa.scalar(metadata, pa.binary()), len(rows))))
+            for rows, values, metadata in groups
+        ]
+        encoder, rows = VariantEncoder(), np.flatnonzero(rest)
+        left = np.zeros(len(payloads), dtype=np.bool_)
+        found: list[tuple[bytes, bytes]] = []
+        for row in rows.tolist():
+            try:
+                found.append(encoder.encoded(parse_json(payloads[row])))
+            except Exception:  # which read_one raises again, for the reason
+                found.append((NULL, NULL))
+                left[row] = True
+        columns = (pa.array([each[nth] for each in found], pa.binary()) for nth in (0, 1))
+        if len(rows):
+            parts.append((rows, self._column(*columns)))
+        return reassemble(len(payloads), self.column_type, parts), left
+
+    def _column(self, values: Any, metadata: Any) -> Any:
+        columns = {"value": values, "metadata": metadata}
+        return pa.StructArray.from_arrays(
+            [columns[each.name] for each in self.column_type], fields=list(self.column_type)
+        )
 
 
 def flat_variants(

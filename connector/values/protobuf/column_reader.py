@@ -51,9 +51,9 @@ from pykafka_wire.values.protobuf.types import (
     dtype_of,
     scalar_type,
 )
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, to_numpy, validity
-from pykafka_wire.wire.records.row_segments import bounds
-from pykafka_wire.wire.records.varints import Words, signed
+from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, to_numpy, validity
+from pykafka_wire.wire.arrow.row_segments import bounds
+from pykafka_wire.wire.arrow.varints import Words, signed
 
 #: Numbers of an enum that are looked up by a table: nearly all.
 _MAX_TABLE: Final = 1 << 12

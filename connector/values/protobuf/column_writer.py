@@ -47,8 +47,8 @@ from pykafka_wire.values.bulk.writing import (
 from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_group import END_GROUP, FIXED64, GROUP, LENGTH, VARINT, wire_type_of
 from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS, dtype_of
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
-from pykafka_wire.wire.records.row_segments import (
+from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, validity
+from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
     RowSegment,
     Words,
@@ -61,7 +61,7 @@ from pykafka_wire.wire.records.row_segments import (
     masked,
     unsigned_varints,
 )
-from pykafka_wire.wire.records.varints import zigzag
+from pykafka_wire.wire.arrow.varints import zigzag
 
 #: The segments of each value, a length before it where it has one; and bool[n]: which are other than zero or empty.
 Written = tuple[list[RowSegment], Flags]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, RegistryError
+from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
@@ -23,7 +23,7 @@ from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import Framing, SchemaId, encode_message_indexes
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.wire.protocol.primitives import encode_uvarint
+from pykafka_wire.wire.single_varint import encode_uvarint
 
 if TYPE_CHECKING:
     from pykafka_wire.values.bulk.writing import SegmentWriter

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices
 from pykafka_wire.values.bulk.reading import MemoryBudget
 from pykafka_wire.values.protobuf.input_limits import FREE_BYTES, FREE_PER_BYTE
-from pykafka_wire.wire.records.varints import ByteBuffer, Words, numbers_at, read_unsigned
+from pykafka_wire.wire.arrow.varints import ByteBuffer, Words, numbers_at, read_unsigned
 
 #: A round takes some 50 µs, and a field that is read one by one some 0.2 µs: reading in columns takes a few times as long at most.
 _MESSAGES_OF_A_ROUND: Final = 64

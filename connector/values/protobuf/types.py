@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
+from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.protobuf.json_mapping import is_map
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.reading import ColumnTooLargeError, Payloads
+from pykafka_wire.wire.arrow.arrays import to_arrow_with_nulls, to_numpy, validity
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
-from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
+from pykafka_wire.wire.single_varint import SHORT_READ, decode_uvarint, encode_uvarint
 
 #: ``optional``: a frame is skipped where there is one; ``known``: its schema counts where there is one. A payload that may begin
 #: with a zero byte needs to know. Frames are Confluent's, unless they are called Glue's.

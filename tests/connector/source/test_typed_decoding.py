@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.columns.selection import column_names
+from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns

@@ -32,7 +32,7 @@ from pykafka_wire.values.registry.framing import (
     split_frames,
 )
 from pykafka_wire.values.utf8 import Utf8
-from pykafka_wire.wire.records.arrays import binary_array
+from pykafka_wire.wire.arrow.arrays import binary_array
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")

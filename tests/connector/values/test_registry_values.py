@@ -456,7 +456,7 @@ def test_a_topic_of_avro_in_spark(
     registry: Registry, confluent: SchemaRegistryClient, spark: Any, kafka: Any, topic: Any, outside: Any
 ) -> None:
     """The way back is tests/connector/test_examples_in_session.py's."""
-    from pykafka_wire.values import decode_avro
+    from pykafka_wire.functions import decode_avro
 
     source = topic()
     subject = f"{source}-value"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.columns.selection import Selection, parse_columns, select_type, selected_paths
+from pykafka_wire.field_selection import Selection, parse_columns, select_type, selected_paths
 from pykafka_wire.source.reader_schema import ReaderSchema
 from pykafka_wire.values.converter import Format, read_column
 from pykafka_wire.values.json.format import Json

@@ -20,10 +20,10 @@ from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.ddl import arrow_type
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.json.text import parse_json
-from pykafka_wire.values.json.variant import VariantReader, _metadata, variant_of
-from pykafka_wire.values.json.variant_columns import flat_variants
-from pykafka_wire.values.json.variant_type import VARIANT, is_variant
+from pykafka_wire.values.json.variant_columns import VariantReader, flat_variants
+from pykafka_wire.values.json_values.text import parse_json
+from pykafka_wire.values.json_values.variant import variant_metadata, variant_of
+from pykafka_wire.values.json_values.variant_type import VARIANT, is_variant
 
 _VALUES = st.recursive(
     st.none()
@@ -142,7 +142,7 @@ def test_flat_objects_read_together_are_what_each_is_alone(seed: int) -> None:
         members = [f'"{name}":{random.choice(_TOKENS[kind])}' for name, kind in zip(names[:n], kinds[:n], strict=True)]
         documents.append(f"{{{','.join(members)}}}".encode() if random.random() > 0.02 else random.choice(_ODD))
     payloads = Payloads.of(pa.array(documents, pa.binary()))
-    groups, left = flat_variants(payloads, _metadata)
+    groups, left = flat_variants(payloads, variant_metadata)
     assert groups and left.mean() < 0.5
     column, failed = VariantReader(VARIANT).read_column(payloads)
     for row, document in enumerate(documents):
@@ -156,7 +156,7 @@ def test_flat_objects_read_together_are_what_each_is_alone(seed: int) -> None:
 
 def test_objects_of_many_bytes_have_wider_offsets() -> None:
     documents = [json.dumps({"b": "x" * n, "a": n}).encode() for n in (1, 300, 70_000)] * 300
-    groups, left = flat_variants(Payloads.of(pa.array(documents, pa.binary())), _metadata)
+    groups, left = flat_variants(Payloads.of(pa.array(documents, pa.binary())), variant_metadata)
     assert len(groups) == 3 and not left.any()
     for rows, values, metadata in groups:
         assert {"value": values[0].as_py(), "metadata": metadata} == spark(documents[rows[0]].decode())

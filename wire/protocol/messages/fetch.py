@@ -19,7 +19,8 @@ from pykafka_wire.wire.protocol.fields import (
 )
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
-from pykafka_wire.wire.protocol.primitives import MAX_INT32, MAX_INT64
+from pykafka_wire.wire.protocol.primitives import MAX_INT64
+from pykafka_wire.wire.single_varint import MAX_INT32
 
 #: The first version that names topics by id (KIP-516).
 TOPIC_ID_VERSION: Final = 13

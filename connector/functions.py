@@ -1,26 +1,51 @@
-"""The functions that a user calls: each makes an Arrow UDF of a format and a policy."""
+"""Functions for columns of values: JSON, and Avro, JSON Schema and Protobuf as Confluent's serializers frame them.
+
+    from pykafka_wire.functions import decode_avro
+    from pykafka_wire.values import Registry
+
+    registry = Registry("https://registry:8081", basic_auth="env:REGISTRY_USER_INFO")
+    order = decode_avro(registry, "id BIGINT, pieces INT", on_error="divert")
+    decoded = topic.select("*", order("value").alias("order"))
+    good = decoded.where("order.error IS NULL").select("order.value.*")
+    broken = decoded.where("order.error IS NOT NULL").select("topic", "partition", "offset", "order.error")
+
+Each ``decode_*`` and ``encode_*`` makes an Arrow UDF of a format and a policy: call it with a column, or register it for SQL with
+``spark.udf.register``. Spark 4.1 or newer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
-from pykafka_wire.values.json.encodings import DecimalFormat, encodings_of
 from pykafka_wire.values.json.format import Json, JsonSchema
+from pykafka_wire.values.json_values.encodings import DecimalFormat, encodings_of
 from pykafka_wire.values.numeric_times import TimeUnit
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema
+from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
     Expression = Callable[[Column | str], Column]
+
+__all__ = [
+    "decode_avro",
+    "decode_json",
+    "decode_json_schema",
+    "decode_protobuf",
+    "encode_avro",
+    "encode_json_schema",
+    "encode_protobuf",
+]
 
 
 def decode_json(
@@ -112,28 +137,35 @@ def _decoding(value_format: Format, schema: str | DataType, on_error: OnError) -
 
     wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     arrow_type = to_arrow_type(wanted, timezone="UTC")
-    return _udf(Converter(format=value_format, type=arrow_type, on_error=on_error), wanted)
+    return _arrow_udf(_SentConverter(Converter(format=value_format, type=arrow_type, on_error=on_error)), wanted)
 
 
 def _encoding(value_format: Format, on_error: OnError) -> Expression:
     from pyspark.sql.types import BinaryType
 
-    return _udf(Converter(format=value_format, type=None, on_error=on_error), BinaryType())
+    return _arrow_udf(_SentConverter(Converter(format=value_format, type=None, on_error=on_error)), BinaryType())
 
 
-def _udf(converter: Converter, result: DataType) -> Expression:
+@dataclass(frozen=True, slots=True)
+class _SentConverter(SentToWorkers):
+    """A converter that finds this package in Spark's workers, wherever the driver has loaded it from."""
+
+    converter: Converter
+
+
+def _arrow_udf(sent: _SentConverter, result: DataType) -> Expression:
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError as error:
         raise ImportError(
-            "[PYKAFKA_WIRE_SPARK_VERSION] pykafka_wire.values needs Arrow UDFs, which came with Spark 4.1."
+            "[PYKAFKA_WIRE_SPARK_VERSION] pykafka_wire.functions needs Arrow UDFs, which came with Spark 4.1."
         ) from error
     from pyspark.sql.types import StringType, StructType
 
     def convert(rows):  # type: ignore[no-untyped-def]  # Spark would read annotations, and find strings
-        return converter(rows)
+        return sent.converter(rows)
 
-    if converter.on_error == "divert":
+    if sent.converter.on_error == "divert":
         result = StructType().add("value", result).add("error", StringType())
     make: Any = arrow_udf  # its own types name a few kinds of result only
     expression: Expression = make(convert, result)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.wire.records.varints import ByteBuffer, Ints
+from pykafka_wire.wire.arrow.varints import ByteBuffer, Ints
 
 #: Values that are smaller than this on average are copied: to move them takes as long.
 _MOVED_BYTES: Final = 512

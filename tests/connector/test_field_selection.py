@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.columns.selection import check_whole, column_names, parse_columns, select_type, selected_paths
+from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.field_selection import check_whole, parse_columns, select_type, selected_paths
 from pykafka_wire.values.ddl import arrow_type
 
 ITEM = pa.struct([("sku", pa.string()), pa.field("count", pa.int32(), nullable=False)])

@@ -1,8 +1,8 @@
-"""Which columns a read has, and which of their fields: the option ``columns``, such as ``value.id, value.country, offset``.
+"""Which columns are selected, and which of their fields: the option ``columns``, such as ``value.id, value.country, offset``.
 
 Spark (4.2) does not tell a Python source which columns a query uses. This option does so by names alone, where ``.schema(…)`` needs
 the types as well. What is not selected is not decoded. Spark asks a new process for the schema: so this module imports Arrow only
-where types are selected.
+where types are selected. Knows neither the source's columns nor a format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
 from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.wire.masking import quoted
 
@@ -63,29 +62,6 @@ def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
     return found
 
 
-def column_names(selection: Selection, include_headers: bool, added_columns: Collection[str] = ()) -> tuple[str, ...]:
-    """The names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
-
-    Args:
-        added_columns: those that ``onKeyError`` and ``onValueError`` add.
-
-    Raises:
-        SchemaError: the source has no such column.
-    """
-    available = (*SOURCE_COLUMNS, *added_columns)
-    if not selection:
-        return tuple(name for name in available if include_headers or name != "headers")
-    for name in selection:
-        if name in ("keyError", "valueError") and name not in available:
-            option = f"on{name[0].upper()}{name[1:]}"
-            raise SchemaError(
-                f"columns selects {name}, which the source has only with {option}=divert: set that, or leave {name} out."
-            )
-        if name not in available:
-            raise SchemaError(f"columns selects {name}, which is no column of the source{_instead(name, available)}")
-    return tuple(selection)
-
-
 def check_whole(selection: Selection, path: str, type_name: str) -> None:
     """Raises SchemaError where fields are selected of a type that has none."""
     if selection:
@@ -121,7 +97,7 @@ def select_type(column_type: Any, selection: Selection, path: str) -> Any:
     fields: Mapping[str, Any] = {field.name: field for field in column_type}
     for name in selection:
         if name not in fields:
-            raise SchemaError(f"columns selects {path}.{name}, which is no field of {path}{_instead(name, fields)}")
+            raise SchemaError(f"columns selects {path}.{name}, which is no field of {path}{suggest(name, fields)}")
     return pa.struct(
         [
             fields[name].with_type(select_type(fields[name].type, selected, f"{path}.{name}"))
@@ -130,6 +106,7 @@ def select_type(column_type: Any, selection: Selection, path: str) -> Any:
     )
 
 
-def _instead(name: str, available: Collection[str]) -> str:
+def suggest(name: str, available: Collection[str]) -> str:
+    """What an error about an unknown name ends with: the name that is near it, or all that there are."""
     near = difflib.get_close_matches(name, available, n=1)
     return f". Did you mean {near[0]}?" if near else f": use {', '.join(available)}."

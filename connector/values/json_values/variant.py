@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.bulk.arrays import Flags, reassemble
-from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.json.text import parse_json
 
 #: Spark's own limit, of both parts (16 MiB in 4.0).
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -26,7 +19,7 @@ _MAX_DIGITS: Final = 38
 #: Sets of keys whose metadata is kept.
 _MAX_KEPT: Final = 1_000
 _SHORT_TEXT: Final = 64
-_NULL, _TRUE, _FALSE = b"\0", b"\x04", b"\x08"
+NULL, _TRUE, _FALSE = b"\0", b"\x04", b"\x08"
 #: The header of a primitive, and the form of its number.
 _INTS: Final = ((1 << 7, b"\x0c", 1), (1 << 15, b"\x10", 2), (1 << 31, b"\x14", 4), (1 << 63, b"\x18", 8))
 _DECIMALS: Final = ((9, b"\x20", 4), (18, b"\x24", 8), (38, b"\x28", 16))
@@ -35,58 +28,16 @@ _LONG_TEXT: Final = b"\x40"
 
 
 def variant_of(value: Any) -> dict[str, bytes]:
-    """A parsed JSON value (:func:`~pykafka_wire.values.json.text.parse_json`) as ``pa.array`` takes a variant.
+    """A parsed JSON value (:func:`~pykafka_wire.values.json_values.text.parse_json`) as ``pa.array`` takes a variant.
 
     Raises:
         DecodeError: it is too large, or has a number or text that a variant does not hold.
     """
-    encoded, metadata = _Encoder().encoded(value)
+    encoded, metadata = VariantEncoder().encoded(value)
     return {"value": encoded, "metadata": metadata}
 
 
-@dataclass(frozen=True, slots=True)
-class VariantReader:
-    """Reads JSON documents as variants: see :class:`~pykafka_wire.values.converter.PayloadReader`.
-
-    Attributes:
-        column_type: variant's, as Spark gives it: its fields may be in another order.
-    """
-
-    column_type: pa.DataType
-
-    def read_one(self, payload: bytes) -> Any:
-        return variant_of(parse_json(payload))
-
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        from pykafka_wire.values.json.variant_columns import flat_variants  # which needs the types of all JSON
-
-        groups, rest = flat_variants(payloads, _metadata)
-        parts = [
-            (rows, self._column(values, pa.repeat(pa.scalar(metadata, pa.binary()), len(rows))))
-            for rows, values, metadata in groups
-        ]
-        encoder, rows = _Encoder(), np.flatnonzero(rest)
-        left = np.zeros(len(payloads), dtype=np.bool_)
-        found: list[tuple[bytes, bytes]] = []
-        for row in rows.tolist():
-            try:
-                found.append(encoder.encoded(parse_json(payloads[row])))
-            except Exception:  # which read_one raises again, for the reason
-                found.append((_NULL, _NULL))
-                left[row] = True
-        columns = (pa.array([each[nth] for each in found], pa.binary()) for nth in (0, 1))
-        if len(rows):
-            parts.append((rows, self._column(*columns)))
-        return reassemble(len(payloads), self.column_type, parts), left
-
-    def _column(self, values: Any, metadata: Any) -> Any:
-        columns = {"value": values, "metadata": metadata}
-        return pa.StructArray.from_arrays(
-            [columns[each.name] for each in self.column_type], fields=list(self.column_type)
-        )
-
-
-class _Encoder:
+class VariantEncoder:
     """Encodes values one after the other; objects of the same keys share the bytes of their metadata."""
 
     def __init__(self) -> None:
@@ -103,7 +54,7 @@ class _Encoder:
             if metadata is None:
                 if len(self._metadata) >= _MAX_KEPT:
                     self._metadata.clear()
-                metadata = self._metadata[keys] = _metadata(keys)
+                metadata = self._metadata[keys] = variant_metadata(keys)
         except (UnicodeEncodeError, OverflowError) as error:
             raise DecodeError("a text or a number that VARIANT cannot hold") from error
         if max(len(found), len(metadata)) > _MAX_BYTES:
@@ -127,7 +78,7 @@ class _Encoder:
         if kind is bool:
             return _TRUE if value else _FALSE
         if value is None:
-            return _NULL
+            return NULL
         if kind is list:
             return _container(0b11, 2, len(value), b"", [self._value(each) for each in value])
         if kind is Decimal:
@@ -190,7 +141,8 @@ def _decimal(value: Decimal) -> bytes:
     return _DOUBLE + struct.pack("<d", number)
 
 
-def _metadata(keys: tuple[str, ...]) -> bytes:
+def variant_metadata(keys: tuple[str, ...]) -> bytes:
+    """Returns the bytes that list an object's keys, and those of all objects in it. Raises UnicodeEncodeError, OverflowError."""
     texts = [key.encode() for key in keys]
     size = _size(max(sum(map(len, texts)), len(texts)))
     ends = [0]

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
-from pykafka_wire.wire.records.varints import zigzag
+from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow, validity
+from pykafka_wire.wire.arrow.varints import zigzag
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
