@@ -29,7 +29,7 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, ProducerFencedError, RecordsNotWrittenError, SettingsError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.produce.record_sender import RecordSender
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, TransactionState

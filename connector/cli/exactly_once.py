@@ -22,7 +22,7 @@ from pykafka_wire.sink.exactly_once.orphaned_transactions import (
 )
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion, init_transaction
 

@@ -11,11 +11,11 @@ from pykafka_wire.wire.records.batches import (
     HEADER,
     HEADER_BYTES,
     HEADER_DTYPE,
-    ProducerIdentity,
     read_header,
     stamp_producer,
 )
 from pykafka_wire.wire.records.compression import Codec, codec_of
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 STORED = (GOLDEN / "magic2-none.bin").read_bytes()

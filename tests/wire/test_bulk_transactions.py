@@ -12,7 +12,7 @@ import pytest
 
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import ProducerFencedError
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion, init_transaction

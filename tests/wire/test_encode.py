@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.records.batches import HEADER_BYTES, EncodedBatch, ProducerIdentity, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import HEADER_BYTES, EncodedBatch, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.encode import encode_batches, encode_parts
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from tests.wire.oracle import Record, decode_batches, encode_batch
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -10,9 +10,10 @@ import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, next_sequence
-from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 WRITER = ProducerIdentity(4711, 3)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
-from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import EncodedBatch, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.oracle import Record, decode_batches
 

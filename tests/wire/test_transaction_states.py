@@ -11,7 +11,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError, TransactionStateError, TransportError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions import transaction as module

@@ -21,7 +21,8 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.records.batches import ProducerIdentity, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import read_header, stamp_producer
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker

@@ -48,6 +48,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_top
 #: States of a transaction that has not ended.
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
+#: A look-up that only improves an error's text must not delay the error for longer.
+_LOOK_UP_MS: Final = 5_000
 #: A text names at most so many of a transaction's topic-partitions.
 _MAX_NAMED: Final = 10
 
@@ -182,6 +184,14 @@ def describe_transaction(
     if state.error_code:
         raise broker_error(state.error_code, api="DescribeTransactions", detail=f"({transactional_id!r})")
     return described_transaction(transactional_id, state)
+
+
+def last_known_state(cluster: Cluster, transactional_id: str) -> DescribedTransaction | None:
+    """The state of a transactional id, for an error or a warning; None also where it is not available."""
+    try:
+        return describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_LOOK_UP_MS))
+    except WireError:
+        return None
 
 
 def only_state(response: DescribeTransactionsResponse) -> DescribeTransactionsResponseState:

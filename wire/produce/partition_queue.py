@@ -32,7 +32,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.errors import ProtocolError, WireError
-from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity, stamp_producer
+from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).

@@ -60,7 +60,8 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, request_topics
 

@@ -24,6 +24,7 @@ import numpy as np
 from crc32c import crc32c
 
 from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -55,8 +56,6 @@ _PRODUCER_AT: Final = 43
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _PRODUCER: Final = struct.Struct(">qhi")
-#: Producer epochs are int16.
-_LAST_EPOCH: Final = 2**15 - 1
 
 
 class BatchHeader(NamedTuple):
@@ -91,28 +90,6 @@ HEADER_DTYPE: Final = np.dtype(
         )
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """The producer id and epoch that brokers tell producers apart by (KIP-98): what InitProducerId returned. Without idempotence
-    both are -1, and batches carry no producer id."""
-
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-    @property
-    def idempotent(self) -> bool:
-        return self.producer_id >= 0
-
-    def with_next_epoch(self) -> ProducerIdentity | None:
-        """The same producer under the next epoch (KIP-360); None after the last one: a new producer id is needed.
-
-        Only without a transactional id. With one, its coordinator gives epochs out.
-        """
-        if self.producer_epoch == _LAST_EPOCH:
-            return None
-        return ProducerIdentity(self.producer_id, self.producer_epoch + 1)
 
 
 @dataclass(slots=True, kw_only=True)

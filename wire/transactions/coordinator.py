@@ -47,7 +47,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_topic
 
 _FEATURE: Final = "transaction.version"

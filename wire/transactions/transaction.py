@@ -21,7 +21,8 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.cluster import Cluster, describe
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import last_known_state
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -33,7 +34,8 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.produce.producer import Producer, TransactionScope, WriteResult
-from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import (
     TransactionHandle,
@@ -46,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 #: A failed transaction is ended in this time, or left to the coordinator.
 _ABORT_MS: Final = 10_000
-#: A look-up that only improves an error's text must not delay the error for longer.
-_DESCRIBE_MS: Final = 5_000
 
 
 class TransactionState(Enum):
@@ -396,14 +396,6 @@ class Transaction:
                 f"The transaction was open for {open_ms} ms, longer than transaction.timeout.ms ({timeout_ms}): its "
                 f"coordinator has aborted it, or {taken_over}. Write less in one transaction, or raise the timeout."
             )
-
-
-def last_known_state(cluster: Cluster, transactional_id: str) -> describe.DescribedTransaction | None:
-    """The coordinator's description of a transactional id, for an error or a warning; None also where it is not available."""
-    try:
-        return describe.describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_DESCRIBE_MS))
-    except WireError:
-        return None
 
 
 def _was_aborted(error: WireError) -> bool:

@@ -41,11 +41,12 @@ from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask, encode_task
 from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import last_known_state
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
+from pykafka_wire.wire.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
 

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
 
@@ -255,8 +256,6 @@ def _further_parts(
 def _pending(
     fields: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], transactional_id: str
 ) -> tuple[DecidedTask, ...]:
-    from pykafka_wire.wire.records.batches import ProducerIdentity  # loads NumPy
-
     version = TransactionVersion[fields["protocol"]]
     return tuple(
         DecidedTask(

@@ -14,20 +14,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Set
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, read_markers
 from pykafka_wire.sink.exactly_once.recovery import commit_decided
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
+from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction, last_known_state
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all, describe_all, list_in_states, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.transaction import last_known_state
+
+if TYPE_CHECKING:  # the command line needs no options
+    from pykafka_wire.options.sink import ExactlyOnceOptions
 
 _log = logging.getLogger(__name__)
 

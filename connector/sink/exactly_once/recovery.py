@@ -18,7 +18,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_producers
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnsupportedVersionError
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, describe_all, end_of
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle

@@ -16,7 +16,7 @@ from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, encode_ma
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import commit_offsets
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion

@@ -6,14 +6,13 @@ import subprocess
 import sys
 from typing import Any
 
+import click
 import pytest
 
 from pykafka_wire.cli.app import commands
 
 #: Each takes longer to load than most commands to do their work.
 HEAVY = ("numpy", "pyarrow", "pyspark", "py4j")
-#: These decide on transactions of tasks, by the codecs of the sink.
-WITH_CODECS = {"marker", "transactions"}
 PROGRAM = """
 import contextlib, io, sys
 from pykafka_wire.cli.app import application
@@ -32,13 +31,15 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert "click" in loaded("--help") and not loaded("--help") & {*HEAVY, "rich"}
 
 
-@pytest.mark.parametrize("name", sorted(set(commands.list_commands(None)) - WITH_CODECS))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", commands.list_commands(click.Context(commands)))
 def test_a_commands_help_loads_no_data_library(name: str) -> None:
     assert not loaded(name, "--help") & set(HEAVY)
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("arguments", [("topics",), ("groups",), ("lag", "g"), ("offsets", "t")])
+@pytest.mark.parametrize(
+    "arguments", [("topics",), ("groups",), ("lag", "g"), ("offsets", "t"), ("transactions",), ("marker", "id")]
+)
 def test_asking_brokers_loads_no_data_library(arguments: tuple[str, ...], kafka: Any) -> None:
     """Of a cluster with few topics: larger responses are read into NumPy's memory."""
     assert not loaded(*arguments, "-b", kafka.bootstrap_servers) & set(HEAVY)

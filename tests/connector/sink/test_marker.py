@@ -17,7 +17,7 @@ from pykafka_wire.sink.exactly_once.marker import (
     n_parts,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.records.batches import ProducerIdentity
+from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionVersion
 
 SEVEN = Marker(query_id="0b6b6ae6-0e2b-4c7c-a7b3-3a4f5e9bd1f5", batch_id=7, n_records=3, digest="00000000000000ff")
