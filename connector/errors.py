@@ -80,6 +80,10 @@ class RegistryError(ConnectorError):
     code = "PYKAFKA_WIRE_REGISTRY"
 
 
+class UnreachableRegistryError(RegistryError):
+    """A schema registry that does not respond: no other request to it succeeds now."""
+
+
 class IngestError(ConnectorError):
     """An ingest that cannot start, or a table that cannot go on."""
 

@@ -205,6 +205,8 @@ def _plan(run: Ingest) -> int:
     planned = run.plan()
     if output().json:
         rows = [{**asdict(each), "table": run.settings.place(each.table)} for each in planned]
+        for row in rows:
+            del row["failure"]
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
     for each in () if output().json else planned:
         schema = "" if each.schema_id is None else f", schema {each.schema_id}"

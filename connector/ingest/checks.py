@@ -83,7 +83,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
     A topic of which the ingest has read no record needs no table.
 
     Raises:
-        RegistryError, NoBrokerAvailableError, AuthenticationError: no topic can be compared.
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     reader = TopicReader(settings)
     for topic in topics:
@@ -180,7 +180,7 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
     Run it while the ingest does not run. What was landed by a replay that broke off is found in the table, and not landed twice.
 
     Raises:
-        RegistryError, NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
+        NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
     """
     reader = TopicReader(settings)
     rejects = open_table(spark, settings, settings.rejects)

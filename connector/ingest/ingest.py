@@ -20,8 +20,8 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, RegistryError
-from pykafka_wire.ingest.failures import Failure, sentence_of
+from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
+from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.places import place_mistakes, query_of
@@ -51,6 +51,7 @@ class PlannedTable:
         columns: the value's columns, as DDL, or where they will come from.
         by_spark: why Spark writes the table's files, None where tasks of this package do; the table itself may have another reason.
         mistake: why it cannot be landed, None if it can.
+        failure: the error of :attr:`mistake`, by which the table begins as retrying or stopped.
     """
 
     topic: str
@@ -61,6 +62,7 @@ class PlannedTable:
     columns: str
     by_spark: str | None
     mistake: str | None
+    failure: Failure | None
 
 
 class Ingest:
@@ -127,38 +129,38 @@ class Ingest:
         return values(metric, self.query_name, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
 
     def plan(self) -> list[PlannedTable]:
-        """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session."""
+        """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
+
+        Trouble with the registry is that of the topics that need it.
+        """
         reader = TopicReader(self.settings)
         names: dict[str, str] = {}
         planned: list[PlannedTable] = []
-        unanswered: RegistryError | None = None
+        unreachable: UnreachableRegistryError | None = None
         for topic in self.topics():
             table, name = self.settings.table_for(topic), self.settings.name_of(topic)
             other = names.setdefault(name.lower(), topic)
-            found, columns, mistake = None, "", None
-            if other != topic:
-                mistake = f"table {name} is topic {other}'s, too: give one of them a name in [[table]]"
-            else:
-                try:
-                    found = reader.value_schema(topic, table)
-                    columns = reader.columns_text(topic, table, found)
-                except RegistryError as error:
-                    if unanswered is not None and not any(each.schema_id for each in planned):
-                        raise  # it concerns every topic
-                    unanswered, mistake = error, error.message
-                except ConnectorError as error:
-                    mistake = error.message
-                except Exception as error:  # nobody foresaw it: the others are landed all the same
-                    mistake = sentence_of(error)
+            found, columns = None, ""
+            failed: Exception | None = None
+            try:
+                if other != topic:
+                    raise IngestError(f"table {name} is topic {other}'s, too: give one of them a name in [[table]]")
+                if unreachable is not None and reader.asks_registry(table):
+                    raise unreachable  # each request waits for it as long
+                found = reader.value_schema(topic, table)
+                columns = reader.columns_text(topic, table, found)
+            except UnreachableRegistryError as error:
+                unreachable = failed = error
+            except Exception as error:  # whatever it is, the others are landed all the same
+                failed = error
             planned.append(
                 PlannedTable(
                     topic=topic, table=name, mode=table.mode, format=found.format if found else table.format,
                     schema_id=found.schema_id if found else None, columns=columns,
-                    by_spark=spark_reason(self.settings, table), mistake=mistake,
+                    by_spark=spark_reason(self.settings, table), mistake=_mistake_of(failed),
+                    failure=None if failed is None else Failure.of(failed),
                 )
             )  # fmt: skip
-        if unanswered is not None and not any(each.schema_id for each in planned):
-            raise unanswered
         return planned
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
@@ -270,11 +272,10 @@ class Ingest:
             self._landing.close()
             self._landing = None
         self._query = None
-        self._mistaken = {
-            each.topic: Failure.of(IngestError(each.mistake)) for each in planned if each.mistake is not None
-        }
+        self._mistaken = {each.topic: each.failure for each in planned if each.failure is not None}
         for topic, failure in self._mistaken.items():
-            _log.error("Topic %s is not landed, the others are. %s", topic, failure.sentence)
+            until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
+            _log.error("Topic %s is not landed%s, the others are. %s", topic, until, failure.sentence)
         if log is not None and not is_connect:
             self._continue(spark, log)
 
@@ -326,7 +327,7 @@ class Ingest:
                 raise IngestError(f"the checkpoint {log.shown} has no file metadata with the query's id: is it whole?")
             self._landing = Landing(self.settings, query, is_once=self._is_once, is_running=self._is_running)
             for topic, failure in self._mistaken.items():
-                self._landing.stop_table(topic, failure)
+                self._landing.begin_failed(topic, failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
@@ -397,6 +398,10 @@ def _ingest_of(settings: Settings, is_once: bool) -> Ingest:
     ingest = Ingest(settings)
     ingest._is_once = is_once
     return ingest
+
+
+def _mistake_of(error: Exception | None) -> str | None:
+    return error.message if isinstance(error, ConnectorError) else None if error is None else sentence_of(error)
 
 
 def _refuse(mistakes: Iterable[str]) -> None:

@@ -140,13 +140,11 @@ class Landing:
         with self._changed:
             return {topic: table.status for topic, table in self._tables.items()}
 
-    def stop_table(self, topic: str, failure: Failure) -> None:
-        """Begin with a table that cannot be landed as it is; it is tried when what stops it has changed."""
+    def begin_failed(self, topic: str, failure: Failure) -> None:
+        """Begin with a table that cannot be landed now; it is tried later, or when what stops it has changed."""
         with self._changed:
             if topic not in self._tables:
-                table = self._table(topic)
-                table.state = table.state.failed(failure, time.monotonic())
-                self._start_retrier()
+                self._note(self._table(topic), failure)
 
     def land(
         self,
@@ -277,7 +275,7 @@ class Landing:
             raise IngestError(
                 f"topic {table.topic} would go into the table of rejects: give it another table by name in [[table]]."
             )
-        if table.state.stage is Stage.STOPPED and (target is None or not target.part.n_offsets):
+        if table.state.stage is not Stage.LANDING and (target is None or not target.part.n_offsets):
             # Nothing to land shows whether it could be.
             reader, asked = self._surroundings.reader, self._settings.table_for(table.topic)
             reader.columns_text(table.topic, asked, reader.value_schema(table.topic, asked))
@@ -304,10 +302,8 @@ class Landing:
     def _fail(self, table: _TableTask, failure: Failure) -> None:
         now = time.monotonic()
         earlier = table.state
-        table.state = table.state.failed(failure, now)
         table.next_look = now + table.look_pause_s
-        if self._patience_ends is None and table.state.stage is Stage.RETRYING:
-            self._patience_ends = now + _PATIENCE_S
+        self._note(table, failure)
         pause_s = (table.state.next_attempt or now) - now
         if table.state.stage is Stage.STOPPED and (earlier.stage, earlier.code) != (Stage.STOPPED, failure.code):
             _log.error("Table %s is stopped, the others go on. %s", table.name, failure.sentence)
@@ -315,9 +311,13 @@ class Landing:
             _log.warning(
                 "Table %s is tried again in %.0f s, the others go on. %s", table.name, pause_s, failure.sentence
             )
-        self._start_retrier()
 
-    def _start_retrier(self) -> None:
+    def _note(self, table: _TableTask, failure: Failure) -> None:
+        """Give a table the state after a failure, and see to it that it is tried again."""
+        now = time.monotonic()
+        table.state = table.state.failed(failure, now)
+        if self._patience_ends is None and table.state.stage is Stage.RETRYING:
+            self._patience_ends = now + _PATIENCE_S
         if self._retrier is None:
             self._retrier = threading.Thread(target=self._retry, name="pykafka-wire-ingest-retries", daemon=True)
             self._retrier.start()

@@ -21,7 +21,7 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
-from pykafka_wire.errors import OffsetsError, RegistryError
+from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.topic_log import TopicLog
@@ -102,9 +102,9 @@ def mistake_of(error: Exception) -> str:
     """What an error says of one topic.
 
     Raises:
-        RegistryError, NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
+        NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
     """
-    if isinstance(error, RegistryError | NoBrokerAvailableError | AuthenticationError):
+    if isinstance(error, NoBrokerAvailableError | AuthenticationError):
         raise error
     return sentence_of(error)
 

@@ -7,7 +7,6 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +18,7 @@ from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
-from pykafka_wire.errors import DecodeError, IngestError
+from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes import (
     ENVELOPE_FIELDS,
     REASON,
@@ -183,6 +182,8 @@ class TopicReader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registry: Registry | None = registry_of(settings.source_registry_options | settings.kafka_options)
+        #: What the registry has said last of each topic's keys.
+        self._key_formats: dict[str, str | None] = {}
 
     def value_schema(self, topic: str, table: Table, schema_id: RegistryId | None = None) -> ValueSchema:
         """How values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
@@ -196,8 +197,9 @@ class TopicReader:
                 f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
             )
         subject = self._subject(topic, table, "value")
-        if table.format not in ("registry", *NEED_SCHEMA) or table.schema is not None or not self._registry:
+        if not self.asks_registry(table):
             return ValueSchema(format=table.format)
+        assert self._registry is not None
         try:
             if schema_id is None:
                 schema_id, schema = self._registry.latest(subject)
@@ -214,6 +216,11 @@ class TopicReader:
                 f"topic {topic} has format {table.format}, and its subject {subject} is {found}: change one of them."
             )
         return ValueSchema(format=found, schema_id=schema_id, schema=schema)
+
+    def asks_registry(self, table: Table) -> bool:
+        """Whether a table's values have a schema of the registry."""
+        is_of_registry = table.format in ("registry", *NEED_SCHEMA) and table.schema is None
+        return is_of_registry and self._registry is not None
 
     def columns_text(self, topic: str, table: Table, schema: ValueSchema) -> str:
         """The value's columns as DDL, without a Spark session; a sentence where only the values show them."""
@@ -239,14 +246,30 @@ class TopicReader:
         """None for keys that are JSON if they look like it: of a new table of changes in JSON."""
         if table.key_format is not None:
             return table.key_format
-        # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
-        if self._registry is not None and not self._registry.is_glue:
-            with suppress(DecodeError):
-                _, schema = self._registry.latest(self._subject(topic, table, "key"))
-                return format_of_kind(schema.kind) or "binary"
+        if (registered := self._registered_key_format(topic, table, held)) is not None:
+            return registered
         if table.mode == "append" or value_format != "json" or isinstance(held, BinaryType):
             return "binary"
         return None if held is None else "json"
+
+    def _registered_key_format(self, topic: str, table: Table, held: DataType | None) -> str | None:
+        """The format of the newest schema of keys; None where the registry has none.
+
+        Raises:
+            RegistryError: it does not say it, now or earlier, and the table's keys are not bytes.
+        """
+        # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
+        if self._registry is None or self._registry.is_glue:
+            return None
+        try:
+            _, schema = self._registry.latest(self._subject(topic, table, "key"))
+            self._key_formats[topic] = format_of_kind(schema.kind) or "binary"
+        except DecodeError:
+            self._key_formats[topic] = None
+        except RegistryError:  # no trouble of a topic whose values do not need the registry
+            if topic not in self._key_formats and not isinstance(held, BinaryType):
+                raise
+        return self._key_formats.get(topic)
 
     def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.errors import DecodeError, OptionError, RegistryError
+from pykafka_wire.errors import DecodeError, OptionError, RegistryError, UnreachableRegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Schema
 from pykafka_wire.wire.security.clouds.aws import quiet_botocore
@@ -182,7 +182,9 @@ class GlueApi:
                     "call glue:GetSchemaVersion, and for writes GetSchemaByDefinition, RegisterSchemaVersion and CreateSchema."
                 ) from (None if code in _SIGNATURE else error)
             if status == 429 or status >= 500 or "Throttl" in code:
-                raise RegistryError(f"the schema registry {url} does not respond ({text}). {_UNTIL}") from error
+                raise UnreachableRegistryError(
+                    f"the schema registry {url} does not respond ({text}). {_UNTIL}"
+                ) from error
             raise RegistryError(f"{url} refuses the request ({text}).") from error
         except (
             errors.NoCredentialsError, errors.CredentialRetrievalError, errors.PartialCredentialsError, errors.ProfileNotFound,
@@ -195,7 +197,7 @@ class GlueApi:
         except errors.ParamValidationError as error:
             raise OptionError(f"{url} cannot have such a schema: {printable_line(error)}.") from error
         except errors.BotoCoreError as error:
-            raise RegistryError(
+            raise UnreachableRegistryError(
                 f"the schema registry {url} does not respond ({printable_line(error)}). Check the region {self.region}, and that "
                 f"AWS can be reached from the driver and from executors. {_UNTIL}"
             ) from error

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from pykafka_wire.errors import DecodeError, RegistryError
+from pykafka_wire.errors import DecodeError, RegistryError, UnreachableRegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.security import tls
@@ -85,7 +85,7 @@ def _first_response(registry: Registry, method: str, path: str, body: dict[str, 
         if response.status < 500 and response.status != 429:
             return url + path, response.status, content
         failed.append(f"{url}{through}: HTTP {response.status}")
-    raise RegistryError(
+    raise UnreachableRegistryError(
         f"the schema registry does not respond ({'; '.join(failed)}). Check its address from the driver and from executors. "
         "Until it responds, the query fails, whatever onValueError is."
     )

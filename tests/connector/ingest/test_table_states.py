@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+import urllib3
 from click.testing import CliRunner
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, ResourceType
 
@@ -24,6 +26,7 @@ from pykafka_wire.ingest.table_status import Stage, TableState
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.test_access_revoked import ALICE, rule
+from tests.http_server import QuietHandler, http_server
 
 FIRST = avro_schema("id int")
 SECOND = avro_schema("id long", "amount double?")
@@ -209,6 +212,73 @@ def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
         assert query.isActive and ingest.statuses[names[1]].rows == 3
     printed = capfd.readouterr()
     assert "alice-secret" not in printed.out + printed.err
+
+
+@contextmanager
+def guarded_registry(url: str, denied: set[str], requests: list[str]) -> Iterator[str]:
+    """The URL of a gateway to a registry, which denies access to some subjects; 503 for all subjects where ``*`` is denied."""
+
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            requests.append(self.path)
+            subject = unquote(self.path.partition("/subjects/")[2].partition("/")[0])
+            if "*" in denied or subject in denied:
+                self.send(503 if "*" in denied else 403, b"{}")
+            else:
+                response = urllib3.request("GET", url + self.path, retries=False)
+                self.send(response.status, response.data)
+
+    with http_server(Handler) as address:
+        yield address
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_registry_that_denies_some_subjects_or_does_not_respond_refuses_no_start(shop: Shop) -> None:
+    topics = {name: shop.create(name) for name in ("a", "b", "fine", "keyed", "plain")}
+    for name in ("a", "b", "fine"):
+        shop.send_avro(name, FIRST, [{"id": 1}])
+    for name in ("keyed", "plain"):
+        shop.send_json(name, [{"id": 1}])
+    denied, requests = {"*"}, list[str]()
+    asked = {
+        "tables": [
+            Table(topic=rf"{shop.prefix}\.keyed", format="json", key_format="binary"),
+            Table(topic=rf"{shop.prefix}\.plain", format="json"),
+        ]
+    }
+
+    def landed(*names: str) -> bool:
+        statuses = ingest.statuses
+        return all(topics[name] in statuses and statuses[topics[name]].rows for name in names)
+
+    with guarded_registry(shop.registry, denied, requests) as url:
+        planned = shop.ingest(registry=url, **asked).plan()
+        assert [each.topic for each in planned if each.mistake is None] == [topics["keyed"], topics["plain"]]
+        n_of_one_topic = 3  # with its retries: the others do not wait for it again
+        assert len(requests) == n_of_one_topic, requests
+        with running(shop, registry=url, **asked) as (ingest, _):
+            until(lambda: landed("keyed"), lambda: ingest.statuses)
+            for name in ("a", "b", "fine"):
+                state = ingest.statuses[topics[name]].state
+                assert (state.stage, state.code) == (Stage.RETRYING, "PYKAFKA_WIRE_REGISTRY"), state
+                assert "does not respond" in (state.reason or "")
+            denied.clear()
+            denied.update(f"{topics[name]}-value" for name in ("a", "b"))
+            until(lambda: landed("fine", "plain"), lambda: ingest.statuses)
+            for name in ("a", "b"):
+                state = ingest.statuses[topics[name]].state
+                assert (state.stage, state.code) == (Stage.RETRYING, "PYKAFKA_WIRE_REGISTRY"), state
+                assert "denies access (HTTP 403)" in (state.reason or "")
+            denied.clear()
+            until(lambda: landed("a", "b"), lambda: ingest.statuses)
+        denied.add("*")
+        shop.send_json("plain", [{"id": 2}])
+        with running(shop, registry=url, **asked) as (ingest, _):  # the table itself says that its keys are bytes
+            until(lambda: landed("plain"), lambda: ingest.statuses)
+            assert ingest.statuses[topics["plain"]].error is None
+    assert all(shop.rows(name, "id") == [(1,), (2,)][: 2 if name == "plain" else 1] for name in topics)
 
 
 @pytest.mark.spark
