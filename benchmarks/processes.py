@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import psutil  # type: ignore[import-untyped]
 
 _EVERY_S = 0.02
+_CPU_EVERY_S = 0.1
 #: The last argument of the daemon, and of the workers that it forks, which run tasks. Spark's other Python processes have
 #: other modules there.
 _TASKS = "pyspark.worker"
@@ -58,36 +60,52 @@ class PeakMemory:
 
 
 class CpuTime:
-    """CPU time of a JVM and of the processes below it, from entering to leaving; those that have ended meanwhile count, too.
+    """CPU time of a JVM and of the processes below it, sampled from entering to leaving.
+
+    A process that ends between two samples loses what it used since the last one, and no more: what it had used before is known, and
+    whoever waited for it is not asked.
 
     Attributes:
         seconds: user and system time.
         python_seconds: what the Python processes used of it.
+        sampler_seconds: what the sampling itself used, of this process.
     """
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm = psutil.Process(jvm_pid)
-        self._before = (0.0, 0.0)
-        self.seconds = self.python_seconds = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="cpu-time", daemon=True)
+        #: CPU seconds at the first and at the last sample, by process.
+        self._first: dict[psutil.Process, float] = {}
+        self._last: dict[psutil.Process, float] = {}
+        self._java: set[psutil.Process] = set()
+        self.seconds = self.python_seconds = self.sampler_seconds = 0.0
 
     def __enter__(self) -> CpuTime:
-        self._before = self._used()
+        self._look()
+        self._first = dict(self._last)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        java, python = (after - before for after, before in zip(self._used(), self._before, strict=True))
-        self.seconds, self.python_seconds = java + python, python
+        self._stop.set()
+        self._thread.join()
+        self._look()
+        # One that began meanwhile has used all of its time here.
+        used = {process: seconds - self._first.get(process, 0.0) for process, seconds in self._last.items()}
+        self.seconds = sum(used.values())
+        self.python_seconds = sum(seconds for process, seconds in used.items() if process not in self._java)
 
-    def _used(self) -> tuple[float, float]:
-        """CPU seconds of Java and of Python: executors are JVMs of their own, and what has ended was Python."""
-        java = python = 0.0
-        for process in [self._jvm, *self._jvm.children(recursive=True)]:
+    def _sample(self) -> None:
+        while not self._stop.wait(_CPU_EVERY_S):
+            self._look()
+        self.sampler_seconds = time.thread_time()
+
+    def _look(self) -> None:
+        """Executors are JVMs of their own; a process whose parent has ended is another one's child."""
+        for process in {self._jvm, *self._last, *self._jvm.children(recursive=True)}:
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                own = times.user + times.system
-                python += times.children_user + times.children_system
-                if process.name() == "java":
-                    java += own
-                else:
-                    python += own
-        return java, python
+                if process not in self._last and process.name() == "java":
+                    self._java.add(process)
+                self._last[process] = times.user + times.system
