@@ -196,6 +196,11 @@ sbom: setup  ## the software bill of materials of the wheel with its extras, as 
 	  --output-file $(SBOM) $(VENV)-sbom/bin/python
 	rm -rf $(VENV)-sbom
 
+.PHONY: object-store
+object-store: setup  ## files and commits of Delta tables in an object store: S3's protocol, by moto's server
+	$(BIN)/python -m pip install -qq -e '.[moto]'
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_commits_of_files.py $(PYTEST_ARGS)
+
 .PHONY: frames
 frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_frames.py -s $(PYTEST_ARGS)

@@ -62,8 +62,7 @@ class PeakMemory:
 class CpuTime:
     """CPU time of a JVM and of the processes below it, sampled from entering to leaving.
 
-    A process that ends between two samples loses what it used since the last one, and no more: what it had used before is known, and
-    whoever waited for it is not asked.
+    What a process used before its last sample is known after it has ended: no other process is asked for it.
 
     Attributes:
         seconds: user and system time.

@@ -39,6 +39,12 @@ def stored_uri(uri: str) -> str:
     return f"{'s3' if scheme.lower() in _S3 else scheme.lower()}:{rest}"
 
 
+def table_uri(folder: str) -> str:
+    """The URI of a local path, ``file:/…`` or another URI, as the library deltalake takes it."""
+    local = local_folder(folder)
+    return stored_uri(folder) if local is None else Path(local).as_uri()
+
+
 def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's file system
     """The file system and the folder of a local path or a URI, such as ``file:/…``, ``s3://…``, ``abfss://…``, ``gs://…``.
 

@@ -210,10 +210,8 @@ def _plan(run: Ingest) -> int:
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
     for each in () if output().json else planned:
         schema = "" if each.schema_id is None else f", schema {each.schema_id}"
-        way = ", files by tasks" if each.by_spark is None else ""
-        if each.by_spark is not None and run.settings.table_for(each.topic).write == "tasks":
-            way = f", files by Spark: {each.by_spark}"
-        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}{way}")
+        way = "files by tasks" if each.by_spark is None else f"files by Spark: {each.by_spark}"
+        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}, {way}")
         click.echo(f"    {each.columns}" if each.mistake is None else click.style(f"    {each.mistake}", fg="red"))
     output().message(
         f"{counted(len(planned), 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
@@ -391,9 +389,10 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     tables = ended.seen.tables
     if output().json:
         for table in tables:
-            fields = ("topic", "name", "rows", "rejects", "schema_id", "error")
+            fields = ("topic", "name", "rows", "rejects", "schema_id", "newest_ms", "by_spark", "error")
             state = {name: getattr(table.status, name) for name in fields}
-            click.echo(json.dumps(state | {"lag": table.lag, "state": table.state}, default=str))
+            more = {"lag": table.lag, "fresh_s": table.fresh_s, "state": table.state}
+            click.echo(json.dumps(state | more, default=str))
         return
     screen.summary()
     n_rejects = sum(table.rejects for table in tables)

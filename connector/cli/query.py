@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from pykafka_wire.checkpoints.files import local_folder
 from pykafka_wire.cli.connection import connection_options, given_options, output, split_settings
 from pykafka_wire.cli.output import UsageMistake, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings, read_settings
-
-_LOG: Final = "_delta_log"
 
 
 @click.command()
@@ -45,18 +42,21 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         settings = read_settings(file, {"kafka": brokers} if brokers else {})
     except IngestError as error:
         raise UsageMistake(str(error)) from error
-    tables = _tables(settings)
+    from pykafka_wire.ingest.table_formats import datasets  # loads pyspark
+
+    tables = datasets(settings)
     if sql is None:
-        rows = [{"table": name, "place": place} for name, place in sorted(tables.items())]
+        rows = [{"table": name, "place": settings.place(name)} for name in tables or ()]
         output().rows(rows, empty=f"There is no table in {settings.into} yet.")
         return
-    used = {name: place for name, place in tables.items() if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)}
-    is_local = settings.is_folder and local_folder(settings.into) is not None
-    reason = "the tables are not in a folder of this machine" if not is_local else _missing_of_duckdb()
+    reason = "the tables are not in a folder of this machine" if tables is None else _missing_of_duckdb(settings)
+    used = {
+        name: each for name, each in (tables or {}).items() if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)
+    }
     if engine == "duckdb" and reason:
         raise click.ClickException(f"DuckDB cannot be used: {reason}. Leave out --engine.")
     if engine != "spark" and not reason:
-        unreadable = _by_duckdb(sql, tables, used, limit)
+        unreadable = _by_duckdb(sql, tables or {}, used, limit)
         if not unreadable:
             return
         if engine == "duckdb":
@@ -65,30 +65,21 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
     _by_spark(sql, settings, used, limit)
 
 
-def _tables(settings: Settings) -> dict[str, str]:
-    """The tables that are there, by name; none where they are not in a folder of this machine."""
-    folder = local_folder(settings.into) if settings.is_folder else None
-    if folder is None:
-        return {}
-    return {each.parent.name: str(each.parent) for each in Path(folder).glob(f"*/{_LOG}")}
-
-
-def _missing_of_duckdb() -> str:
-    missing = [name for name in ("duckdb", "deltalake") if find_spec(name) is None]
+def _missing_of_duckdb(settings: Settings) -> str:
+    library = "pyiceberg" if settings.table_format == "iceberg" else "deltalake"
+    missing = [name for name in ("duckdb", library) if find_spec(name) is None]
     return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else ""
 
 
-def _by_duckdb(sql: str, tables: Mapping[str, str], used: Mapping[str, str], limit: int) -> str:
+def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], Any]], limit: int) -> str:
     """Run it, and print the rows; why a table that it uses cannot be read, in place of that."""
     import duckdb
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
     with duckdb.connect() as connection:
-        for name, place in used.items():
+        for name, dataset in used.items():
             try:
-                connection.register(name, DeltaTable(place).to_pyarrow_dataset())
-            except DeltaError as error:
+                connection.register(name, dataset())
+            except Exception as error:  # of the table's own library
                 return f"{name}: {str(error).splitlines()[0].rstrip('.')}"
         try:
             connection.execute(sql)
@@ -100,13 +91,15 @@ def _by_duckdb(sql: str, tables: Mapping[str, str], used: Mapping[str, str], lim
     return ""
 
 
-def _by_spark(sql: str, settings: Settings, tables: Mapping[str, str], limit: int) -> None:
+def _by_spark(sql: str, settings: Settings, tables: Iterable[str], limit: int) -> None:
+    from pykafka_wire.ingest.table_formats import open_table
+
     with working("starting Spark", with_spark=True) as progress:
         spark = session("query")
         progress.show("running the query")
-        if settings.is_folder:
-            for name, place in tables.items():
-                spark.read.format("delta").load(place).createOrReplaceTempView(name)
+        if settings.is_folder or settings.table_format == "iceberg":
+            for name in tables:
+                open_table(spark, settings, name).rows.createOrReplaceTempView(name)
         else:
             spark.sql(f"USE {settings.schema}")
         found = spark.sql(sql)

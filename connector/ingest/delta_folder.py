@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
-from pykafka_wire.checkpoints.files import local_folder, stored_uri
+from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
+from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, UriFolder, Written
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import Landed, owner_properties
+from pykafka_wire.wire.masking import without_secrets
 
 #: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
 _WRITER_FEATURES: Final = frozenset(
@@ -34,22 +36,25 @@ _MAX_WRITER_VERSION: Final = 4
 _BY_FEATURES: Final = 7
 #: Schemes that deltalake and pyarrow know both.
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
+#: So many commits are looked at first: others' are few between two of ours.
+_RECENT: Final = 20
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 
 class DeltaFolder:
     """One table; not for several threads at once."""
 
-    def __init__(self, folder: str) -> None:
-        """``folder`` is a local path or a URI."""
-        self._path = folder
-        self.folder = UriFolder(uri=folder)
+    def __init__(self, folder: str, storage: Mapping[str, str] | None = None) -> None:
+        """``folder`` is a local path or a URI, ``storage`` is :class:`UriFolder`'s."""
+        self.identifier = f"delta.`{folder}`"
+        self._uri = table_uri(folder)
+        self.folder = UriFolder(uri=folder, storage=storage or {})
 
     @staticmethod
     def settings_against(settings: Settings, table: Table) -> str | None:
         """Why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
-        if table.write != "tasks":
-            return 'write = "tasks" is not set'
+        if table.write == "spark":
+            return 'write = "spark" is set'
         if table.mode != "append":
             return f"{table.mode} needs MERGE"
         if not settings.is_folder:
@@ -66,15 +71,38 @@ class DeltaFolder:
         return None
 
     @cached_property
-    def _uri(self) -> str:
-        local = local_folder(self._path)
-        return stored_uri(self._path) if local is None else Path(local).as_uri()
-
-    @cached_property
     def _table(self) -> Any:  # Any: deltalake is optional
         import deltalake
 
-        return deltalake.DeltaTable(self._uri)
+        return deltalake.DeltaTable(self._uri, storage_options=dict(self.folder.storage))
+
+    def unreachable(self) -> str | None:
+        """Why this process cannot reach the folder; None if it can. Spark may know other credentials."""
+        if local_folder(self.folder.uri) is not None:
+            return None
+        try:
+            filesystem, path = self.folder.open()
+            filesystem.get_file_info(path)
+        except (OSError, ValueError, OptionError) as error:
+            return f"Python cannot reach {without_secrets(self.folder.uri)}: {error}"
+        return None
+
+    @property
+    def exists(self) -> bool:
+        import deltalake
+
+        return deltalake.DeltaTable.is_deltatable(self._uri, dict(self.folder.storage))
+
+    def landed(self) -> Landed | None:
+        """What the newest commit of an ingest holds; None where there is none."""
+        return next((each for limit in (_RECENT, None) for each in self._landed_in(limit)), None)
+
+    def _landed_in(self, limit: int | None) -> Iterator[Landed]:
+        for commit in self._table.history(limit):
+            n_added = (commit.get("operationMetrics") or {}).get("numOutputRows")
+            landed = Landed.from_json(commit.get("userMetadata"), None if n_added is None else int(n_added))
+            if landed is not None:
+                yield landed
 
     def refresh(self) -> None:
         """Look at what was committed since."""
@@ -84,6 +112,23 @@ class DeltaFolder:
     def arrow_schema(self) -> Any:
         """pyarrow's, of the table."""
         return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def schema(self) -> StructType:
+        return StructType.fromJson(self._stored_schema)
+
+    @property
+    def _stored_schema(self) -> dict[str, Any]:
+        """Delta's, as its log has it."""
+        found: dict[str, Any] = json.loads(self._table.schema().to_json())
+        return found
+
+    def properties(self) -> dict[str, str]:
+        return dict(self._table.metadata().configuration)
+
+    def topic_columns(self) -> list[StructField]:
+        """All columns: rows are added alone, and a user's column is null there."""
+        return [*self.schema.fields]
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -100,8 +145,7 @@ class DeltaFolder:
             return f"it needs writers of version {protocol.min_writer_version}"
         if any(name.startswith("delta.constraints.") for name in metadata.configuration):
             return "it has a constraint"
-        columns = json.loads(self._table.schema().to_json())["fields"]
-        if not all(map(_is_plain, columns)):
+        if not all(map(_is_plain, self._stored_schema["fields"])):
             return "it has a column that is NOT NULL, generated, or has a default"
         return _of_partitions(self.arrow_schema, self.partition_by)
 
@@ -116,6 +160,7 @@ class DeltaFolder:
             mode="error",
             partition_by=list(table.partition_by),
             configuration=owner_properties(begins_at),
+            storage_options=dict(self.folder.storage),
             raise_if_key_not_exists=False,
             commit_properties=CommitProperties(custom_metadata={"userMetadata": begins_at.to_json()}),
         )

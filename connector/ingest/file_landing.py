@@ -6,24 +6,26 @@ is Spark's to write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.ingest.changes import REASON
 from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import FileTask, Folder, Written, run_tasks
+from pykafka_wire.ingest.file_tasks import PLACE, FileTask, Folder, Written, run_tasks, write_rows
 from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.parquet_files import FileLayout
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable
-from pykafka_wire.ingest.topic_rows import Read, TopicReader
+from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader
 
 #: Spark's names of types that Delta, Arrow and Parquet have alike.
 _TYPES: Final = frozenset(
@@ -36,8 +38,16 @@ _TYPES: Final = frozenset(
 _REFUSED: Final = frozenset(" ,;{}()\n\t=")
 
 
-class FilesTable(Protocol):
+class FilesTable(KnownTable, Protocol):
     """A table to which files are committed; not for several threads at once."""
+
+    identifier: str
+
+    @property
+    def exists(self) -> bool: ...
+
+    def landed(self) -> Landed | None:
+        """What the newest commit of an ingest holds; None where there is none."""
 
     @property
     def folder(self) -> Folder:
@@ -46,6 +56,9 @@ class FilesTable(Protocol):
     @property
     def arrow_schema(self) -> Any:
         """pyarrow's, of the table."""
+
+    def unreachable(self) -> str | None:
+        """Why this process cannot reach the table's folder; None if it can."""
 
     def refresh(self) -> None:
         """Look at what was committed since."""
@@ -62,6 +75,13 @@ class FilesTable(Protocol):
         Raises:
             AlreadyLandedError: the table has this micro-batch; the files are orphans.
         """
+
+
+class _Job(NamedTuple):
+    """The columns of rows, and how they are written into files of a layout."""
+
+    columns: Sequence[TableColumn]
+    run: Callable[[Folder, FileLayout], Written]
 
 
 class FileLanding:
@@ -84,15 +104,10 @@ class FileLanding:
             AlreadyLandedError: the table has the micro-batch.
             AnalysisException: the table cannot take the rows' types.
         """
-        if read.readings:
-            return "the types of its JSON are found in the records, or the values are in an envelope"
-        source = PykafkaWireDataSource(dict(read.options))
-        schema = source.schema()
-        assert isinstance(schema, StructType), "the options name formats"
-        columns = self._reader.table_columns(schema)
-        if (other := next(filter(None, (_other_type(each.type) for each in columns)), None)) is not None:
+        job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)
+        if (other := next(filter(None, (_other_type(each.type) for each in job.columns)), None)) is not None:
             return f"it has a column of the type {other}"
-        rows = StructType([StructField(each.name, each.type) for each in columns])
+        rows = StructType([StructField(each.name, each.type) for each in job.columns])
         self._prepare(folder, rows, begins_at)
         if (reason := folder.reason_against()) is not None:
             return reason
@@ -100,14 +115,39 @@ class FileLanding:
         layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)
         if missing := [each for each in layout.partition_by if each not in layout.schema.names]:
             return f"the records have no {missing[0]}, which its partitions are by"
-        reader = source.reader(schema)
-        partitions = reader.partitions()
-        task = FileTask(
-            reader, partitions, [(each.source, each.field) for each in columns], read.errors, folder.folder, layout
-        )
-        written = run_tasks(self._session, task, len(partitions))
+        written = job.run(folder.folder, layout)
+        if written.unwritable is not None:
+            return f"tasks cannot write {written.unwritable}"
         folder.append_files(written, layout, replace(landed, n_rejects=written.n_rejects))
         return written
+
+    def _tasks_alone(self, read: Read) -> _Job:
+        """Rows that tasks read and write themselves."""
+        source = PykafkaWireDataSource(dict(read.options))
+        schema = source.schema()
+        assert isinstance(schema, StructType), "the options name formats"
+        columns = self._reader.table_columns(schema)
+
+        def run(folder: Folder, layout: FileLayout) -> Written:
+            reader = source.reader(schema)
+            partitions = reader.partitions()
+            sources = [(each.source, each.field) for each in columns]
+            task = FileTask(reader, partitions, sources, read.errors, folder, layout)
+            return run_tasks(self._session, task, len(partitions))
+
+        return _Job(columns, run)
+
+    def _behind_spark(self, read: Read) -> _Job:
+        """Rows that Spark makes of JSON documents: their types are found in them, or they are in an envelope."""
+        rows = self._reader.rows(self._session, read)
+        columns = self._reader.table_columns(rows.schema)
+
+        def run(folder: Folder, layout: FileLayout) -> Written:
+            of_table = [F.col(each.path).alias(each.name) for each in columns]
+            place = [F.col(name).alias(f"_pykafka_wire_{name}") for name in PLACE]
+            return write_rows(rows.select(*of_table, *place, REASON), folder, layout, (REASON,))
+
+        return _Job(columns, run)
 
     def _prepare(self, folder: FilesTable, rows: StructType, begins_at: Landed | None) -> None:
         """Make the table, or give it the columns and types of ``rows``."""

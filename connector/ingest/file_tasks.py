@@ -6,38 +6,70 @@ driver's.
 
 from __future__ import annotations
 
+import functools
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.checkpoints.files import open_folder
+from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
+from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.file_types import conform
-from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, WrittenFile
+from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-#: Columns of what tasks yield: a pickled :class:`WrittenFile`, or the number of rows that could not be read.
-_YIELDED: Final = "file binary, n_rejects bigint"
-_YIELDED_ARROW: Final = pa.schema([("file", pa.binary()), ("n_rejects", pa.int64())])
+#: What tasks yield: a pickled :class:`WrittenFile` or :class:`ReadRecords`, or the text of why they cannot write.
+_YIELDED: Final = "result binary"
+_YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
+#: A task names so many rejects; where there are more, they are looked for again.
+_MAX_REJECTS: Final = 10_000
+#: Columns of a read that say which record is which.
+PLACE: Final = ("partition", "offset", "timestamp")
+_REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecords:
+    """What one task has seen of its records.
+
+    Attributes:
+        rejects: ``partition``, ``offset`` and ``reason`` of those that could not be read, pyarrow's; None where they are too many.
+        newest_ms: the timestamp of the newest one that could be read, in ms since the epoch; 0 where there is none.
+    """
+
+    n_rejects: int
+    rejects: Any
+    newest_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the tasks of one read have written."""
+    """What the tasks of one read have written; ``rejects`` and ``newest_ms`` are as :class:`ReadRecords`', of all of them.
+
+    Attributes:
+        unwritable: why a task could not write: then Spark has to; None if all could.
+    """
 
     files: Sequence[WrittenFile]
-    n_rejects: int
+    unwritable: str | None = None
+    n_rejects: int = 0
+    rejects: Any = None
+    newest_ms: int = 0
 
     @property
     def n_rows(self) -> int:
         return sum(each.n_rows for each in self.files)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(each.n_bytes for each in self.files)
 
 
 class AlreadyLandedError(Exception):
@@ -56,11 +88,23 @@ class Folder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UriFolder:
-    """A folder of a local path or a URI; pyarrow finds the credentials."""
+    """A folder of a local path or a URI.
+
+    Attributes:
+        storage: where an object store is and the credentials for it, under the library deltalake's names; without them the cloud's
+            usual chain has them.
+    """
 
     uri: str
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> tuple[Any, str]:
+        """The file system, pyarrow's, and the folder in it."""
+        if self.storage and local_folder(self.uri) is None:
+            import pyarrow.fs
+            from deltalake.fs import DeltaStorageHandler
+
+            return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
         filesystem, folder = open_folder(self.uri, "into")
         return filesystem, folder
 
@@ -91,80 +135,123 @@ class FileTask(SentToWorkers):
 
     def run(self, numbers: Iterable[Any]) -> Iterator[Any]:
         """Write the input partitions of these numbers; for ``mapInArrow``."""
-        filesystem, folder = self._folder.open()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                n_rejects = _Count()
-                rows = self._rows(self._reader.read(self._partitions[number]), n_rejects)
-                for file in FileWriter(filesystem, folder, self._layout).write(rows):
-                    yield _yielded(pickle.dumps(file), 0)
-                yield _yielded(None, n_rejects.value)
+                seen = _Seen(self._errors)
+                yield from _write(
+                    self._rows(self._reader.read(self._partitions[number]), seen), self._folder, self._layout
+                )
+                yield _yielded(seen.records())
 
-    def _rows(self, batches: Iterator[Any], n_rejects: _Count) -> Iterator[Any]:
+    def _rows(self, batches: Iterator[Any], seen: _Seen) -> Iterator[Any]:
         schema = self._layout.schema
         for batch in batches:
-            if self._errors:
-                is_good = pc.is_null(batch[self._errors[0]])
-                for name in self._errors[1:]:
-                    is_good = pc.and_(is_good, pc.is_null(batch[name]))
-                n_good = pc.sum(is_good).as_py() or 0
-                if n_good < batch.num_rows:
-                    n_rejects.value += batch.num_rows - n_good
-                    batch = batch.filter(is_good)
+            batch = seen.without_rejects(batch)
             flat: dict[str, list[Any]] = {}
             arrays = []
-            for (source, field), wanted in zip(self._columns, schema, strict=True):
+            for (source, name), wanted in zip(self._columns, schema, strict=True):
                 array = batch[source]
-                if field is not None:
+                if name is not None:
                     if source not in flat:
                         flat[source] = array.flatten()
-                    array = flat[source][array.type.get_field_index(field)]
+                    array = flat[source][array.type.get_field_index(name)]
                 arrays.append(conform(array, wanted.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Count:
-    value = 0
+class _Seen:
+    """What a task has seen of its records so far."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        self._errors = errors
+        self._rejects: list[Any] = []
+        self._n_rejects = 0
+        self._newest_us = 0
+
+    def without_rejects(self, batch: Any) -> Any:
+        """The records that could be read; the others are noted."""
+        bad = [pc.is_valid(batch[name]) for name in self._errors]
+        is_bad = functools.reduce(pc.or_, bad) if bad else None
+        n_bad = 0 if is_bad is None else pc.sum(is_bad).as_py() or 0
+        if n_bad:
+            rejects = batch.filter(is_bad)
+            batch = batch.filter(pc.invert(is_bad))
+            if self._n_rejects + n_bad <= _MAX_REJECTS:
+                reason = pc.coalesce(*(rejects[name] for name in self._errors))
+                columns = [rejects["partition"], rejects["offset"], reason]
+                self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=_REJECTS))
+            self._n_rejects += n_bad
+        if batch.num_rows:
+            self._newest_us = max(self._newest_us, pc.max(batch["timestamp"]).value)
+        return batch
+
+    def records(self) -> ReadRecords:
+        rejects = pa.Table.from_batches(self._rejects, _REJECTS) if self._n_rejects <= _MAX_REJECTS else None
+        return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
 
 
-def _yielded(file: bytes | None, n_rejects: int) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([file], pa.binary()), pa.array([n_rejects])], schema=_YIELDED_ARROW)
+def _write(rows: Iterable[Any], folder: Folder, layout: FileLayout) -> Iterator[Any]:
+    """Write rows, and yield what Spark gets of each file. Where it cannot be written to the folder, Spark may have other means."""
+    try:
+        filesystem, path = folder.open()
+        for file in FileWriter(filesystem, path, layout).write(rows):
+            yield _yielded(file)
+    except (UnwritableError, OptionError) as error:
+        yield _yielded(str(error))
+
+
+def _yielded(result: WrittenFile | ReadRecords | str) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 
 def run_tasks(session: SparkSession, task: FileTask, n_partitions: int) -> Written:
     """Run a task for each input partition, as one Spark job."""
     if not n_partitions:
-        return Written(files=(), n_rejects=0)
+        return Written(files=())
     return _written(session.range(0, n_partitions, 1, n_partitions).mapInArrow(task.run, _YIELDED))
 
 
 class RowsTask(SentToWorkers):
     """Writes the rows of a DataFrame into files."""
 
-    def __init__(self, folder: Folder, layout: FileLayout) -> None:
+    def __init__(self, folder: Folder, layout: FileLayout, errors: Sequence[str]) -> None:
+        """``errors`` are :class:`FileTask`'s; where there are some, :data:`PLACE` and they are behind the columns of the layout."""
         self._folder = folder
         self._layout = layout
+        self._errors = tuple(errors)
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Write what Spark has in one partition; for ``mapInArrow``."""
-        filesystem, folder = self._folder.open()
-        for file in FileWriter(filesystem, folder, self._layout).write(map(self._conformed, batches)):
-            yield _yielded(pickle.dumps(file), 0)
+        seen = _Seen(self._errors)
+        yield from _write(self._rows(batches, seen), self._folder, self._layout)
+        yield _yielded(seen.records())
 
-    def _conformed(self, batch: Any) -> Any:
-        # By position: the names may differ in case. Spark's timestamps have the session's zone.
+    def _rows(self, batches: Iterable[Any], seen: _Seen) -> Iterator[Any]:
+        # By position: the names may differ in case, or be twice there. Spark's timestamps have the session's zone.
         schema = self._layout.schema
-        arrays = [conform(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for batch in batches:
+            columns = batch.columns
+            if self._errors:
+                names = [*map(str, range(len(schema))), *PLACE, *self._errors]
+                columns = seen.without_rejects(pa.RecordBatch.from_arrays(columns, names)).columns
+            arrays = [conform(column, field.type) for column, field in zip(columns, schema, strict=False)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout) -> Written:
-    """Write a DataFrame's rows, of the columns of ``layout.schema`` in its order, as one Spark job."""
-    return _written(rows.mapInArrow(RowsTask(folder, layout).run, _YIELDED))
+def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequence[str] = ()) -> Written:
+    """Write a DataFrame's rows, of the columns of ``layout.schema`` in its order, as one Spark job; more is :class:`RowsTask`'s."""
+    return _written(rows.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
 
 
 def _written(yielded: DataFrame) -> Written:
-    rows = yielded.collect()
     # Our own tasks have pickled them, as Spark's workers pickle all that they return.
-    files = tuple(pickle.loads(row.file) for row in rows if row.file is not None)  # noqa: S301
-    return Written(files=files, n_rejects=sum(row.n_rejects for row in rows))
+    results = [pickle.loads(row.result) for row in yielded.collect()]  # noqa: S301
+    read = [each for each in results if isinstance(each, ReadRecords)]
+    rejects = [each.rejects for each in read]
+    return Written(
+        unwritable=next((each for each in results if isinstance(each, str)), None),
+        files=tuple(each for each in results if isinstance(each, WrittenFile)),
+        n_rejects=sum(each.n_rejects for each in read),
+        rejects=pa.concat_tables(rejects) if rejects and all(each is not None for each in rejects) else None,
+        newest_ms=max((each.newest_ms for each in read), default=0),
+    )

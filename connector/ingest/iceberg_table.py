@@ -73,6 +73,51 @@ def namespace_exists(settings: Settings) -> bool:
     return bool(catalog.namespace_exists(namespace))
 
 
+def load_table(settings: Settings, name: str) -> Any:
+    """pyiceberg's table of this name. Raises pyiceberg's NoSuchTableError."""
+    catalog, namespace = _opened(settings)
+    return catalog.load_table((*namespace, name))
+
+
+def table_names(settings: Settings) -> list[str]:
+    """The names of the namespace's tables."""
+    catalog, namespace = _opened(settings)
+    return sorted(each[-1] for each in catalog.list_tables(namespace))
+
+
+def stored_dataset(settings: Settings, name: str) -> Any:
+    """The table's rows as a dataset of pyarrow's, or as a table where files alone do not say what the rows are."""
+    import pyarrow.dataset
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    stored = load_table(settings, name)
+    paths = _plain_files(stored, None)
+    if not paths:
+        return stored.scan().to_arrow()
+    io = PyArrowFileIO(dict(stored.io.properties))
+    places = [io.parse_location(path, io.properties) for path in paths]
+    filesystem = io.fs_by_scheme(*places[0][:2])
+    schema = pa.schema(arrow_type(stored.schema()))
+    return pyarrow.dataset.dataset([each[2] for each in places], schema=schema, format="parquet", filesystem=filesystem)
+
+
+def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
+    """The files whose rows are the table's, with columns of the names that it has; None where there are deletes or other names."""
+    tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
+    pairs = {(each, schema.find_column_name(each)) for schema in stored.schemas().values() for each in schema.field_ids}
+    is_by_name = len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
+    if not is_by_name or any(task.delete_files for task in tasks):
+        return None
+    return [task.file.file_path for task in tasks]
+
+
+def arrow_type(schema: Any) -> Any:
+    """The type of the rows of pyiceberg's schema, with the ids of fields."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return small_type(pa.struct(schema_to_pyarrow(schema)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergFolder:
     """Where files of a table go, for tasks: the file system is pyiceberg's, with the catalog's credentials."""
@@ -117,6 +162,10 @@ class IcebergTable:
         """Iceberg's, of a table of this name that is made once."""
         return str(self._table.metadata.table_uuid)
 
+    def unreachable(self) -> str | None:
+        """None: nobody else reaches the table."""
+        return None
+
     def refresh(self) -> None:
         """Look at what was committed since."""
         self._table.refresh()
@@ -124,9 +173,7 @@ class IcebergTable:
     @property
     def arrow_schema(self) -> Any:
         """pyarrow's, with the ids of fields that files need."""
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        return pa.schema(small_type(pa.struct(schema_to_pyarrow(self._table.schema()))))
+        return pa.schema(arrow_type(self._table.schema()))
 
     @property
     def schema(self) -> StructType:
@@ -152,14 +199,14 @@ class IcebergTable:
         """The table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
         self.refresh()
         version, schema = self.version, self.schema
-        scan = self._table.scan(snapshot_id=None if version < 0 else version)
-        tasks = list(scan.plan_files())
-        if any(task.delete_files for task in tasks):
-            return self._session.createDataFrame(scan.to_arrow(), schema), version
-        paths = [_for_spark(task.file.file_path) for task in tasks]
+        snapshot_id = None if version < 0 else version
+        paths = _plain_files(self._table, snapshot_id)
+        if paths is None:
+            rows = self._table.scan(snapshot_id=snapshot_id).to_arrow()
+            return self._session.createDataFrame(rows, schema), version
         if not paths:
             return self._session.createDataFrame([], schema), version
-        return self._session.read.schema(schema).parquet(*paths), version
+        return self._session.read.schema(schema).parquet(*map(_for_spark, paths)), version
 
     @property
     def places(self) -> DataFrame:
@@ -192,8 +239,7 @@ class IcebergTable:
             snapshot = metadata.snapshot_by_id(snapshot_id)
             if snapshot is None:  # it is expired
                 return
-            summary = snapshot.summary
-            landed = Landed.from_json(summary.get(_SUMMARY), _integer(summary.get("added-records")))
+            landed = landed_in(snapshot.summary.additional_properties)
             if landed is not None:
                 yield landed
             snapshot_id = snapshot.parent_snapshot_id
@@ -369,20 +415,16 @@ class IcebergTable:
         if expired := [each for each in old if each not in kept]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
-    def optimize(self) -> None:
-        raise IngestError(
-            f"optimize_every is set for the Iceberg table {self.identifier}, and pyiceberg cannot compact: let your engine run "
-            "rewrite_data_files."
-        )
-
 
 def _summary_of(landed: Landed) -> dict[str, str]:
     transaction = landed.transaction
     return {_SUMMARY: landed.to_json(), f"{_SUMMARY}.transaction": f"{transaction['txnAppId']}@{landed.micro_batch}"}
 
 
-def _integer(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def landed_in(summary: Mapping[str, Any]) -> Landed | None:
+    """What a snapshot of an ingest holds, by its summary; None for another program's."""
+    n_added = summary.get("added-records")
+    return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
 
 
 def _for_spark(path: str) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
@@ -26,11 +26,12 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_formats import open_table
+from pykafka_wire.ingest.table_formats import open_table, open_upkeep
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
 from pykafka_wire.ingest.tables import check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.ingest.upkeep import Upkeep
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +67,11 @@ class Target:
 class _TableTask:
     """One topic on its way into its table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
 
-    def __init__(self, topic: str, name: str) -> None:
+    def __init__(self, topic: str, name: str, upkeep: Upkeep) -> None:
         self.topic = topic
         self.name = name
+        self.upkeep = upkeep
+        self.is_tended = False
         self.state = TableState()
         self.progress = TableProgress()
         self.target: Target | None = None
@@ -120,6 +123,7 @@ class Landing:
             check_running=self._check_running,
         )
         self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="pykafka-wire-ingest")
+        self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="pykafka-wire-ingest-upkeep")
         self._tables: dict[str, _TableTask] = {}
         #: One writer for each table, also where two topics claim it.
         self._writers: dict[str, threading.Lock] = {}
@@ -181,6 +185,8 @@ class Landing:
         self._check_rejects()
         if self._is_once:
             self._await_retries()
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed or not any(t.is_tended for t in self._tables.values()))
 
     def close(self) -> None:
         """Begin no further attempt, and wait for what is being written."""
@@ -189,10 +195,13 @@ class Landing:
             self._changed.notify_all()
             self._changed.wait_for(lambda: not any(table.is_running for table in self._tables.values()))
         self._threads.shutdown(cancel_futures=True)
+        self._upkeep.shutdown(wait=False, cancel_futures=True)
 
     def _table(self, topic: str) -> _TableTask:
         if topic not in self._tables:
-            table = self._tables[topic] = _TableTask(topic, self._settings.name_of(topic))
+            name = self._settings.name_of(topic)
+            upkeep = open_upkeep(self._settings, self._settings.table_for(topic), name)
+            table = self._tables[topic] = _TableTask(topic, name, upkeep)
             table.progress.held_rejects = self._held_rejects.get(table.name, 0)
         return self._tables[topic]
 
@@ -298,6 +307,27 @@ class Landing:
             _log.warning("Table %s is landing again, after %d attempts.", table.name, table.state.n_failures)
         table.state = table.state.landed()
         table.look_pause_s = _FIRST_CAUSE_S
+        if not (table.is_tended or self._is_closed) and table.upkeep.is_time(table.progress.commits):
+            table.is_tended = True
+            self._upkeep.submit(self._tend, table)
+
+    def _tend(self, table: _TableTask) -> None:
+        """Look after a table's files, beside what is appended to it, and never beside a MERGE."""
+        is_append = self._settings.table_for(table.topic).mode == "append"
+        try:
+            with nullcontext() if is_append else self._writers_lock(table), self._lent_session() as session:
+                describe_jobs(session, f"{table.name}, upkeep")
+                table.upkeep.run(session)
+        except Exception as error:
+            _log.warning(
+                "The files of table %s could not be looked after; it is tried again later. %s",
+                table.name,
+                sentence_of(error),
+            )
+        finally:
+            with self._changed:
+                table.is_tended = False
+                self._changed.notify_all()
 
     def _fail(self, table: _TableTask, failure: Failure) -> None:
         now = time.monotonic()

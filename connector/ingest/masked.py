@@ -15,7 +15,8 @@ _MASK: Final = "***"
 _SECRETS: Final = frozenset(each.name for each in SETTINGS if each.secret)
 #: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
 _SECRET: Final = re.compile(
-    r"secret|password|passphrase|token|credential|jaas|user\.info|access\.?key|private|\bsas\b", re.I
+    r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account)[._]?key|private|(?:\b|_)sas(?:\b|_)",
+    re.I,
 )
 #: A secret that is given by reference is none itself.
 _REFERENCE: Final = re.compile(r"(env|file|dir):")

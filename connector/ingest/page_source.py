@@ -29,7 +29,8 @@ from pykafka_wire.ingest.figures import LogEnds, lag_of
 from pykafka_wire.ingest.masked import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.table_log import LoggedCommit, TableLog, TableSize, changes_between
+from pykafka_wire.ingest.table_formats import open_log, open_table
+from pykafka_wire.ingest.table_log import LoggedCommit, ReadLog, TableSize, changes_between
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.page.snapshots import (
     Column,
@@ -114,7 +115,7 @@ class IngestPage:
         self._since: dict[str, float] = {}
         self._processes = Processes()
         self._measured: tuple[float, Mapping[str, ProcessFigures]] = (float("-inf"), {})
-        self._logs = _Logs(self._folder)
+        self._logs = _Logs(self._open_log)
         self._sizes = _Sizes(self._logs)
 
     def snapshot(self, *, is_watched: bool) -> IngestSnapshot:
@@ -167,6 +168,13 @@ class IngestPage:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.queries`."""
         name = self._settings.name_of(topic)
         identifier, place = self._settings.identifier(name), self._settings.place(name)
+        if self._settings.table_format == "iceberg":
+            catalog, _, inside = place.partition(".")
+            load = f"from pyiceberg.catalog import load_catalog\n\nload_catalog({json.dumps(catalog)})"
+            return {
+                "PyIceberg": f"{load}.load_table({json.dumps(inside)}).scan(limit=20).to_pandas()",
+                "pykafka-wire": f'pykafka-wire query FILE "SELECT * FROM {name} LIMIT 20"',
+            }
         found = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
         if self._settings.is_folder:
             found["PySpark"] = f'spark.read.format("delta").load({json.dumps(place)}).show()'
@@ -279,15 +287,10 @@ class IngestPage:
             next_attempt_at=None if due is None else time.time() + due - time.monotonic(),
         )
 
-    def _folder(self, topic: str) -> str:
-        """A table's folder. Raises OptionError where it is not known without Spark."""
+    def _open_log(self, topic: str) -> ReadLog:
+        """A table's log, of rejects without a topic. Raises OptionError where its place is not known without Spark."""
         name = self._settings.name_of(topic) if topic else self._settings.rejects
-        if self._settings.is_folder:
-            return self._settings.place(name)
-        row = self._run.spark.sql(f"DESCRIBE DETAIL {self._settings.identifier(name)}").select("location").first()
-        if row is None:
-            raise OptionError(f"the catalog has no place of {self._settings.place(name)}.")
-        return str(row[0])
+        return open_log(self._run.spark, self._settings, name)
 
     def _rejects(self, topic: str) -> tuple[Sequence[Reject], str | None]:
         """The newest rejects of a topic. The log of rejects says in which micro-batches there are any: one commit has those of one
@@ -312,8 +315,8 @@ class IngestPage:
         value = F.substring("value", 1, _VALUE_BYTES) if self._run.shows_values else F.lit(None).cast("binary")
         with _limited_job(self._run.spark, f"the page's rejects of {topic}"):
             rows = (
-                self._run.spark.table(self._settings.identifier(self._settings.rejects))
-                .where((F.col("table") == self._settings.name_of(topic)) & F.col("micro_batch").isin(numbers))
+                open_table(self._run.spark, self._settings, self._settings.rejects)
+                .rows.where((F.col("table") == self._settings.name_of(topic)) & F.col("micro_batch").isin(numbers))
                 .orderBy(F.desc("micro_batch"), F.desc("timestamp"))
                 .select(
                     "partition", "offset", F.unix_micros("timestamp"), "reason", "micro_batch", F.length("value"), value
@@ -436,20 +439,20 @@ class _Completeness:
 class _Logs:
     """The logs of tables that were looked at, by topic; that of rejects by an empty one."""
 
-    def __init__(self, folder: Callable[[str], str]) -> None:
-        self._folder = folder
+    def __init__(self, open_log: Callable[[str], ReadLog]) -> None:
+        self._open_log = open_log
         self._lock = threading.Lock()
-        self._logs: dict[str, tuple[threading.Lock, TableLog]] = {}
+        self._logs: dict[str, tuple[threading.Lock, ReadLog]] = {}
 
     @contextmanager
-    def open(self, topic: str) -> Iterator[TableLog]:
+    def open(self, topic: str) -> Iterator[ReadLog]:
         """The log, for one thread."""
         with self._lock:
             found = self._logs.get(topic)
         if found is None:
-            folder = self._folder(topic)
+            log = self._open_log(topic)
             with self._lock:
-                found = self._logs.setdefault(topic, (threading.Lock(), TableLog(folder)))
+                found = self._logs.setdefault(topic, (threading.Lock(), log))
         lock, log = found
         with lock:
             yield log
@@ -508,7 +511,7 @@ class _Sizes:
             self.written = (self.written or 0) + grown
 
 
-def _columns(log: TableLog) -> Iterator[Column]:
+def _columns(log: ReadLog) -> Iterator[Column]:
     """The present columns, each with the commit that has added it, as far as it is known."""
     since: dict[str, LoggedCommit] = {}
     for commit, before, after in log.schemas():
@@ -524,7 +527,7 @@ def _columns(log: TableLog) -> Iterator[Column]:
         )  # fmt: skip
 
 
-def _changes(log: TableLog) -> Iterator[SchemaChange]:
+def _changes(log: ReadLog) -> Iterator[SchemaChange]:
     """The newest first."""
     found = list(log.schemas())
     for commit, before, after in reversed(found):

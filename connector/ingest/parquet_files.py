@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -76,6 +77,18 @@ class WrittenFile:
     nan_columns: frozenset[str]
 
 
+class UnwritableError(Exception):
+    """A file cannot be written to the table's folder, or not to its end."""
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnwritableError(f"{path}: {error}") from error
+
+
 class FileWriter:
     """Writes the rows of one task into files of a table."""
 
@@ -87,7 +100,11 @@ class FileWriter:
         self._parts: dict[tuple[Any, ...], _Part] = {}
 
     def write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
-        """Write rows, and yield each file when it is complete."""
+        """Write rows, and yield each file when it is complete.
+
+        Raises:
+            UnwritableError: the folder does not take it.
+        """
         for batch in batches:
             for values, rows in _by_values(batch, self._layout.partition_by):
                 if not self._layout.keeps_partitions:  # an empty text is null in Delta's log
@@ -153,7 +170,8 @@ class _Part:
         if not self._buffered:
             return
         if self._writer is None:
-            self._open()
+            with _writing(self._path):
+                self._open()
         table = pa.Table.from_batches(self._buffered, schema=self._schema)
         self._buffered, self.n_buffered = [], 0
         self._n_rows += table.num_rows
@@ -163,10 +181,11 @@ class _Part:
             name = ".".join(path)
             if name not in self._nan_columns and pc.any(pc.is_nan(_column(table, path))).as_py():
                 self._nan_columns.add(name)
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        with _writing(self._path):
+            self._writer.write_table(table, row_group_size=table.num_rows)
 
     def _open(self) -> None:
-        path = f"{self._folder}/{self._path}"
+        path = f"{self._folder}/{self._path}" if self._folder else self._path
         if self._filesystem.type_name in _WITH_FOLDERS:
             self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         self._stream = self._filesystem.open_output_stream(path)
@@ -181,9 +200,10 @@ class _Part:
 
     def close(self) -> WrittenFile:
         """End a file that was flushed."""
-        self._writer.close()
-        n_bytes = self.n_bytes
-        self._stream.close()
+        with _writing(self._path):
+            self._writer.close()
+            n_bytes = self.n_bytes
+            self._stream.close()
         return WrittenFile(
             path=self._path,
             n_bytes=n_bytes,

@@ -20,6 +20,7 @@ from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text, described
 
 Mode = Literal["append", "upsert", "cdc"]
@@ -29,10 +30,12 @@ KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
 FORMATS: Final = ("registry", *KEY_FORMATS)
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
-WRITERS: Final = ("spark", "tasks")
+WRITERS: Final = ("auto", "spark")
+COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+_LEAST_KEPT_MS: Final = 3_600_000
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 #: The consumer group of an ingest's query is this, with the ingest's name and the query's id behind it.
@@ -76,10 +79,10 @@ class Table:
     unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
     partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
     cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
-    optimize_every: int = field(default=0, metadata=_row("`OPTIMIZE` after so many micro-batches with rows; 0: never"))
-    write: str = field(default="spark", metadata=_row("`spark`, or `tasks`: [who writes the files](#who-writes-the-files)", choices=WRITERS, experimental=True))
-    target_file_size: str = field(default="128mb", metadata=_row("of files that tasks write: a number with kb, mb or gb", experimental=True))
-    keep: str = field(default="7d", metadata=_row("snapshots of an Iceberg table are kept so long: a number with s, m, h or d", experimental=True))
+    write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS, experimental=True))
+    target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
+    compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
+    keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d", experimental=True))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
     # fmt: on
@@ -115,6 +118,7 @@ class Settings:
     registry_options: Mapping[str, str] = field(default_factory=dict, metadata=_row("its [options](registry.md), under the names of Confluent's clients"))
     table_format: str = field(default="delta", metadata=_row("`delta`, or [`iceberg`](#iceberg)", choices=TABLE_FORMATS, experimental=True))
     catalog: Mapping[str, str] = field(default_factory=dict, metadata=_row("properties of Iceberg's catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it", experimental=True))
+    storage: Mapping[str, str] = field(default_factory=dict, metadata=_row("where the [object store](delta-and-iceberg.md#who-writes-the-files) of Delta tables is, and the credentials for it, under deltalake's names; without it the cloud's usual chain has them", experimental=True))
     prefix: str = field(default="_kafka_", metadata=_row("before the names of Kafka's columns in each table"))
     headers: bool = field(default=False, metadata=_row("whether tables have the column of headers"))
     rejects: str = field(default="_rejects", metadata=_row("name of the table of values that could not be read"))
@@ -201,6 +205,11 @@ class Settings:
         return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
 
     @property
+    def storage_options(self) -> dict[str, str]:
+        """:attr:`storage`, with its secrets."""
+        return {name: resolve(value, f"storage.{name}") for name, value in self.storage.items()}
+
+    @property
     def source_registry_options(self) -> dict[str, str]:
         """The registry, as options of the source."""
         return {"schema.registry.url": self.registry, **self.registry_options} if self.registry else {}
@@ -266,8 +275,8 @@ def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str
             yield (*place, "mode"), f"mode is {table.mode}, which needs MERGE: Iceberg tables take append alone"
         if table.cluster_by:
             yield (*place, "cluster_by"), "cluster_by is Delta's: give partition_by, or sort by your engine"
-        if table.optimize_every:
-            yield (*place, "optimize_every"), "optimize_every is Delta's: let your engine run rewrite_data_files"
+        if table.compact == "true":
+            yield (*place, "compact"), "compact is Delta's: let your engine run rewrite_data_files"
 
 
 _NEEDED: Final = {
@@ -332,12 +341,15 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         )
     if table.partition_by and table.cluster_by:
         yield (*place, "cluster_by"), "partition_by and cluster_by are both set: Delta takes one of them"
-    for name, number in (("min_rows", table.min_rows), ("optimize_every", table.optimize_every)):
-        if number < 0:
-            yield (*place, name), f"{name} is {number}: it must be 0 or more"
-    for name, duration in (("max_delay", table.max_delay), ("keep", table.keep)):
+    if table.min_rows < 0:
+        yield (*place, "min_rows"), f"min_rows is {table.min_rows}: it must be 0 or more"
+    for name, duration, least_ms in (("max_delay", table.max_delay, 0), ("keep", table.keep, _LEAST_KEPT_MS)):
         try:
-            duration_ms(duration, name)
+            if duration_ms(duration, name) < least_ms:
+                yield (
+                    (*place, name),
+                    f"{name} is {duration}: give 1h or more, since files are there before their commits",
+                )
         except OptionError as error:
             yield (*place, name), error.message.removesuffix(".")
     try:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
+from pykafka_wire.checkpoints.files import local_folder, table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_landing import FilesTable
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
+from pykafka_wire.ingest.upkeep import DeltaUpkeep, ExpiringUpkeep, Upkeep
 
 
 def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTable:
@@ -19,6 +25,39 @@ def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTab
 
         return IcebergTable(session, settings, name)
     return LandedTable(session, settings, name)
+
+
+def open_log(session: SparkSession, settings: Settings, name: str) -> ReadLog:
+    """What the table of this name says of its commits."""
+    if settings.table_format == "iceberg":
+        from pykafka_wire.ingest.iceberg_log import IcebergLog
+
+        return IcebergLog(settings, name)
+    return TableLog(settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location)
+
+
+def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:
+    """What opens each table as a dataset of pyarrow's, by name, without Spark; None where that is not known without Spark."""
+    if settings.table_format == "iceberg":
+        from pykafka_wire.ingest.iceberg_table import stored_dataset, table_names
+
+        return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
+    folder = local_folder(settings.into) if settings.is_folder else None
+    if folder is None:
+        return None
+    names = sorted(each.parent.name for each in Path(folder).glob("*/_delta_log"))
+    return {name: partial(_delta_dataset, settings.place(name)) for name in names}
+
+
+def _delta_dataset(folder: str) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(table_uri(folder)).to_pyarrow_dataset()
+
+
+def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
+    """What looks after the table of this name."""
+    return (ExpiringUpkeep if settings.table_format == "iceberg" else DeltaUpkeep)(settings, table, name)
 
 
 def missing_place(session: SparkSession, settings: Settings) -> str | None:
@@ -39,4 +78,6 @@ def spark_reason(settings: Settings, table: Table) -> str | None:
 
 def files_table(settings: Settings, target: TopicTable, name: str) -> FilesTable:
     """The table, where :func:`spark_reason` has nothing against it, as files are committed to it."""
-    return DeltaFolder(settings.place(name)) if isinstance(target, LandedTable) else cast("FilesTable", target)
+    if not isinstance(target, LandedTable):
+        return cast("FilesTable", target)
+    return DeltaFolder(settings.place(name), settings.storage_options)

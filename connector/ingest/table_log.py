@@ -1,22 +1,25 @@
 """What a Delta table's log says of its commits and its schema, read from the log's own files, without Spark.
 
-A commit is a file of actions, one a line, named by its version. Beside it Delta writes a checksum file (``.crc``) with the table's
-size and schema. Commits are read once, and the newest ones only.
+A commit is a file of actions, one a line, named by its version. Beside it Spark writes a checksum file (``.crc``) with the table's
+size and schema, and deltalake none. Commits are read once, and the newest ones only.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from pykafka_wire.checkpoints.files import open_folder
+from pykafka_wire.checkpoints.files import open_folder, table_uri
 from pykafka_wire.ingest.tables import Landed
+
+_log = logging.getLogger(__name__)
 
 #: So many commits are kept, and read at first.
 _KEPT: Final = 200
@@ -56,6 +59,28 @@ class TableSize:
     bytes: int
 
 
+class ReadLog(Protocol):
+    """The log of one table; a thread at a time reads it.
+
+    Attributes:
+        commits: the newest ones, in their order.
+        is_whole: whether the commits begin with the table's first one.
+        schema: the present one, None where it is not known.
+    """
+
+    commits: deque[LoggedCommit]
+    is_whole: bool
+
+    @property
+    def schema(self) -> StructType | None: ...
+
+    def refresh(self) -> None: ...
+
+    def size(self) -> TableSize | None: ...
+
+    def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]: ...
+
+
 @dataclass(slots=True)
 class TableLog:
     """The log of one table; a thread at a time reads it.
@@ -91,7 +116,7 @@ class TableLog:
         if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
             self.commits.clear()
             self.is_whole = False
-            self.base = self._checksum(first - 1)[1]
+            self.base = self._checksum(first - 1)[1] or _stored(self.folder, first - 1)[1]
         for version in range(first, newest + 1):
             commit = self._commit(version)
             if commit is not None:
@@ -101,29 +126,50 @@ class TableLog:
         self.version = newest
         if self.schema is None:  # none of the commits that are kept has changed it
             schemas = (self._checksum(version)[1] for version in range(newest, max(-1, newest - _AHEAD), -1))
-            self.base = next(filter(None, schemas), None)
+            self.base = next(filter(None, schemas), None) or _stored(self.folder, newest)[1]
 
     def size(self) -> TableSize | None:
-        """The table's size by its newest checksum file; None where there was none. Reads no commit.
+        """The table's size: of a checksum file or of the last look, with what the commits since have added and removed.
 
         Raises:
             OptionError, OSError: as :meth:`refresh`.
         """
         newest = self._newest()
-        for version in range(newest, max(self._sized_at, newest - _AHEAD), -1):
+        if newest == self._sized_at:
+            return self._size
+        oldest = newest - _AHEAD
+        known = (self._sized_at, self._size)
+        if self._size is None or self._sized_at < oldest:
+            known = (-1, TableSize(0, 0) if oldest < 0 else None)
+        for version in range(newest, max(known[0], oldest), -1):
             size, _ = self._checksum(version)
             if size is not None:
-                self._sized_at, self._size = version, size
+                known = version, size
                 break
+        size = known[1]
+        for version in range(known[0] + 1, newest + 1) if size is not None else ():
+            size = None if size is None else self._changed(size, version)
+        self._sized_at, self._size = newest, size or _stored(self.folder, newest)[0]
         return self._size
+
+    def _changed(self, size: TableSize, version: int) -> TableSize | None:
+        """A size with what a commit adds and removes; None where its file does not say it."""
+        data = self._read(f"{version:020d}.json")
+        if data is None or len(data) == _MAX_BYTES:
+            return None
+        files, n_bytes = size.files, size.bytes
+        try:
+            for action in map(json.loads, data.splitlines()):
+                for kind, sign in (("add", 1), ("remove", -1)):
+                    if kind in action:
+                        files, n_bytes = files + sign, n_bytes + sign * action[kind]["size"]
+        except (ValueError, KeyError):
+            return None
+        return TableSize(files, n_bytes)
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
         """Each commit that changes the schema, with the schema before, None before the first one, and after it."""
-        before = self.base
-        for commit in self.commits:
-            if commit.schema is not None and commit.schema != before:
-                yield commit, before, commit.schema
-                before = commit.schema
+        return schema_changes(self.base, self.commits)
 
     @property
     def schema(self) -> StructType | None:
@@ -201,6 +247,31 @@ class TableLog:
             landed=Landed.from_json(info.get("userMetadata")),
             schema=schema,
         )
+
+
+def schema_changes(
+    base: StructType | None, commits: Iterable[LoggedCommit]
+) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
+    """Each commit that changes the schema, with the schema before it, at first ``base``, and after it."""
+    before = base
+    for commit in commits:
+        if commit.schema is not None and commit.schema != before:
+            yield commit, before, commit.schema
+            before = commit.schema
+
+
+def _stored(folder: str, version: int) -> tuple[TableSize | None, StructType | None]:
+    """Size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
+    try:
+        import deltalake
+
+        table = deltalake.DeltaTable(table_uri(folder), version=version)
+        sizes = [int(each) for each in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    except Exception as error:  # a page shows less then
+        _log.debug("The library deltalake cannot read %s: %s", folder, error)
+        return None, None
+    return TableSize(len(sizes), sum(sizes)), schema
 
 
 def _schema(metadata: Mapping[str, Any] | None) -> StructType | None:

@@ -57,15 +57,12 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
-from pykafka_wire.options.option import duration_ms
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 _log = logging.getLogger(__name__)
 
 #: Spark delivers counts within milliseconds of a write's end.
 _SKIPPED_AFTER_S: Final = 60.0
-#: Commits between two looks at what a table no longer has to keep.
-_EXPIRE_EVERY: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -260,14 +257,17 @@ class TableWriter:
 
     def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
         """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
-        if not self._target.exists:
+        files = self._by_files()
+        table = self._target if isinstance(files, str) else files
+        if not table.exists:
             part = replace(part, start=self._begin(part, beginning(), is_new=True))
             self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
-        landed = self._target.landed()
-        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in self._target.properties():
+        landed = table.landed()
+        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in table.properties():
             self._target.set_properties(self._table, landed)
-        check_owner(self._target, self._query, part.topic)
+            table = self._target
+        check_owner(table, self._query, part.topic)
         if landed is None:
             ends = self._ends()
             if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
@@ -345,7 +345,7 @@ class TableWriter:
         landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application + self._part)
         self._surroundings.check_running()
         try:
-            counted = self._write_rows(part, schema, landed)
+            counted, rejects = self._write_rows(part, schema, landed)
         except Exception as error:
             of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
             is_divertible = of_delta and not self._is_missing
@@ -353,10 +353,10 @@ class TableWriter:
                 raise
             schema = self._older_schema(error)
             landed = replace(landed, schema_id=schema.schema_id)
-            counted = self._write_rows(part, schema, landed)
+            counted, rejects = self._write_rows(part, schema, landed)
         progress = self._progress
         if counted.n_rejects:
-            self._write_rejects(part, schema, micro_batch)
+            self._write_rejects(part, schema, micro_batch, rejects)
             if self._table.mode != "append":
                 progress.stale += counted.n_rejects
                 _log.warning(
@@ -373,10 +373,6 @@ class TableWriter:
         progress.commits += 1
         if counted.newest_ms:
             progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
-        if self._table.optimize_every and progress.commits % self._table.optimize_every == 0:
-            self._target.optimize()
-        if progress.commits % _EXPIRE_EVERY == 0:
-            self._target.expire(duration_ms(self._table.keep, "keep"))
 
     def _older_schema(self, error: Exception) -> ValueSchema:
         """The schema that the table was last written with; values that it cannot read go to the rejects."""
@@ -395,12 +391,17 @@ class TableWriter:
         known = None if self._is_missing else self._target
         return self._reader.read(self._session, part, self._table, schema, known, is_landed=is_landed)
 
-    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Counts:
-        """Write rows, and count the records that were written, and that could not be read."""
+    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[Counts, Any]:
+        """Write rows, and count the records that were written, and that could not be read.
+
+        Returns:
+            The counts, and the rejects as :class:`~pykafka_wire.ingest.file_tasks.Written` has them, None where they are unknown.
+        """
         written = self._write_files(part, schema, landed)
         if isinstance(written, Written):
             self._progress.by_spark = None
-            return Counts(n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects)
+            n = written.n_rows + written.n_rejects
+            return Counts(n=n, n_rejects=written.n_rejects, newest_ms=written.newest_ms), written.rejects
         if self._progress.by_spark != written:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
@@ -431,7 +432,7 @@ class TableWriter:
                 counted = Counts.of(_counted(seen, self._name))
                 check_keys(counted, self._table, part.topic)
                 self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
-        return counted
+        return counted, None
 
     def _merge(self, changed: DataFrame, again: DataFrame, counted: Counts, landed: Landed) -> None:
         """Apply the newest changes of a range; ``again`` reads all of them once more."""
@@ -456,22 +457,32 @@ class TableWriter:
         else:
             self._target.append(rows, landed)
 
-    def _write_files(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Written | str:
-        """Let tasks write the files, without the JVM, and commit them; or return the reason why Spark has to write them."""
+    def _by_files(self) -> FilesTable | str:
+        """The table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
         if (reason := spark_reason(self._settings, self._table)) is not None:
             return reason
         if self._files is None:
-            self._files = files_table(self._settings, self._target, self._name)
-        if not self._is_missing:
-            self._files.refresh()
-            if (reason := self._files.reason_against()) is not None:
+            files = files_table(self._settings, self._target, self._name)
+            if (reason := files.unreachable()) is not None:
                 return reason
-        known = None if self._is_missing else self._target
+            self._files = files
+        return self._files
+
+    def _write_files(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Written | str:
+        """Let tasks write the files, and commit them; or return the reason why Spark has to write them."""
+        files = self._by_files()
+        if isinstance(files, str):
+            return files
+        if not self._is_missing:
+            files.refresh()
+            if (reason := files.reason_against()) is not None:
+                return reason
+        known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
         begins_at = self._begins_at(part) if self._is_missing else None
         landing = FileLanding(self._session, self._reader, self._table, self._target)
         try:
-            written = landing.land(self._files, read, landed, begins_at)
+            written = landing.land(files, read, landed, begins_at)
         except AlreadyLandedError:
             raise _landed_meanwhile(self._name) from None
         self._is_missing = self._is_missing and isinstance(written, str) and not self._target.exists
@@ -508,11 +519,11 @@ class TableWriter:
             )
 
     def _n_landed(self, landed: Landed) -> int | None:
-        """How many records of a commit that did not count its rejects are rows; None where its rows do not say it.
+        """How many records of a commit are rows; None where its rows do not say it.
 
         Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete.
         """
-        return landed.n_added if landed.n_rejects is None and self._table.mode == "append" else None
+        return landed.n_added if self._table.mode == "append" else None
 
     def _n_records(self, part: TopicRange) -> int:
         """How many records a range has; offsets of transactions and of compacted topics have none."""
@@ -541,12 +552,19 @@ class TableWriter:
         """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
         return self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: Any) -> None:
         """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
-        self._commit_rejects(self._bad(part, schema), part, micro_batch)
+        if rejects is None:
+            self._commit_rejects(self._bad(part, schema), part, micro_batch)
+        else:
+            bad = self._session.createDataFrame(rejects.rename_columns([*rejects.column_names[:2], REASON]))
+            self._commit_rejects(bad, part, micro_batch, _span(part, rejects))
 
-    def _commit_rejects(self, bad: DataFrame, part: TopicRange, micro_batch: int) -> None:
-        raw = self._reader.raw(self._session, part)
+    def _commit_rejects(
+        self, bad: DataFrame, part: TopicRange, micro_batch: int, span: TopicRange | None = None
+    ) -> None:
+        """Commit the rejects of ``part``, all of which are in ``span``."""
+        raw = self._reader.raw(self._session, span or part)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
@@ -557,3 +575,11 @@ class TableWriter:
         # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
         application = f":{self._name}:{self._target.id}{self._part}"
         self._rejects.append(rejected, self._landed(part, micro_batch, application=application))
+
+
+def _span(part: TopicRange, rejects: Any) -> TopicRange:
+    """The offsets of a range from the first reject of each partition to the last one."""
+    ends = rejects.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    start = {each["partition"]: each["offset_min"] for each in ends}
+    end = {each["partition"]: each["offset_max"] + 1 for each in ends}
+    return replace(part, start={**part.end, **start}, end={**part.end, **end})

@@ -58,6 +58,9 @@ _FOR_FEATURES: Final = (
 _DISABLED: Final = ("false", "none")
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+#: It refuses to delete what is younger than a week.
+_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +244,6 @@ class TopicTable(Protocol):
     def delete_places(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of a table at ``partition`` and ``offset``."""
 
-    def optimize(self) -> None:
-        """Make few files of many."""
-
-    def expire(self, keep_ms: int) -> None:
-        """Forget what the table was before, where its format does not do so by itself."""
-
 
 class LandedTable:
     """A Delta table of an ingest, in one Spark session, whose settings belong to the calling thread."""
@@ -373,9 +370,10 @@ class LandedTable:
         properties = _properties(table, first)
         if table.mode != "append":
             properties[COLUMNS_PROPERTY] = json.dumps(sorted(name.lower() for name in self.schema.names))
-        self._alter(properties)
+        self.alter(properties)
 
-    def _alter(self, properties: Mapping[str, str]) -> None:
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Give the table properties."""
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
         self._properties = {}
 
@@ -393,7 +391,7 @@ class LandedTable:
             return False
         lacking = [each for each in needed if each.property not in properties]
         for each in lacking:
-            self._alter({each.property: each.value})
+            self.alter({each.property: each.value})
             self._log_feature(each)
         return bool(lacking)
 
@@ -440,7 +438,7 @@ class LandedTable:
         }
         known = [last[partition] for partition in sorted(last)]
         if truncated:
-            self._alter({TRUNCATED_PROPERTY: json.dumps([asdict(each) for each in known])})
+            self.alter({TRUNCATED_PROPERTY: json.dumps([asdict(each) for each in known])})
         return known
 
     def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
@@ -459,7 +457,7 @@ class LandedTable:
         is_known = COLUMNS_PROPERTY in self.properties()
         own = {each.name.lower() for each in self.topic_columns()} if is_known else given
         if not (is_known and given <= own):
-            self._alter({COLUMNS_PROPERTY: json.dumps(sorted(own | given))})
+            self.alter({COLUMNS_PROPERTY: json.dumps(sorted(own | given))})
         self.add_columns(columns)
         held = self.schema
         written = StructType([each for each in held if each.name.lower() in given])
@@ -511,12 +509,21 @@ class LandedTable:
             WHEN MATCHED THEN DELETE"""
         )
 
-    def expire(self, keep_ms: int) -> None:
-        """Nothing: Delta deletes old entries of its log itself."""
+    @property
+    def location(self) -> str:
+        """The table's folder."""
+        return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].location)
 
-    def optimize(self) -> None:
-        """Make few files of many, by Delta's own means."""
-        self._session.sql(f"OPTIMIZE {self.identifier}")
+    def optimize(self, target_bytes: int) -> None:
+        """Make few files of many, each of up to so many bytes."""
+        sizes = {f"{_OPTIMIZE}.{name}FileSize": str(target_bytes) for name in ("min", "max")}
+        with self._set(sizes):
+            self._session.sql(f"OPTIMIZE {self.identifier}")
+
+    def vacuum(self, keep_ms: int) -> None:
+        """Delete files of the folder that no version of the last ``keep_ms`` names."""
+        with self._set({_RETENTION_CHECK: "false"}):
+            self._session.sql(f"VACUUM {self.identifier} RETAIN {keep_ms / 3_600_000} HOURS")
 
     @contextmanager
     def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:
@@ -524,6 +531,11 @@ class LandedTable:
         given = {} if landed is None else {_USER_METADATA: landed.to_json()}
         if landed is not None and with_transaction:
             given |= {f"{_WRITE}{name}": value for name, value in landed.transaction.items()}
+        with self._set(given):
+            yield
+
+    @contextmanager
+    def _set(self, given: Mapping[str, str]) -> Iterator[None]:
         for name, value in given.items():
             self._session.conf.set(name, value)
         try:
@@ -556,7 +568,15 @@ def _commit_options(landed: Landed) -> dict[str, str]:
     return {"userMetadata": landed.to_json(), **landed.transaction}
 
 
-def check_owner(table: TopicTable, query: str, topic: str | None) -> None:
+class OwnedTable(Protocol):
+    """What tells whose a table is."""
+
+    identifier: str
+
+    def properties(self) -> dict[str, str]: ...
+
+
+def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
     """Raises IngestError for a table that another ingest, or another program, writes to."""
     found = table.properties()
     owner, owned_topic = found.get(QUERY_PROPERTY), found.get(TOPIC_PROPERTY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -51,7 +51,7 @@ from pykafka_wire.ingest.reader_schemas import (
     schema_text,
 )
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, TopicTable, clash, quoted
+from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, clash, quoted
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
@@ -160,6 +160,18 @@ class Read:
 
 class KeysDifferError(IngestError):
     """Changes of a range have keys of different columns, which are to be landed one after the other."""
+
+
+class KnownTable(Protocol):
+    """What a read has to know of the table that it is for."""
+
+    @property
+    def schema(self) -> StructType: ...
+
+    def properties(self) -> dict[str, str]: ...
+
+    def topic_columns(self) -> list[StructField]:
+        """The columns that are the topic's, and none that a user has added."""
 
 
 class TableColumn(NamedTuple):
@@ -311,7 +323,7 @@ class TopicReader:
         part: TopicRange,
         table: Table,
         schema: ValueSchema,
-        known: TopicTable | None,
+        known: KnownTable | None,
         *,
         is_landed: bool = False,
     ) -> Read:
@@ -455,7 +467,7 @@ class TopicReader:
         part: TopicRange,
         table: Table,
         schema: ValueSchema,
-        known: TopicTable | None,
+        known: KnownTable | None,
         *,
         is_landed: bool = False,
     ) -> DataFrame:
@@ -465,6 +477,14 @@ class TopicReader:
             known, is_landed: as :meth:`plan`'s.
         """
         read = self.plan(session, part, table, schema, known, is_landed=is_landed)
+        rows = self.rows(session, read)
+        if table.mode == "append":
+            return rows
+        changed = changes(rows, table)
+        return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
+
+    def rows(self, session: SparkSession, read: Read) -> DataFrame:
+        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
         readings = read.readings
         errors: list[Column] = [F.col(name) for name in read.errors]
         rows = session.read.format("pykafka-wire").options(**read.options).load()
@@ -479,10 +499,7 @@ class TopicReader:
         rows = rows.withColumn(REASON, reason).drop("valueError", "keyError")
         for name in readings:
             rows = rows.withColumn(name, F.col(f"{name}Value")).drop(f"{name}Value")
-        if table.mode == "append":
-            return rows
-        changed = changes(rows, table)
-        return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
+        return rows
 
     def _is_enveloped(self, session: SparkSession, part: TopicRange, table: Table, column: str) -> bool:
         """Whether a document of a range is in Kafka Connect's envelope.
@@ -520,7 +537,7 @@ class TopicReader:
         columns = ",".join(kinds)
         return survey(session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load(), kinds)
 
-    def _held(self, known: TopicTable | None, table: Table) -> dict[str, DataType | None]:
+    def _held(self, known: KnownTable | None, table: Table) -> dict[str, DataType | None]:
         """The types that a table has already of values and keys."""
         if known is None:
             return {"value": None, "key": None}

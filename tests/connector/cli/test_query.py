@@ -46,3 +46,28 @@ def test_what_duckdb_cannot_do_is_said(shop: str, command: Command, monkeypatch:
     monkeypatch.setattr("pykafka_wire.cli.query.find_spec", lambda name: None)
     said = command("query", shop, "SELECT 1", "--engine", "duckdb", code=1).stderr
     assert "not installed: duckdb, deltalake (pip install duckdb deltalake)" in said
+
+
+def test_iceberg_tables_are_asked_like_others(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    from pyiceberg.catalog import load_catalog
+
+    monkeypatch.setattr("pykafka_wire.cli.query.session", lambda _: pytest.fail("Spark was started"))
+    given = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    catalog = load_catalog("lake", **given)
+    catalog.create_namespace("shop")
+    orders = pa.table({"id": [1, 2], "country": ["DE", "FR"]})
+    catalog.create_table("shop.orders", orders.schema).append(orders)
+    file = tmp_path / "shop.toml"
+    file.write_text(
+        f'checkpoint = "{tmp_path}/c"\ntopics = ".*"\ninto = "lake.shop"\ntable_format = "iceberg"\n'
+        'defaults = { format = "json" }\nkafka = {"bootstrap.servers" = "b:9092"}\n'
+        f'catalog = {{type = "sql", uri = "{given["uri"]}"}}\n'
+    )
+    shown = command("query", str(file), "SELECT country FROM orders WHERE id = 2", "--json").stdout
+    assert json.loads(shown) == [{"country": "FR"}]
+    assert json.loads(command("query", str(file), "--json").stdout) == [
+        {"table": "orders", "place": "lake.shop.orders"}
+    ]

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +20,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.types import StringType
 
+from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.failures import Remedy, remedy_of
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.file_types import file_type
-from pykafka_wire.ingest.iceberg_table import IcebergTable
+from pykafka_wire.ingest.iceberg_log import IcebergLog
+from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
 from pykafka_wire.ingest.parquet_files import FileWriter
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import Landed
@@ -60,7 +70,7 @@ def append(table: Any, landed: Landed, rows: list[dict[str, Any]] = ROWS) -> Non
     filesystem, folder = table.folder.open()
     batch = pa.RecordBatch.from_arrays(given.columns, schema=pa.schema([*layout.schema]))
     files = list(FileWriter(filesystem, folder, layout).write([batch]))
-    table.append_files(Written(files=files, n_rejects=0), layout, landed)
+    table.append_files(Written(files=files), layout, landed)
 
 
 def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
@@ -68,27 +78,66 @@ def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
     return lambda: DeltaFolder(f"{folder}/orders")
 
 
-def of_iceberg(folder: Path) -> Callable[[], IcebergTable]:
+def iceberg_settings(folder: Path) -> Settings:
     given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
-    load_catalog("lake", **given).create_namespace("shop")
-    settings = Settings(
-        checkpoint="/c",
-        kafka={"bootstrap.servers": "b:1"},
-        topics=".*",
-        into="lake.shop",
-        table_format="iceberg",
-        catalog=given,
-    )
+    return Settings(
+        checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="lake.shop", table_format="iceberg", catalog=given,
+    )  # fmt: skip
+
+
+def of_iceberg(folder: Path) -> Callable[[], IcebergTable]:
+    settings = iceberg_settings(folder)
+    load_catalog("lake", **settings.catalog).create_namespace("shop")
     nothing: Any = None  # a session is for DataFrames
     IcebergTable(nothing, settings, "orders").create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
     return lambda: IcebergTable(nothing, settings, "orders")
 
 
-@pytest.fixture(params=[of_delta, of_iceberg])
+def of_object_store(url: str) -> Callable[[], DeltaFolder]:
+    place = {"AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+    storage = place | {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    folder = f"s3a://lake/{uuid.uuid4().hex}/orders"
+    DeltaFolder(folder, storage).create(SCHEMA, TABLE, landed(-1, 0, 0))
+    return lambda: DeltaFolder(folder, storage)
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """The URL of an object store of S3's protocol, of others, with a bucket ``lake``."""
+    boto3 = pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        given = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                boto3.client("s3", endpoint_url=url, **given).create_bucket(Bucket="lake")
+                break
+            except Exception:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.fixture(params=[of_delta, of_iceberg, pytest.param(of_object_store, marks=pytest.mark.long)])
 def opened(request: Any, tmp_path: Path) -> Callable[[], Any]:
     """Opens the table as one more driver."""
-    made: Callable[[], Any] = request.param(tmp_path)
+    is_store = request.param is of_object_store
+    made: Callable[[], Any] = request.param(request.getfixturevalue("object_store") if is_store else tmp_path)
     return made
+
+
+def stored(table: DeltaFolder) -> DeltaTable:
+    return DeltaTable(table_uri(table.folder.uri), storage_options=dict(table.folder.storage))
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -99,7 +148,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
         by_duckdb = duckdb.sql(f"SELECT id FROM read_parquet({places}, hive_partitioning=false) ORDER BY id").fetchall()
         assert [row["id"] for row in found.sort_by("id").to_pylist()] == [id for (id,) in by_duckdb]
     else:
-        found = DeltaTable(table.folder.uri).to_pyarrow_table()
+        found = stored(table).to_pyarrow_table()
     return list(found.select(SCHEMA.names).sort_by("id").to_pylist())
 
 
@@ -113,11 +162,17 @@ def test_a_commit_has_the_position_and_what_it_was_before(opened: Callable[[], A
     append(opened(), landed(0, 0, 3))
     append(opened(), landed(7, 3, 6))
     table = opened()
+    assert table.exists
+    assert (table.landed(), table.landed().n_added, table.properties()["pykafka-wire.query"]) == (
+        landed(7, 3, 6),
+        3,
+        "q",
+    )
     if isinstance(table, IcebergTable):
         assert [each.end for each in table.history()] == [{0: 6}, {0: 3}, {0: 0}]
         assert [each.n_added for each in table.history()] == [3, 3, None]
     else:
-        found = [Landed.from_json(commit["userMetadata"]) for commit in DeltaTable(table.folder.uri).history()]
+        found = [Landed.from_json(commit["userMetadata"]) for commit in stored(table).history()]
         assert [each.end for each in found if each is not None] == [{0: 6}, {0: 3}, {0: 0}]
 
 
@@ -149,7 +204,9 @@ def test_of_two_drivers_that_commit_at_once_one_adds_rows(
     monkeypatch.setattr(first, "refresh", refresh)
     with pytest.raises(Exception) as raised:
         append(first, landed(1, 3, 6))
-    assert type(raised.value).__name__ in ("AlreadyLandedError", "CommitFailedError")
+    assert isinstance(raised.value, AlreadyLandedError) or (
+        type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value) is Remedy.REPEAT
+    )
     assert len(rows_of(opened())) == 6
 
 
@@ -165,15 +222,50 @@ def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> 
     assert len(table._table.scan().to_arrow()) == 8
 
 
+def test_an_iceberg_tables_snapshots_and_schemas_are_its_log(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    opened()._table.update_schema().add_column("note", StringType()).commit()
+    append(opened(), landed(1, 3, 6))
+    log = IcebergLog(iceberg_settings(tmp_path), "orders")
+    log.refresh()
+    assert [(each.version, each.rows, each.files, each.operation) for each in log.commits] == [
+        (1, 3, 3, "append"), (2, 3, 3, "append"),
+    ]  # fmt: skip
+    assert [each.landed and each.landed.end for each in log.commits] == [{0: 3}, {0: 6}]
+    before, after = [schema for _, _, schema in log.schemas()]
+    assert [name for name in after.names if name not in before.names] == ["note"]
+    assert log.schema == after
+    size = log.size()
+    assert size is not None
+    assert (size.files, size.bytes) == (6, sum(each.bytes for each in log.commits))
+
+
+def test_rows_of_an_iceberg_table_are_a_dataset_whatever_has_become_of_its_columns(tmp_path: Path) -> None:
+    opened, settings = of_iceberg(tmp_path), iceberg_settings(tmp_path)
+
+    def ids(name: str) -> list[Any]:
+        with duckdb.connect() as connection:
+            connection.register("orders", stored_dataset(settings, "orders"))
+            return sorted(row[0] for row in connection.execute(f"SELECT {name} FROM orders").fetchall())
+
+    assert ids("id") == []
+    append(opened(), landed(0, 0, 3))
+    assert ids("id") == [1, 2, 3]
+    opened()._table.delete("id = 1")
+    assert ids("id") == [2, 3]
+    opened()._table.update_schema().rename_column("id", "number").commit()
+    assert ids("number") == [2, 3], "files have the old name"
+
+
 def test_statistics_let_readers_skip_files_and_are_right(tmp_path: Path) -> None:
     table = of_delta(tmp_path)()
     append(table, landed(0, 0, 3))
-    stored = DeltaTable(table.folder.uri)
-    actions = pa.table(stored.get_add_actions(flatten=True)).to_pylist()
+    actions = pa.table(stored(table).get_add_actions(flatten=True)).to_pylist()
     assert sorted((each["partition.day"] or date.min, each["min.id"], each["max.id"]) for each in actions) == [
         (date.min, 2, 2), (date(2026, 1, 1), 1, 1), (date(2026, 1, 2), 3, 3),
     ]  # fmt: skip
-    (last,) = [each for each in stored.history(1) if "operationMetrics" in each]
+    (last,) = [each for each in stored(table).history(1) if "operationMetrics" in each]
     assert last["operationMetrics"]["numOutputRows"] == "3"
     assert json.loads(last["userMetadata"])["pykafka-wire"]["end"] == {"0": 3}
 
@@ -184,7 +276,7 @@ def test_statistics_let_readers_skip_files_and_are_right(tmp_path: Path) -> None
         ("/lake", {}, None),
         ("file:///lake", {"partition_by": ("day",)}, None),
         ("s3a://lake/shop", {}, None),
-        ("/lake", {"write": "spark"}, 'write = "tasks" is not set'),
+        ("/lake", {"write": "spark"}, 'write = "spark" is set'),
         ("/lake", {"mode": "upsert"}, "upsert needs MERGE"),
         ("/lake", {"cluster_by": ("day",)}, "cluster_by needs Spark"),
         ("main.shop", {}, "a table of a catalog"),
@@ -193,8 +285,18 @@ def test_statistics_let_readers_skip_files_and_are_right(tmp_path: Path) -> None
 )
 def test_a_table_that_tasks_cannot_write_says_why(into: str, table: dict[str, Any], reason: str | None) -> None:
     settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into=into)
-    found = DeltaFolder.settings_against(settings, Table(**{"topic": "orders", "write": "tasks", **table}))
+    found = DeltaFolder.settings_against(settings, Table(**{"topic": "orders", **table}))
     assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.long
+def test_a_store_that_python_cannot_reach_is_left_to_spark(object_store: str) -> None:
+    table = of_object_store(object_store)()
+    assert table.unreachable() is None
+    wrong = dict(table.folder.storage) | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_SECRET_ACCESS_KEY": "hush"}
+    reason = DeltaFolder(table.folder.uri, wrong).unreachable() or ""
+    assert "Python cannot reach s3a://lake/" in reason
+    assert "hush" not in reason
 
 
 def test_a_table_with_rules_for_its_values_is_left_to_spark(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -115,33 +117,39 @@ def way(table: Path) -> set[str]:
 
 
 def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop) -> None:
-    shop.create("wide")
-    shop.create("kinds")
+    for name in ("wide", "kinds", "free"):
+        shop.create(name)
     shop.send_avro("wide", WIDE, [wide(number) for number in range(40)])
     shop.send("wide", [None, b"\x00no such schema"])
     shop.send_json("kinds", [{"kind": kind, "n": n, "at": "2026-01-01T00:00:00Z"} for n, kind in enumerate(KINDS * 4)])
     shop.send("kinds", [b"{", None])
+    shop.send_json("free", [{"partition": n, "seen": {"page": "a", "tags": [n, None]}, "at": str(n)} for n in range(5)])
+    envelope = {"type": "struct", "fields": [{"field": "partition", "type": "int32"}]}
+    shop.send_json("free", [{"schema": envelope, "payload": {"partition": 7}}])
+    shop.send("free", [b"["])
     kinds = Table(topic=r".*\.kinds", format="json", schema="kind STRING, n INT, at TIMESTAMP", partition_by=("kind",))
     rows: dict[str, dict[str, list[str]]] = {}
-    for writer in ("tasks", "spark"):
+    for writer in ("auto", "spark"):
         folder = shop.folder / writer
         given = {
             "checkpoint": f"{folder}/checkpoint", "into": f"{folder}/lake", "headers": True,
-            "tables": [Table(**{**as_dict(kinds), "write": writer})], "defaults": Table(topic=".*", write=writer),
+            "tables": [Table(**{**as_dict(kinds), "write": writer}), Table(topic=r".*\.free", format="json", write=writer)],
+            "defaults": Table(topic=".*", write=writer),
         }  # fmt: skip
         ingest = shop.run(**given)
-        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 1)] * 2
-        found = rows[writer] = {}
-        for name in ("wide", "kinds"):
+        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 1)] * 3
+        found = rows[writer] = {"newest": [repr(sorted(each.newest_ms or 0 for each in ingest.statuses.values()))]}
+        assert "0" not in found["newest"][0].strip("[]").split(", ")
+        for name in ("wide", "kinds", "free"):
             table = folder / "lake" / f"{shop.prefix}_{name}"
             frame = shop.spark.read.format("delta").load(str(table))
-            assert way(table) == {"tasks" if writer == "tasks" else "Spark"}
+            assert way(table) == {"tasks" if writer == "auto" else "Spark"}
             found[name] = [*map(repr, frame.orderBy("_kafka_partition", "_kafka_offset").collect())]
             found[f"{name}.schema"] = [frame.schema.simpleString()]
             found |= {f"{name} by {reader}": rows for reader, rows in read_by_others(table).items()}
         rejects = shop.spark.read.format("delta").load(str(folder / "lake" / "_rejects")).drop("micro_batch")
         found["rejects"] = [*map(repr, rejects.orderBy("topic").collect())]
-    for name, by_tasks in rows["tasks"].items():
+    for name, by_tasks in rows["auto"].items():
         assert len(by_tasks) == len(rows["spark"][name]), name
         for row, by_spark in zip(by_tasks, rows["spark"][name], strict=True):
             assert row == by_spark, name
@@ -150,7 +158,7 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop) -> None:
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write="tasks")}
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
     for name in ("old", "new"):
         shop.create(name)
     shop.send_json("old", [{"n": 100}])
@@ -202,13 +210,36 @@ def test_new_columns_stay_with_tasks_and_a_wider_type_goes_to_spark(shop: Shop) 
         (("id int",), {"id": 4}),
     ):
         shop.send_avro("orders", avro_schema(*fields), [row])
-        status = shop.run(defaults=Table(topic=".*", write="tasks")).statuses[topic]
+        status = shop.run().statuses[topic]
         assert (status.error, status.rows) == (None, 1)
         ways.append(status.by_spark)
     assert ways == [None, None, *["it has the table feature typeWidening"] * 2]
     assert shop.rows("orders", "id") == [(1,), (2,), (4,), (2**40,)]
     assert sorted(str(row.note) for row in shop.table("orders").collect()) == [*["None"] * 3, "x"]
     assert way(shop.folder / "lake" / f"{shop.prefix}_orders") == {"tasks", "Spark"}
+
+
+def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    name = shop.create("orders")
+    folder = shop.folder / "lake" / f"{shop.prefix}_orders"
+    shop.send_json("orders", [{"n": 0}])
+    shop.run(**asked)
+    old, young = folder / "old.parquet", folder / "young.parquet"
+    for orphan in (old, young):
+        orphan.write_bytes(b"of a task that was killed")
+    os.utime(old, (time.time() - 8 * 86_400,) * 2)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 2)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
+    shop.send_json("orders", [{"n": 1}])
+    shop.run(**asked)
+    assert {"OPTIMIZE", "VACUUM END"} <= {each.operation for each in shop.history("orders")}
+    assert len(DeltaTable(folder).file_uris()) == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    monkeypatch.undo()
+    shop.send_json("orders", [{"n": 2}])
+    status = shop.run(**asked).statuses[name]
+    assert (status.error, status.by_spark, shop.rows("orders", "n")) == (None, None, [(0,), (1,), (2,)])
 
 
 def as_dict(table: Table) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: La
     ):
         lake.shop.ingest(
             table_format="iceberg",
-            tables=[Table(topic="a", mode="upsert", cluster_by=("id",), optimize_every=3)],
+            tables=[Table(topic="a", mode="upsert", cluster_by=("id",), compact="true")],
         )
     with pytest.raises(IngestError, match=r"namespace lake\.other does not exist"):
         lake.shop.create("clicks")

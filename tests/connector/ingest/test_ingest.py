@@ -21,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import n_rejects, replay_rejects, verify
+from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures
@@ -106,8 +107,8 @@ def test_a_table_without_new_rows_is_not_touched(shop: Shop) -> None:
 
 
 def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, properties and rejects: each run ends before one of them, in each table."""
-    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    """Rows, properties and rejects by Spark: each run ends before one of them, in each table. `test_files.py` does it for tasks."""
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write="spark")}
     for name in ("old", "new"):
         shop.create(name)
     shop.send_json("old", [{"n": 100}])
@@ -150,20 +151,26 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
     )
 
 
+@pytest.mark.parametrize("write", ["auto", "spark"])
 def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table_once(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, write: str
 ) -> None:
     shop.create("a")
     shop.send_json("a", [{"n": n} for n in range(20)])
-    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
-    write = LandedTable._save
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write=write)}
+    save, append_files = LandedTable._save, DeltaFolder.append_files
 
-    def write_twice(self: LandedTable, writer: Any, options: Any) -> None:
+    def save_twice(self: LandedTable, writer: Any, options: Any) -> None:
         rows = self._session.range(20).selectExpr("CAST(id AS INT) AS n")
-        write(self, rows.write, options)
-        write(self, writer, options)
+        save(self, rows.write, options)
+        save(self, writer, options)
 
-    monkeypatch.setattr(LandedTable, "_save", write_twice)
+    def append_twice(self: DeltaFolder, *given: Any) -> None:
+        append_files(self, *given)
+        append_files(self, *given)
+
+    monkeypatch.setattr(LandedTable, "_save", save_twice)
+    monkeypatch.setattr(DeltaFolder, "append_files", append_twice)
     monkeypatch.setattr("pykafka_wire.ingest.table_writer._SKIPPED_AFTER_S", 5.0)
     status = shop.run(**asked).statuses[f"{shop.prefix}.a"]
     assert status.error is None and any("another driver of this query has written" in each for each in caplog.messages)

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest.page_source import _changes, _columns
-from pykafka_wire.ingest.table_log import TableLog, changes_between, flat_types
+from pykafka_wire.ingest.table_log import LoggedCommit, TableLog, TableSize, changes_between, flat_types
+from pykafka_wire.ingest.upkeep import has_many_small_files
 
 
 def schema(ddl: str) -> StructType:
@@ -101,12 +105,38 @@ def test_of_a_long_log_the_newest_commits_are_read(tmp_path: Path) -> None:
     assert list(_changes(table)) == []
 
 
-def test_without_checksum_files_the_size_is_unknown(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.commit("id integer", has_checksum=False)
-    table = TableLog(str(tmp_path))
+def test_without_checksum_files_the_size_is_that_of_the_commits(tmp_path: Path) -> None:
+    """The library deltalake writes none."""
+    table, schema = TableLog(str(tmp_path)), Schema([Field("id", PrimitiveType("long"))])
+    DeltaTable.create(tmp_path, schema)
+    for number in range(30):
+        add = AddAction(f"{number}.parquet", 100, {}, 0, True, json.dumps({"numRecords": 1}))
+        DeltaTable(tmp_path).create_write_transaction([add], "append", schema)
+        if number in (0, 5, 6, 29):  # the last look is many commits later
+            assert table.size() == TableSize(number + 1, 100 * (number + 1))
+    fresh = TableLog(str(tmp_path))
+    assert fresh.size() == TableSize(30, 3000)
     table.refresh()
-    assert (table.size(), len(table.commits)) == (None, 1)
+    assert [each.rows for each in table.commits][1:] == [1] * 30
+
+
+def test_many_small_files_are_compacted_and_large_ones_are_not() -> None:
+    def is_due(*commits: tuple[int, int], target: int = 1000) -> bool:
+        made = [
+            LoggedCommit(
+                version=0, at=0, operation="WRITE" if files else "OPTIMIZE", rows=0, files=files, bytes=n_bytes, landed=None,
+                schema=None,
+            )
+            for files, n_bytes in commits
+        ]  # fmt: skip
+        return has_many_small_files(made, target)
+
+    assert not is_due()
+    assert not is_due((2, 300), (3, 600)), "not enough for one large file"
+    assert is_due((2, 300), (3, 700))
+    assert not is_due((1, 900), (1, 900)), "they are large"
+    assert is_due((300, 10)), "they are many"
+    assert not is_due((2, 300), (3, 700), (0, 0), (2, 300)), "since the last compaction"
 
 
 def test_a_damaged_file_hides_no_other_commit(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""What keeps a table's files few and its folder small, beside its landing: small files are made large ones, and what nobody reads
+any more is deleted.
+
+When it is time for it, the table's own log says, so that jobs that run for a minute do it like those that run for a year. It is
+never needed for right rows: what fails is tried again later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_log import LoggedCommit, TableLog
+from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.options.option import duration_ms
+
+_log = logging.getLogger(__name__)
+
+#: Commits of one run between two looks at a table's log.
+_LOOK_EVERY: Final = 20
+#: So many small files are compacted though they are not yet one of the wanted size: each costs every query a request or two.
+_MANY_FILES: Final = 256
+#: Delta's name of a compaction, in its log.
+_COMPACTION: Final = "OPTIMIZE"
+#: When the folder was last rid of files that no version names, in seconds since the epoch.
+_VACUUMED: Final = "pykafka-wire.vacuumed"
+_VACUUM_EVERY_S: Final = 24 * 3600.0
+#: Between two looks for what Iceberg may forget.
+_EXPIRE_EVERY: Final = 100
+
+
+class Upkeep(Protocol):
+    """Looks after one table; not for several threads at once."""
+
+    def is_time(self, n_commits: int) -> bool:
+        """Whether to look at the table after so many commits of this run."""
+
+    def run(self, session: SparkSession) -> None:
+        """Look at the table, and do what it is time for."""
+
+
+class DeltaUpkeep:
+    """Of a Delta table, by Spark."""
+
+    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+        self._settings = settings
+        self._table = table
+        self._name = name
+        self._log: TableLog | None = None
+        self._next_look = 1
+        # A catalog such as Unity Catalog does it itself.
+        self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
+
+    def is_time(self, n_commits: int) -> bool:
+        """The log of a run's first commit may have those of many runs before it."""
+        if not self._is_wanted or n_commits < self._next_look:
+            return False
+        self._next_look = n_commits + _LOOK_EVERY
+        return True
+
+    def run(self, session: SparkSession) -> None:
+        """Compact the table, and vacuum it once a day."""
+        target = LandedTable(session, self._settings, self._name)
+        if self._log is None:
+            self._log = TableLog(self._settings.place(self._name) if target.is_folder else target.location)
+        log = self._log
+        log.refresh()
+        if has_many_small_files(log.commits, self._table.target_bytes):
+            _log.info("Table %s is compacted: it has many small files.", self._name)
+            target.optimize(self._table.target_bytes)
+        now = time.time()
+        if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
+            return  # it is young
+        if now - float(target.properties().get(_VACUUMED, 0)) >= _VACUUM_EVERY_S:
+            target.vacuum(duration_ms(self._table.keep, "keep"))
+            target.alter({_VACUUMED: str(int(now))})
+
+
+class ExpiringUpkeep:
+    """Of a table whose format says how to forget what it was before."""
+
+    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+        self._settings = settings
+        self._table = table
+        self._name = name
+        self._next_look = 1
+
+    def is_time(self, n_commits: int) -> bool:
+        if n_commits < self._next_look:
+            return False
+        self._next_look = n_commits + _EXPIRE_EVERY
+        return True
+
+    def run(self, session: SparkSession) -> None:
+        """Forget snapshots that are older than ``keep``."""
+        from pykafka_wire.ingest.iceberg_table import IcebergTable  # whose library is optional
+
+        IcebergTable(session, self._settings, self._name).expire(duration_ms(self._table.keep, "keep"))
+
+
+def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> bool:
+    """Whether what was added since the last compaction is better one file, or few: the files are small, and enough for one."""
+    files = n_bytes = 0
+    for commit in commits:
+        if commit.operation == _COMPACTION:
+            files = n_bytes = 0
+        else:
+            files, n_bytes = files + commit.files, n_bytes + commit.bytes
+    is_small = n_bytes < files * target_bytes / 2
+    return is_small and (n_bytes >= target_bytes or files >= _MANY_FILES)
