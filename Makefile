@@ -197,7 +197,7 @@ sbom: setup  ## the software bill of materials of the wheel with its extras, as 
 	rm -rf $(VENV)-sbom
 
 .PHONY: object-store
-object-store: setup  ## files and commits of Delta tables in an object store: S3's protocol, by moto's server
+object-store: setup  ## files and commits of tables in an object store and by Glue's catalog: their protocols, by moto's server
 	$(BIN)/python -m pip install -qq -e '.[moto]'
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_commits_of_files.py $(PYTEST_ARGS)
 
