@@ -31,7 +31,7 @@ from pykafka_wire.cli.ingest_screen import IngestScreen
 from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
 from pykafka_wire.cli.session import session
-from pykafka_wire.cli.working import Working, working
+from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
@@ -267,7 +267,7 @@ def _shown(spark: SparkSession, found: Iterable[Proof | Replay], progress: Worki
     while True:
         text = next(texts)
         describe_jobs(spark, text)
-        progress.show(text, done=partial(_n_read, tasks, text))
+        progress.show(text, steps=partial(_progress_of, tasks, text))
         result = next(results, None)
         if result is None:
             return well
@@ -275,8 +275,9 @@ def _shown(spark: SparkSession, found: Iterable[Proof | Replay], progress: Worki
         click.echo(json.dumps(asdict(result), default=str) if output().json else str(result))
 
 
-def _n_read(tasks: TaskRecords, text: str) -> int:
-    return tasks.look().get(text, 0)
+def _progress_of(tasks: TaskRecords, text: str) -> Steps:
+    n_records, n_done, n_tasks = tasks.look().get(text, (0, 0, 0))
+    return Steps(n_records=n_records, n_done=n_done, n_all=n_tasks)
 
 
 def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None, ui: PageSettings | None) -> int:

@@ -20,7 +20,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
 from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
-from pykafka_wire.ingest.settings import GROUP_PREFIX
+from pykafka_wire.ingest.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykafka_wire.cli.lag_samples import duration, rate
 
@@ -112,6 +112,14 @@ class WithoutChatter:
                     os.write(self._error, line)
 
 
+class Steps(NamedTuple):
+    """How far something is whose records nobody has counted before: Spark's tasks."""
+
+    n_records: int
+    n_done: int
+    n_all: int
+
+
 class Working:
     """What is shown now; without a terminal it shows nothing."""
 
@@ -119,20 +127,33 @@ class Working:
         self._text, self._since = "", time.monotonic()
         self._done: Callable[[], int] | None = None
         self._total = 0
+        self._steps: Callable[[], Steps] | None = None
 
-    def show(self, text: str, *, done: Callable[[], int] | None = None, total: int = 0) -> None:
-        """From now on.
+    def show(
+        self,
+        text: str,
+        *,
+        done: Callable[[], int] | None = None,
+        total: int = 0,
+        steps: Callable[[], Steps] | None = None,
+    ) -> None:
+        """Show this from now on.
 
         Args:
             done, total: how many records of how many.
+            steps: in place of both, where the total is unknown.
         """
-        self._text, self._since, self._done, self._total = text, time.monotonic(), done, total
+        self._text, self._since, self._done, self._total, self._steps = text, time.monotonic(), done, total, steps
 
     def drawn(self) -> Text:
-        """The line of this moment."""
+        """Return the line of this moment."""
         from rich.text import Text
 
         seconds = time.monotonic() - self._since
+        if self._steps is not None:
+            n_records, n_done, n_all = self._steps()
+            spent = f"{n_records:,} records, {n_done} of {n_all} tasks, {duration(seconds)}"
+            return bar(n_done, n_all, f"{self._text}: {spent}" if n_all else f"{self._text} … {duration(seconds)}")
         if self._done is None or not self._total:
             so_far = "" if self._done is None else f"{self._done():,} records, "
             return Text(

@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.settings import Table
 
 if TYPE_CHECKING:
     from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.settings import Table
 
 __all__ = ["Ingest", "IngestError", "Table"]
 
@@ -30,4 +30,8 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         from pykafka_wire.ingest.ingest import Ingest
 
         return Ingest
+    if name == "Table":  # loads all options
+        from pykafka_wire.ingest.settings import Table
+
+        return Table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.ingest.topic_rows import TopicRange
 
@@ -61,23 +61,31 @@ def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+class StageProgress(NamedTuple):
+    """How far one stage of a job is, or several of a table together."""
+
+    n_records: int = 0
+    n_done_tasks: int = 0
+    n_tasks: int = 0
+
+
 class TaskRecords:
-    """Records that the jobs of each table have read, as of the executors' last heartbeats."""
+    """Records that the jobs of each table have read, and tasks that they have done, as of the executors' last heartbeats."""
 
     def __init__(self, spark: SparkSession) -> None:
         #: None with Spark Connect, whose tasks are out of sight.
         self._store: Any = None if _is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
         #: By table and stage; what is finished stays.
-        self._read: dict[str, dict[int, int]] = {}
+        self._stages: dict[str, dict[int, StageProgress]] = {}
         self._active: dict[int, str] = {}
 
     def clear(self) -> None:
         """Another micro-batch begins."""
-        self._read.clear()
+        self._stages.clear()
         self._active.clear()
 
-    def look(self) -> dict[str, int]:
-        """By table, since :meth:`clear`: a table's values may be read more than once."""
+    def look(self) -> dict[str, StageProgress]:
+        """Return the sums of each table's stages since :meth:`clear`: a table's values may be read more than once."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         if self._store is None:
@@ -88,12 +96,16 @@ class TaskRecords:
             for ended in self._active.keys() - set(running):
                 self._note(self._store.lastStageAttempt(ended))
                 del self._active[ended]
-        return {table: sum(stages.values()) for table, stages in self._read.items()}
+        return {
+            table: StageProgress(*map(sum, zip(*stages.values(), strict=True)))
+            for table, stages in self._stages.items()
+        }
 
     def _note(self, stage: Any) -> int:  # Any: Spark's StageData
         number, description = int(stage.stageId()), stage.description()
         if description.isDefined() and str(description.get()).startswith(_DESCRIPTION):
             table = str(description.get()).removeprefix(_DESCRIPTION)
             self._active[number] = table
-            self._read.setdefault(table, {})[number] = int(stage.inputRecords())
+            counts = stage.inputRecords(), stage.numCompleteTasks(), stage.numTasks()
+            self._stages.setdefault(table, {})[number] = StageProgress(*map(int, counts))
         return number

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pykafka_wire.columns import value_formats
 from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.ingest.query_group import GROUP_PREFIX
 from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
@@ -38,8 +39,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 _LEAST_KEPT_MS: Final = 3_600_000
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-#: The consumer group of an ingest's query is this, with the ingest's name and the query's id behind it.
-GROUP_PREFIX: Final = "ingest."
 
 
 #: Debezium's topics beside those of tables, by their names behind its ``topic.prefix``.

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
-from pykafka_wire.ingest.running import MicroBatch, TaskRecords
+from pykafka_wire.ingest.running import MicroBatch, StageProgress, TaskRecords
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class IngestWatch:
             for topic in batch.parts.keys() & statuses.keys():
                 status = statuses[topic]
                 n_landed = batch.n_landed(topic, status.position)
-                n_read = read.get(status.name, 0) // self._n_reads.get(topic, 1)
+                n_read = read.get(status.name, StageProgress()).n_records // self._n_reads.get(topic, 1)
                 n_done = min(batch.n_planned(topic), n_landed + n_read)
                 self._most[topic] = max(n_landed, n_done, self._most.get(topic, 0))
         done = {topic: self._finished.get(topic, 0) + self._most.get(topic, 0) for topic in statuses}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pykafka_wire.cli.working import SparkOutput, Working, bar, outlook, working
+from pykafka_wire.cli.working import SparkOutput, Steps, Working, bar, outlook, working
 from tests.connector.cli.conftest import plain, terminal_output
 
 PROGRAM = """
@@ -39,6 +39,14 @@ def test_what_is_unknown_is_left_out() -> None:
     assert str(shown.drawn()) == "comparing orders (1 of 3) … 1s"
     shown.show("comparing", done=lambda: 1234)
     assert str(shown.drawn()) == "comparing … 1,234 records, 1s"
+
+
+def test_tasks_of_spark_show_how_far_it_is() -> None:
+    shown = Working()
+    shown.show("comparing orders (1 of 3)", steps=lambda: Steps(n_records=1234, n_done=6, n_all=8))
+    assert str(shown.drawn()) == "━" * 18 + "─" * 6 + " comparing orders (1 of 3): 1,234 records, 6 of 8 tasks, 1s"
+    shown.show("comparing orders (1 of 3)", steps=lambda: Steps(0, 0, 0))
+    assert str(shown.drawn()) == "─" * 24 + " comparing orders (1 of 3) … 1s"
 
 
 def test_a_terminal_shows_what_is_done_and_nothing_that_spark_prints(tmp_path: Path) -> None:
