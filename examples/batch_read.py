@@ -19,7 +19,7 @@ from pykafka_wire.functions import decode_json
 def orders_between(spark: SparkSession, bootstrap: str, topic: str, since: str | None, until: str | None) -> None:
     source = (
         spark.read.format("pykafka-wire").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-    )  # from the earliest record to the latest, unless told otherwise
+    )  # from the earliest record to the latest, unless options name others
     if since is not None:
         source = source.option("startingTimestamp", since).option("startingOffsetsByTimestampStrategy", "latest")
     if until is not None:

@@ -86,7 +86,7 @@ def start_spark() -> SparkSession:
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.shuffle.partitions", "4")
-        # Delta reads a table's log with 50 tasks unless told otherwise: on two cores, most of a small micro-batch.
+        # Delta reads a table's log with 50 tasks by default: on two cores, most of a small micro-batch.
         .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")

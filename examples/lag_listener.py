@@ -53,7 +53,7 @@ def main() -> None:
     if listener.wait_for_end(query):
         spark.streams.removeListener(listener)
     else:
-        print("the query's end was not told within a minute", flush=True)
+        print("the query's end was not reported within a minute", flush=True)
     spark.stop()
 
 

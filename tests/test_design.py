@@ -67,3 +67,17 @@ def test_each_arrow_is_an_import_and_each_import_is_drawn(name: str) -> None:
 def test_each_package_and_module_stands_in_a_box(name: str) -> None:
     children = grimp.build_graph("pykafka_wire").find_children(_PACKAGES[name])
     assert children - {"pykafka_wire.wire"} == _drawing(name).box_of.keys()
+
+
+def test_each_name_in_the_map_is_a_module_or_a_package() -> None:
+    root = _DESIGN.parent
+    modules = [
+        path.relative_to(root).with_suffix("") for side in ("wire", "connector") for path in (root / side).rglob("*.py")
+    ]
+    known = {part for path in modules for part in path.parts} | {"static"}
+    text = _DESIGN.read_text(encoding="utf-8")
+    section = text[text.index("wire/, from the bytes up:") : text.index("## The path of a record")]
+    named = re.findall(r"`([a-z_][a-z0-9_/.]*)`", section)
+    assert len(named) > 100
+    unknown = {name for name in named for part in re.split(r"[/.]", name) if part and part not in known}
+    assert unknown == {"read_topic"}

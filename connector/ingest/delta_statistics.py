@@ -56,7 +56,7 @@ def statistics(file: WrittenFile, schema: Any, n_indexed: int = INDEXED_COLUMNS)
 
 
 def _chunks(metadata: Any) -> dict[str, list[Any]]:
-    """The statistics of each column's row groups, by its dotted path; a dot in a name is not told from one between names."""
+    """Return the statistics of each column's row groups by its path, in which a dot of a name looks like one between names."""
     found: dict[str, list[Any]] = {}
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

@@ -1,4 +1,4 @@
-"""Permissions are taken away while a query runs: it ends at once, with the reason and without a secret (fault 38). And what a
+"""Permissions are taken away while a query runs: it ends at once, with the reason and without a secret. And what a
 member of a group may not do."""
 
 from __future__ import annotations

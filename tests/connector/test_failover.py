@@ -1,5 +1,5 @@
-"""A broker dies under a running query: the query continues, and Delta has every record once (faults 1 and 2). A broker
-that only hangs delays no query that starts (fault 5)."""
+"""A broker dies under a running query: the query continues, and Delta has every record once. A broker that only hangs
+delays no query that starts."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_acknowledged_records_that_the_broker_lost_are_an_error_and_nothing_foll
 def test_batches_out_of_order_only_because_one_before_them_failed_are_sent_again(
     producer: Producer, log: Partition
 ) -> None:
-    """Not fault 33: a full disk turns one batch away, and those in flight behind it have no place."""
+    """A full disk turns one batch away, and those in flight behind it have no place."""
     write(producer, 0, 10)
     producer.flush()
     log.faults = [lambda append: response(56)]  # KAFKA_STORAGE_ERROR

@@ -167,7 +167,7 @@ def test_a_record_without_key_for_a_compacted_topic_names_the_record(topic: Any,
 def test_a_lost_acknowledgement_leaves_one_copy(
     kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch, passed_bytes: int
 ) -> None:
-    """The broker has the batch, its response is cut off: the same bytes go again under the same sequence (fault 34)."""
+    """The broker has the batch, its response is cut off: the same bytes go again under the same sequence."""
     name = topic(partitions=2)
     host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
     with CuttingProxy(host, int(port)) as proxy:

@@ -1,4 +1,4 @@
-"""A scripted session on a real broker, reset at byte after byte of what either side says (fault 4), or slowed down.
+"""A scripted session on a real broker, reset at byte after byte of what either side says, or slowed down.
 
 Handshake, metadata, ListOffsets, Produce and Fetch. `make resets` tries every byte, `make test` a sample of them.
 """
@@ -90,7 +90,7 @@ def test_a_session_reset_at_every_byte_is_gone_on_with(session: Any) -> None:
 
 
 def test_responses_that_stop_in_the_middle_end_in_time(session: Any) -> None:
-    """Half-open: the connection stands, and nothing comes any more (fault 5)."""
+    """Half-open: the connection stands, and nothing comes any more."""
     for at in (2, 60, 400):
         started = time.monotonic()
         session(lambda proxy, at=at: proxy.stall_response_after(at), request_timeout_ms=700)

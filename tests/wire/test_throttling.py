@@ -1,4 +1,4 @@
-"""A client above its quota on a real broker: it waits for the throttle time, and nothing is lost (fault 24)."""
+"""A client above its quota on a real broker: it waits for the throttle time, and nothing is lost."""
 
 from __future__ import annotations
 

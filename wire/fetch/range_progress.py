@@ -203,7 +203,7 @@ class RangeProgress:
         end_missing_since: since when its leader serves less than the range's end.
         grace_periods: how long each error code may go on to be met, counted anew when the range moves.
         failures: how many in a row.
-        at_end: whether the last response reached the end of the log; `reports_end`: and nobody was told yet.
+        at_end: whether the last response reached the end of the log; `reports_end`: and it was not reported yet.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
         batch_size: of the last batches of the range; before there were any, of those that were read before it, None if unknown.
         read_ahead_bytes: a floor for what is asked for where later ranges are expected to begin with what is beyond the end.
