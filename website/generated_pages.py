@@ -156,8 +156,8 @@ def command_line_page() -> str:
         "[Find out what is wrong](diagnose.md) shows examples.",
         "",
     ]
-    _, head, rest = (DOCS / "command-line.md").read_text(encoding="utf-8").partition("## Completion")
-    lines += [head + rest]
+    written = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    lines += [written[written.index("\n## ") + 1 :]]
     context = click.Context(commands, info_name="pykafka-wire", terminal_width=100, max_content_width=100)
     lines += _help(commands, context, "pykafka-wire", 2)
     for name in commands.list_commands(context):
