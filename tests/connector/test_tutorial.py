@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from pyspark.errors import PySparkException
 
 from pykafka_wire.cli.app import application
@@ -81,36 +82,34 @@ def test_the_streams_of_the_tutorial(tutorial: dict[str, Any], outside: Any) -> 
     assert tutorial["n_large"] == 500
 
 
-def cells(notebook: str) -> list[str]:
-    """The code of a notebook, cell by cell."""
-    content = json.loads((ROOT / notebook).read_text(encoding="utf-8"))
-    return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
-
-
 @pytest.mark.long
-def test_the_notebook(spark: Any, kafka: Any, outside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(900)  # a Spark of its own
+def test_the_notebook_shows_results_and_nothing_of_what_spark_prints(
+    kafka: Any, java: None, outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYKAFKA_WIRE_BOOTSTRAP", kafka.bootstrap_servers)
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # which a cell sets
-        monkeypatch.setenv(name, os.environ.get(name, sys.executable))
-    names: dict[str, Any] = {}
+    notebook = nbformat.read(ROOT / "examples" / "first_steps.ipynb", as_version=4)
+    told = "import json\nprint(json.dumps([totals.collect(), n_stored, n_places, [e.total_offsets_behind for e in lags], n_large]))"
+    clean_up = next(i for i, cell in enumerate(notebook.cells) if cell.source.startswith("## Clean up"))
+    notebook.cells.insert(clean_up, nbformat.v4.new_code_cell(told))
+    # Without a broker of its own the notebook stops nothing.
+    notebook.cells.append(nbformat.v4.new_code_cell("spark.stop()"))
     try:
-        for cell in cells("examples/first_steps.ipynb"):
-            exec(cell, names)
-        assert names["spark"] is spark
-        assert {(row.country, row.orders) for row in names["totals"].collect()} == {
-            ("DE", 334),
-            ("FR", 333),
-            ("IT", 333),
-        }
-        assert (names["n_stored"], names["n_places"]) == (1000, 1000)
-        behind = [lag.total_offsets_behind for lag in names["lags"]]
-        assert behind == sorted(behind, reverse=True)
-        assert behind[0] > behind[-1] == 0
-        assert names["n_large"] == 500
+        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     finally:
-        spark.catalog.dropTempView("orders")
         for name in ("orders", "large-orders"):
             outside.delete(name)
+    outputs = [each for cell in notebook.cells if cell.cell_type == "code" for each in cell.outputs]
+    assert [each for each in outputs if each.output_type == "stream" and each.name == "stderr"] == []
+    totals, n_stored, n_places, behind, n_large = json.loads(notebook.cells[clean_up].outputs[0].text)
+    assert {(country, n) for country, n, _ in totals} == {("DE", 334), ("FR", 333), ("IT", 333)}
+    assert (n_stored, n_places, n_large) == (1000, 1000, 500)
+    assert behind == sorted(behind, reverse=True)
+    assert behind[0] > behind[-1] == 0
+    # The one display, as it was updated last.
+    (live,) = [each for each in outputs if each.output_type == "display_data"]
+    assert "<progress value='1000' max='1000'>" in live.data["text/html"]
+    assert f"0 records behind after {len(behind)} micro-batches" in live.data["text/html"]
 
 
 def test_the_notebook_is_stored_without_outputs() -> None:
