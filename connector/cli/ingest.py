@@ -49,7 +49,8 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
 
 _EVERY: Final = "10s"
 _SHOW_CURSOR: Final = b"\x1b[?25h"
-_ENDING: Final = "Ending after the running micro-batch"
+#: Who has several ways to end an ingest sees by the signal which one it was.
+_ENDING: Final = "{}: ending after the running micro-batch"
 #: Options of the command that are settings of the same name.
 _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
 
@@ -294,10 +295,11 @@ def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """How a run ended: ``is_cut`` if a signal ended it."""
+    """How a run ended: ``is_cut`` if a signal ended it, ``signal`` the name of the one that came, empty if none did."""
 
     seen: Watched
     is_cut: bool
+    signal: str
     seconds: float
     error: IngestError | None
 
@@ -324,7 +326,7 @@ def _land(
     watch = IngestWatch(run, planned)
     try:
         spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
-        with _interrupts(screen) as is_interrupted:
+        with _interrupts(screen) as interruption:
             if metrics_port is not None:
                 _serve_metrics(spark, run, *metrics_port)
             screen.phase("looking at the tables")
@@ -337,7 +339,7 @@ def _land(
             if run.page is not None:
                 screen.line(f"page: {run.page.url}")
             said = _Said()
-            while query.isActive and not is_interrupted(1.0):
+            while query.isActive and not interruption.wait(1.0):
                 said.tell(query, screen)
             is_cut = _end(query, lambda: said.tell(query, screen))
             said.tell(query, screen)
@@ -354,6 +356,7 @@ def _land(
     return _Ended(
         seen=seen,
         is_cut=is_cut,
+        signal=interruption.signal,
         seconds=time.monotonic() - started,
         error=None if error is None else IngestError(sentence_of(error)),
     )
@@ -405,7 +408,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
         parts.append(f"{counted(n_stopped, 'table')} stopped")
     if n_retrying := sum(table.state == "retrying" for table in tables):
         parts.append(f"{counted(n_retrying, 'table')} retrying")
-    end = "Ended after the running micro-batch" if ended.is_cut else "All is landed that was there"
+    end = f"Ended after the running micro-batch, by {ended.signal}" if ended.is_cut else "All is landed that was there"
     click.echo(f"{end}: {'; '.join(parts)}.")
 
 
@@ -440,29 +443,52 @@ def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:
     return is_cut
 
 
+class _Interruption:
+    """Ctrl-C or SIGTERM, which may come.
+
+    Attributes:
+        signal: the name of the one that came first.
+    """
+
+    def __init__(self) -> None:
+        self.signal = ""
+        self._came = threading.Event()
+
+    def come(self, number: int) -> bool:
+        """Whether it is the first one."""
+        is_first = not self._came.is_set()
+        self.signal = self.signal or signal.Signals(number).name
+        self._came.set()
+        return is_first
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for it so long; whether it came."""
+        return self._came.wait(seconds)
+
+
 @contextlib.contextmanager
-def _interrupts(screen: IngestScreen) -> Iterator[Callable[[float], bool]]:
-    """A function that waits so many seconds for Ctrl-C or SIGTERM, and returns whether it came. A second one ends the process.
+def _interrupts(screen: IngestScreen) -> Iterator[_Interruption]:
+    """What has come of Ctrl-C and SIGTERM. A second one ends the process.
 
     Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch.
     """
-    asked = threading.Event()
+    interruption = _Interruption()
 
-    def ask(*_: Any) -> None:  # Any: the signal and its frame
-        if asked.is_set():
+    def ask(number: int, _: Any) -> None:  # Any: the interrupted code's frame
+        if not interruption.come(number):
             if os.isatty(1):
                 os.write(1, _SHOW_CURSOR)
             os._exit(INTERRUPTED)
-        asked.set()
+        ending = _ENDING.format(interruption.signal)
         if screen.is_live:
-            screen.phase(_ENDING)
+            screen.phase(ending)
         else:  # not by a console, which the interrupted code may be writing to
-            os.write(2, f"{_ENDING}. Ctrl-C again ends at once, and loses nothing either.\n".encode())
+            os.write(2, f"{ending}. Ctrl-C again ends at once, and loses nothing either.\n".encode())
 
     is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another one
     before = {number: signal.signal(number, ask) for number in ((signal.SIGINT, signal.SIGTERM) if is_main else ())}
     try:
-        yield asked.wait
+        yield interruption
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -170,7 +170,8 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
     """Show what is done within, on a terminal.
 
     Args:
-        with_spark: Spark is started within: what its processes print does not reach the terminal.
+        with_spark: Spark is started within: what its processes print does not reach the terminal, and elsewhere nothing that is
+            no news.
     """
     shown = Working()
     shown.show(text)
@@ -186,4 +187,6 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
                 Live(console=to, get_renderable=shown.drawn, refresh_per_second=4, transient=True, redirect_stdout=True,
                      redirect_stderr=False)
             )  # fmt: skip
+        elif with_spark:
+            running.enter_context(WithoutChatter())
         yield shown

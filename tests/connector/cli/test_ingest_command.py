@@ -156,8 +156,9 @@ def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
         finally:
             process.kill()
     assert process.returncode == code, err
-    assert "Ending after the running micro-batch" in err and "Traceback" not in err
+    assert f"{number.name}: ending after the running micro-batch" in err and "Traceback" not in err
     micro_batches = re.findall(r"^\S+Z micro-batch \d+: (\d+) rows? in ", out, re.MULTILINE)
-    (rows,) = re.findall(r"^Ended after the running micro-batch: ([\d,]+) rows landed", out, re.MULTILINE)
+    ended = rf"^Ended after the running micro-batch, by {number.name}: ([\d,]+) rows landed"
+    (rows,) = re.findall(ended, out, re.MULTILINE)
     assert 0 < int(rows.replace(",", "")) < 2000 and int(rows.replace(",", "")) % 10 == 0
     assert "10" in micro_batches
