@@ -3,7 +3,8 @@ agent.
 
 Spark gives a Python source no way back from its tasks to the driver, neither an accumulator nor a metric. So a task sends its
 figures, if the option ``taskMetrics`` asks for it: to the port that its input partition has, on the host that Spark's local
-property ``spark.driver.host`` names. The sums travel in ``reportLatestOffset()``, and reach a listener one micro-batch later.
+property ``spark.driver.host`` names. The sums travel in ``reportLatestOffset()``, and reach a listener one micro-batch later. An
+ingest, whose reads are batches, asks for figures by a local property of its jobs.
 Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures, both
 forms of the datagram, and its receiver on the driver.
 """
@@ -34,6 +35,8 @@ _MAX_FIGURE: Final = 2**63 - 1
 _STATSD_PREFIX: Final = "pykafka_wire.task."
 #: Spark sends its settings to tasks as local properties (seen in 4.0 to 4.3).
 _DRIVER_HOST: Final = "spark.driver.host"
+#: The local property of jobs whose reads send their figures without an option. Spark's redaction knows a token by the name.
+_JOB_PROPERTY: Final = "spark.pykafka-wire.figures-token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class TaskFigures:
         retries: requests, ranges and batches that were sent again.
         lost_ranges, lost_offsets: that the task has found to be lost, and skipped with ``failOnDataLoss=false``.
         wait_s: seconds of waiting for brokers: for connections, and for responses to begin.
+        read_s: seconds of fetching and decoding, waits included.
+        task_s: seconds from a read's begin to its end; what is not ``read_s`` went into what Spark does with the rows.
         throttle_s: seconds for which brokers have throttled the task because of a quota.
     """
 
@@ -66,13 +71,19 @@ class TaskFigures:
     lost_offsets: int = 0
     wait_s: float = 0.0
     throttle_s: float = 0.0
+    read_s: float = 0.0
+    task_s: float = 0.0
 
     def plus(self, other: TaskFigures) -> TaskFigures:
         """Both together."""
         return TaskFigures(**{name: getattr(self, name) + getattr(other, name) for name in _NAMES})
 
+    def since(self, before: TaskFigures) -> TaskFigures:
+        """What was added to ``before``."""
+        return TaskFigures(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
+
     @classmethod
-    def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: int) -> TaskFigures:
+    def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: Any) -> TaskFigures:  # Any: int or float
         """A task's figures from what its client did, and what the task itself has counted."""
         shared = {name: getattr(totals, name) for name in _NAMES if hasattr(totals, name)}
         return cls(**{**shared, "retries": totals.retries + retries, **figures})
@@ -132,6 +143,17 @@ class DriverReceiver:
         if not all(type(each) in (int, float) and 0 <= each <= _MAX_FIGURE for each in values):
             return None
         return TaskFigures(**dict(zip(_NAMES, values, strict=True)))
+
+
+def ask_for_figures(context: Any, receiver: DriverReceiver | None) -> None:  # Any: a SparkContext
+    """Let the reads of all jobs that this thread starts from now on send their figures; None: no more."""
+    context.setLocalProperty(_JOB_PROPERTY, None if receiver is None else f"{receiver.port} {receiver.token}")
+
+
+def receiver_of_job() -> DriverReceiver | None:
+    """Where this task's job wants the figures of its reads; None if it does not."""
+    port, _, token = (_local_property(_JOB_PROPERTY) or "").partition(" ")
+    return DriverReceiver(int(port), token) if port.isdecimal() and token else None
 
 
 def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -25,7 +25,7 @@ from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.places import place_mistakes, query_of
-from pykafka_wire.ingest.running import MicroBatch
+from pykafka_wire.ingest.running import MicroBatch, ReadFigures
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
 from pykafka_wire.ingest.table_status import TableState, TableStatus
@@ -87,6 +87,8 @@ class Ingest:
         self._mistaken: dict[str, Failure] = {}
         self._query: StreamingQuery | None = None
         self._micro_batch: MicroBatch | None = None
+        #: What its tasks report, for the page.
+        self.reads: ReadFigures | None = None
         #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
         self.page: Page | None = None
 
@@ -232,9 +234,9 @@ class Ingest:
                 "the page shows what this process knows, and Spark Connect's server lands the tables: leave out ui, or use a "
                 "classic session."
             )
-        if self.page is not None:  # of an earlier start
-            self.page.close()
+        self._close_page()  # of an earlier start
         self.page = None if ui is None else Page(PageSettings.of(ui))
+        self.reads = None if ui is None else ReadFigures()
         self._is_once = once
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         try:
@@ -244,8 +246,7 @@ class Ingest:
         except BaseException:
             if self._landing is not None:  # it may be retrying tables
                 self._landing.close()
-            if self.page is not None:
-                self.page.close()
+            self._close_page()
             raise
         if self.page is not None:
             from pykafka_wire.ingest.page_source import IngestPage, Run
@@ -256,6 +257,11 @@ class Ingest:
             )
             self.page.serve(IngestPage(run))
         return query
+
+    def _close_page(self) -> None:
+        for each in (self.page, self.reads):
+            if each is not None:
+                each.close()
 
     def _start(
         self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable], *, is_connect: bool
@@ -325,7 +331,10 @@ class Ingest:
             query = log.query_id()
             if query is None:
                 raise IngestError(f"the checkpoint {log.shown} has no file metadata with the query's id: is it whole?")
-            self._landing = Landing(self.settings, query, is_once=self._is_once, is_running=self._is_running)
+            self._landing = Landing(
+                self.settings, query, is_once=self._is_once, is_running=self._is_running,
+                receiver=None if self.reads is None else self.reads.receiver,
+            )  # fmt: skip
             for topic, failure in self._mistaken.items():
                 self._landing.begin_failed(topic, failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
@@ -339,7 +348,8 @@ class Ingest:
             positions={topic: dict(status.position or {}) for topic, status in self.statuses.items()},
         )
         try:
-            self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
+            with nullcontext() if self.reads is None else self.reads.batch(micro_batch):
+                self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
         finally:
             self._micro_batch = None
 

@@ -32,6 +32,7 @@ from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableW
 from pykafka_wire.ingest.tables import check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.ingest.upkeep import Upkeep
+from pykafka_wire.task_metrics import DriverReceiver
 
 _log = logging.getLogger(__name__)
 
@@ -103,15 +104,23 @@ class Landing:
     """Lands micro-batches; one for each run of a query, in the process of its driver."""
 
     def __init__(
-        self, settings: Settings, query: str, *, is_once: bool = False, is_running: Callable[[], bool] = lambda: True
+        self,
+        settings: Settings,
+        query: str,
+        *,
+        is_once: bool = False,
+        is_running: Callable[[], bool] = lambda: True,
+        receiver: DriverReceiver | None = None,
     ) -> None:
         """
         Args:
             query: Spark's id of the query, in its checkpoint.
             is_once: the query ends by itself: tables that are retrying are waited for, for a limited time.
             is_running: whether the query may still write.
+            receiver: gets the figures of the tables' reads.
         """
         self._settings = settings
+        self._receiver = receiver
         self._is_once = is_once
         self._is_running = is_running
         self._query = query
@@ -291,7 +300,7 @@ class Landing:
         if target is None:
             return
         with self._lent_session() as session:
-            describe_jobs(session, table.name)
+            describe_jobs(session, table.name, self._receiver)
             writer = TableWriter(session, self._surroundings, table.topic, table.name, table.progress)
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 

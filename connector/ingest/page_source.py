@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any, Final, Protocol
 
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import open_log, open_table
 from pykafka_wire.ingest.table_log import LoggedCommit, ReadLog, TableSize, changes_between
 from pykafka_wire.ingest.table_status import Stage, TableStatus
+from pykafka_wire.options.option import duration_ms
 from pykafka_wire.page.snapshots import (
     Column,
     Commit,
@@ -48,6 +50,7 @@ from pykafka_wire.page.snapshots import (
     TableState,
     Trouble,
 )
+from pykafka_wire.task_metrics import TaskFigures
 from pykafka_wire.wire.masking import without_secrets
 
 _log = logging.getLogger(__name__)
@@ -75,6 +78,8 @@ class RunningIngest(Protocol):
     """What of an ingest is asked."""
 
     settings: Settings
+
+    reads: running.ReadFigures | None
 
     @property
     def micro_batch(self) -> running.MicroBatch | None: ...
@@ -105,12 +110,15 @@ class IngestPage:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._settings = run.ingest.settings
+        self._reads = run.ingest.reads
         self._masked = masked_settings(self._settings)
-        self._versions = _versions(run.spark)
+        self._versions = _versions(run.spark, is_iceberg=self._settings.table_format == "iceberg")
         self._batches: deque[MicroBatch] = deque(maxlen=_BATCHES)
         self._ends: LogEnds = {}
         self._completeness = _Completeness(run.started_at)
         self._first: dict[str, dict[int, int]] = {}
+        #: Since when topics wait for ``min_rows``.
+        self._waiting_since: dict[str, float] = {}
         #: Since when tables are in trouble.
         self._since: dict[str, float] = {}
         self._processes = Processes()
@@ -146,6 +154,7 @@ class IngestPage:
             micro_batches=tuple(self._batches),
             running=_running(batch, {each.topic: each for each in statuses}, now),
             bytes_written=self._sizes.written,
+            bytes_read=None if self._reads is None else self._reads.total().bytes_received,
             processes=self._measured[1],
         )
 
@@ -182,6 +191,12 @@ class IngestPage:
             found["DuckDB"] = f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20"
         else:
             found["PySpark"] = f"spark.table({json.dumps(place)}).show()"
+        if self._settings.table_format == "iceberg":
+            catalog, _, inside = place.partition(".")
+            found["pyiceberg"] = (
+                "from pyiceberg.catalog import load_catalog\n"
+                f"load_catalog({json.dumps(catalog)}).load_table({json.dumps(inside)}).scan(limit=20).to_arrow()"
+            )
         return found
 
     def history(self, topic: str) -> TableHistory:
@@ -234,18 +249,33 @@ class IngestPage:
             source = progress["sources"][0]
             self._ends = _offsets(source["latestOffset"])
             self._completeness.planned(planned_at, self._ends)
+            self._take_waits(planned_at, _offsets(source["endOffset"]))
             durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
             if "addBatch" not in durations:  # nothing was new
                 continue
+            phases = {phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()}
+            figures = None if self._reads is None else self._reads.of_batch(int(progress["batchId"]))
             self._batches.append(
                 MicroBatch(
                     number=int(progress["batchId"]),
                     started_at=planned_at,
                     rows=_n_planned(_offsets(source["startOffset"]), _offsets(source["endOffset"])),
                     seconds=durations.get("triggerExecution", 0.0),
-                    phases={phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()},
+                    phases=phases,
+                    landing=_divided(phases["landing"], figures),
+                    bytes_read=figures.bytes_received if figures is not None and figures.tasks else None,
                 )
             )
+
+    def _take_waits(self, planned_at: float, planned: LogEnds) -> None:
+        """Which topics were left out until they have more records. The planner, another process, counts from when it first leaves
+        one out; Spark tells of a trigger without rows every 10 s."""
+        for topic, ends in self._ends.items():
+            left_out = sum(end - planned.get(topic, {}).get(p, end) for p, end in ends.items())
+            if 0 < left_out < self._settings.table_for(topic).min_rows:
+                self._waiting_since.setdefault(topic, planned_at)
+            else:
+                self._waiting_since.pop(topic, None)
 
     def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
@@ -253,13 +283,15 @@ class IngestPage:
         if batch is not None and status.topic in batch.parts:  # it knows newer ends than the progress of the one before
             lag = max(lag or 0, batch.n_planned(status.topic) - batch.n_landed(status.topic, status.position))
         size = self._sizes.get(status.topic)
+        is_planned = batch is not None and status.topic in batch.parts
+        since = None if is_planned else self._waiting_since.get(status.topic)
         return TableSnapshot(
             topic=status.topic,
             table=status.name,
             place=without_secrets(settings.place(status.name)),
             mode=table.mode,
             format=self._run.formats.get(status.topic, table.format),
-            state=_table_state(status, lag, table.min_rows),
+            state=_table_state(status, lag, is_waiting=since is not None),
             trouble=self._trouble(status),
             freshness_s=self._completeness.age(status, now),
             lag=lag,
@@ -272,6 +304,7 @@ class IngestPage:
             schema_id=None if status.schema_id is None else str(status.schema_id),
             files=None if size is None else size.files,
             bytes=None if size is None else size.bytes,
+            waits_until=None if since is None else since + duration_ms(table.max_delay, "max_delay") / 1000,
         )
 
     def _trouble(self, status: TableStatus) -> Trouble | None:
@@ -345,14 +378,22 @@ def value_text(data: bytes, size: int) -> str:
     return data.hex(" ") + more
 
 
-def _table_state(status: TableStatus, lag: int | None, min_rows: int) -> TableState:
+def _table_state(status: TableStatus, lag: int | None, *, is_waiting: bool) -> TableState:
     if status.state.stage is not Stage.LANDING:
         return "stopped" if status.state.stage is Stage.STOPPED else "retrying"
+    if is_waiting:
+        return "waiting"
     if status.position is None or lag is None:
         return "starting"
-    if lag == 0:
-        return "current"
-    return "waiting" if lag < min_rows else "landing"
+    return "landing" if lag else "current"
+
+
+def _divided(landing_s: float, figures: TaskFigures | None) -> dict[str, float] | None:
+    """The seconds of landing, divided as the tasks' time was."""
+    if figures is None or figures.task_s <= 0:
+        return None
+    fetching = landing_s * min(1.0, figures.read_s / figures.task_s)
+    return {"fetching": fetching, "writing": landing_s - fetching}
 
 
 def _running(batch: running.MicroBatch | None, statuses: Mapping[str, TableStatus], now: float) -> RunningBatch | None:
@@ -372,10 +413,12 @@ def _brokers(settings: Settings) -> Iterator[str]:
             yield from (each.strip() for each in value.split(","))
 
 
-def _versions(spark: SparkSession) -> Mapping[str, str]:
+def _versions(spark: SparkSession, *, is_iceberg: bool) -> Mapping[str, str]:
     found = {"pykafka-wire": pykafka_wire.__version__, "Spark": spark.version, "Python": platform.python_version()}
     jvm: Any = spark.sparkContext._jvm
     found["Java"] = str(jvm.java.lang.System.getProperty("java.version"))
+    if is_iceberg:
+        found["pyiceberg"] = version("pyiceberg")
     with suppress(Exception):  # a Delta that does not say it
         found["Delta"] = str(jvm.io.delta.package.VERSION())
     return found

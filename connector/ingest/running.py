@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.ingest.topic_rows import TopicRange
+from pykafka_wire.task_metrics import DriverReceiver, TaskFigures, TaskFiguresReceiver, ask_for_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Before a table's name in the description of its jobs, which Spark's own page shows, too.
 _DESCRIPTION: Final = "ingest table "
+#: Micro-batches whose figures are kept.
+_KEPT: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +54,15 @@ class MicroBatch:
         return sum(max(0, min(position.get(p, starts[p]), part.end[p]) - starts[p]) for p in part.end)
 
 
-def describe_jobs(spark: SparkSession, table: str) -> None:
-    """Let the jobs of this thread be known as a table's. Without effect in a session of Spark Connect."""
+def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | None = None) -> None:
+    """Let the jobs of this thread be known as a table's. Without effect in a session of Spark Connect.
+
+    Args:
+        receiver: gets the figures of their reads.
+    """
     if not _is_connect(spark):
         spark.sparkContext.setJobDescription(_DESCRIPTION + table)
+        ask_for_figures(spark.sparkContext, receiver)
 
 
 def _is_connect(spark: SparkSession) -> bool:
@@ -67,6 +75,40 @@ class StageProgress(NamedTuple):
     n_records: int = 0
     n_done_tasks: int = 0
     n_tasks: int = 0
+
+
+class ReadFigures:
+    """What the tasks of an ingest report of their reads, in all and for each of the newest micro-batches. It listens until it is
+    closed."""
+
+    def __init__(self) -> None:
+        self._tasks = TaskFiguresReceiver()
+        self._batches: dict[int, TaskFigures] = {}
+
+    @property
+    def receiver(self) -> DriverReceiver:
+        """Where jobs send them."""
+        return self._tasks.address
+
+    def total(self) -> TaskFigures:
+        """Of all reads so far."""
+        return self._tasks.total()
+
+    def of_batch(self, number: int) -> TaskFigures | None:
+        """Of the reads while a micro-batch was landed, those of tables beside it included; None where that is not known."""
+        return self._batches.get(number)
+
+    @contextlib.contextmanager
+    def batch(self, number: int) -> Iterator[None]:
+        """The micro-batch is landed within."""
+        before = self.total()
+        try:
+            yield
+        finally:
+            self._batches = dict([*self._batches.items(), (number, self.total().since(before))][-_KEPT:])
+
+    def close(self) -> None:
+        self._tasks.close()
 
 
 class TaskRecords:

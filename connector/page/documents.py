@@ -11,7 +11,7 @@ from pykafka_wire.page.snapshots import STATES, IngestSnapshot, PageSource, Tabl
 #: Raised when a name changes its meaning or goes.
 API_VERSION: Final = 1
 #: What of an ingest's snapshot another document has.
-_ELSEWHERE: Final = ("tables", "bytes_written")
+_ELSEWHERE: Final = ("tables", "bytes_written", "bytes_read")
 
 Document = dict[str, Any]  # values of JSON
 
@@ -20,7 +20,7 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """``/api/ingest``: the whole."""
     found: Document = {"api": API_VERSION}
     found |= {name: value for name, value in as_json(snapshot).items() if name not in _ELSEWHERE}
-    rows, rejects, written = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes"))
+    rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
     ahead = _sum(rows, rejects)
     tables = snapshot.tables
     lags = [each.lag for each in tables if each.lag is not None]
@@ -42,11 +42,13 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
         "oldest_s": max(ages, default=None),
         "records_per_second": _short(speed),
         "bytes_per_second": _short(recent(written)),
+        "kafka_bytes_per_second": _short(recent(read)),
     }
     found["plots"] = {
         "step_s": STEP_S,
         "records_per_second": ahead,
         "bytes_per_second": written,
+        "kafka_bytes_per_second": read,
         "cpu": {name: samples.values("cpu", name) for name in snapshot.processes},
         "memory_bytes": {name: samples.values("memory", name) for name in snapshot.processes},
     }

@@ -76,6 +76,7 @@ class Samples:
             ("rows", ""): sum(each.rows for each in snapshot.tables),
             ("rejects", ""): sum(each.rejects for each in snapshot.tables),
             ("bytes", ""): snapshot.bytes_written,
+            ("bytes read", ""): snapshot.bytes_read,
         }
         for topic, table in tables.items():
             values["rows", topic] = table.rows

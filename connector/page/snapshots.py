@@ -101,6 +101,9 @@ class MicroBatch:
         rows: offsets that it has planned, over all topics.
         seconds: of the whole trigger.
         phases: seconds by phase: ``planning``, ``landing`` and ``committing``.
+        landing: its seconds, divided as its tasks' time was: ``fetching`` (and decoding), ``writing`` (all else); None where no
+            task has reported.
+        bytes_read: that its tasks have received from brokers, None as ``landing``.
     """
 
     number: int
@@ -108,6 +111,8 @@ class MicroBatch:
     rows: int
     seconds: float
     phases: Mapping[str, float]
+    landing: Mapping[str, float] | None = None
+    bytes_read: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,7 @@ class IngestSnapshot:
         running: the micro-batch of this moment, None between two of them.
         settings: all that were set, as text, secrets masked.
         bytes_written: of data files, as far as commits were looked at; only its growth means something.
+        bytes_read: that tasks have received from brokers since the start.
         processes: by name: ``driver`` (this Python process), ``java`` (Spark's), ``tasks`` (Spark's Python workers here).
     """
 
@@ -168,6 +174,7 @@ class IngestSnapshot:
     micro_batches: tuple[MicroBatch, ...] = ()
     running: RunningBatch | None = None
     bytes_written: int | None = None
+    bytes_read: int | None = None
     processes: Mapping[str, ProcessFigures] = field(default_factory=dict)
 
 
@@ -272,7 +279,7 @@ class PageSource(Protocol):
         """The partitions of one topic of the snapshot."""
 
     def queries(self, topic: str) -> Mapping[str, str]:
-        """How to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``DuckDB``."""
+        """How to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``DuckDB``, ``pyiceberg``."""
 
     def history(self, topic: str) -> TableHistory:
         """What the table's log holds. May take seconds."""

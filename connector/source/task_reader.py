@@ -5,7 +5,9 @@ Runs on executors, in Python workers that Spark reuses: connections stay open in
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +19,7 @@ import pyarrow as pa
 from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
-from pykafka_wire.task_metrics import DriverReceiver, TaskFigures
+from pykafka_wire.task_metrics import DriverReceiver, TaskFigures, receiver_of_job
 from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import (
@@ -61,7 +63,7 @@ def read_ranges(
         cluster: whose connections are used; those that all tasks of this process share when None.
         query: the checkpoint's id of the query, for reports of lost ranges.
         reader_schemas: of typed columns, as the input partition has them.
-        receiver: gets the task's figures, where ``taskMetrics`` has it so.
+        receiver: gets the task's figures, where ``taskMetrics`` has it so. Without the option the job may ask for them.
 
     Raises:
         ValueFormatError: a key or value cannot be decoded, and its policy is to fail.
@@ -71,14 +73,21 @@ def read_ranges(
     """
     cache = shared_batch_cache(options.client) if cluster is None else None
     cluster = cluster or shared_cluster(options.client)
-    target = receiver if options.task_metrics == "driver" else options.task_metrics
+    target = receiver if options.task_metrics == "driver" else options.task_metrics or receiver_of_job()
     if target is None:
         yield from _read(cluster, cache, options, ranges, schema, query, reader_schemas, FetchCounters(), Counter())
         return
     before, counters, lost = cluster.counters.totals(), FetchCounters(), Counter[str]()
+    begun_at = resumed_at = time.perf_counter()
+    read_s = 0.0
     try:
-        yield from _read(cluster, cache, options, ranges, schema, query, reader_schemas, counters, lost)
+        for batch in _read(cluster, cache, options, ranges, schema, query, reader_schemas, counters, lost):
+            read_s += time.perf_counter() - resumed_at
+            resumed_at = math.inf  # its rows are taken
+            yield batch
+            resumed_at = time.perf_counter()
     finally:
+        ended_at = time.perf_counter()
         target.send(
             TaskFigures.of_client(
                 cluster.counters.totals().since(before),
@@ -88,6 +97,8 @@ def read_ranges(
                 bytes_consumed=counters.n_bytes,
                 lost_ranges=lost["ranges"],
                 lost_offsets=lost["offsets"],
+                read_s=read_s + max(0.0, ended_at - resumed_at),
+                task_s=ended_at - begun_at,
             )
         )
 

@@ -7,13 +7,19 @@ import { link } from "./tables.js";
 
 const N_SAMPLES = 60;
 const N_BATCHES = 60;
-const PHASES = ["planning", "landing", "committing"];
+// Landing is divided where its tasks have reported.
+const PHASES = ["planning", "fetching", "writing", "landing", "committing"];
 const PROCESSES = ["driver", "java", "tasks"];
 const SLOWEST = 8;
 
 function described(batch) {
-  const phases = PHASES.map((phase) => `${phase} ${duration(batch.phases[phase] ?? 0)}`);
+  const phases = PHASES.filter((phase) => phase in batch.phases).map((phase) => `${phase} ${duration(batch.phases[phase])}`);
   return `Micro-batch ${batch.number} at ${time(batch.started_at)}: ${plural(batch.rows, "record")} in ${duration(batch.seconds)}: ${phases.join(", ")}.`;
+}
+
+function divided(batch) {
+  const { landing, ...others } = batch.phases;
+  return batch.landing === null ? batch : { ...batch, phases: { ...others, ...batch.landing } };
 }
 
 const facts = (entries) => h("dl", { class: "facts" }, ...entries.map(([name, value]) => h("div", {}, h("dt", {}, visible(name)), h("dd", {}, visible(value)))));
@@ -24,7 +30,7 @@ export class IngestView {
 
   constructor() {
     this.records = new TimePlot("Records/s", ["records/s"], N_SAMPLES, rate);
-    this.bytes = new TimePlot("Written/s", ["bytes/s"], N_SAMPLES, bytes);
+    this.bytes = new TimePlot("Bytes/s", ["from Kafka", "written"], N_SAMPLES, bytes);
     this.batches = new BatchPlot(PHASES, N_BATCHES, described);
     this.cpu = new TimePlot("CPU, cores", PROCESSES, N_SAMPLES, (value) => (value === null ? NONE : value.toFixed(2)));
     this.memory = new TimePlot("Memory", PROCESSES, N_SAMPLES, bytes);
@@ -57,8 +63,8 @@ export class IngestView {
     this.error.hidden = !ingest.error;
     if (ingest.error) this.part("error", this.error, ingest.error, (text) => [h("h2", {}, "The ingest has failed"), h("p", { class: "error-text" }, visible(text))]);
     this.records.show([plots.records_per_second], plots.step_s, ingest.totals.records_per_second);
-    this.bytes.show([plots.bytes_per_second], plots.step_s, ingest.totals.bytes_per_second);
-    this.batches.show(ingest.micro_batches);
+    this.bytes.show([plots.kafka_bytes_per_second, plots.bytes_per_second], plots.step_s);
+    this.batches.show(ingest.micro_batches.map(divided));
     const running = ingest.running;
     setText(this.running, running === null ? "" : `Micro-batch ${running.number} runs for ${duration(Math.max(0, ingest.at - running.started_at))}: ${count(running.landed)} of ${plural(running.planned, "record")}.`);
     this.cpu.show(PROCESSES.map((name) => plots.cpu[name] ?? []), plots.step_s);

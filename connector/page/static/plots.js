@@ -125,7 +125,8 @@ export class BatchPlot {
     this.svg = s("svg", { class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, ...lines, this.bars);
     this.scale = [1, 0.5, 0].map(() => h("span"));
     this.text = h("p", { class: "plot-text" });
-    const legend = h("ul", { class: "legend" }, ...phases.map((phase) => h("li", {}, h("i", { class: `key key-${phase}` }), phase)));
+    this.keys = phases.map((phase) => h("li", {}, h("i", { class: `key key-${phase}` }), phase));
+    const legend = h("ul", { class: "legend" }, ...this.keys);
     this.element = h("figure", { class: "time-plot wide" }, h("figcaption", {}, h("span", {}, "Seconds of each micro-batch"), legend),
       h("div", { class: "plot-body" }, h("div", { class: "plot-scale", "aria-hidden": "true" }, ...this.scale), this.svg), this.text);
     this.svg.addEventListener("pointermove", (event) => {
@@ -146,16 +147,17 @@ export class BatchPlot {
     const key = this.batches.map((batch) => batch.number).join();
     if (key !== this.drawn) {
       this.drawn = key;
+      this.keys.forEach((entry, index) => (entry.hidden = !this.batches.some((batch) => this.phases[index] in batch.phases)));
       const most = nice(Math.max(...this.batches.map((batch) => batch.seconds), 0));
       [1, 0.5, 0].forEach((share, index) => setText(this.scale[index], most === 0 ? "" : duration(most * share) === "0 s" ? "0" : duration(most * share)));
       const width = WIDTH / this.n;
       const first = this.n - this.batches.length;
       this.bars.replaceChildren(...this.batches.flatMap((batch, index) => {
         let below = 0;
-        return this.phases.map((phase, number) => {
+        return this.phases.map((phase) => {
           const height = ((batch.phases[phase] ?? 0) / most) * HEIGHT;
           below += height;
-          return s("rect", { class: `phase phase-${number}`, x: (first + index) * width + width * 0.1, y: HEIGHT - below, width: width * 0.8, height });
+          return s("rect", { class: `phase phase-${phase}`, x: (first + index) * width + width * 0.1, y: HEIGHT - below, width: width * 0.8, height });
         });
       }));
       setAttribute(this.svg, "aria-label", this.batches.length ? `The last ${this.batches.length} micro-batches. ${this.describe(this.batches.at(-1))}` : "No micro-batch yet");

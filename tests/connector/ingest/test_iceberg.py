@@ -12,6 +12,7 @@ from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.iceberg_table import IcebergTable
 from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.ingest.test_page import read, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -63,7 +64,14 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
     statuses = shop.run(ingest).statuses.values()
     assert sorted((each.error, each.rows, each.rejects) for each in statuses) == [(None, 6, 1), (None, 10, 0)]
     shop.send_avro("orders", SECOND, [{"id": 2**40, "country": "SE", "amount": 1.5}])
-    shop.run(**lake.settings)
+    ingest = shop.ingest(**lake.settings)
+    query = ingest.start(shop.spark, once=True, ui="0")
+    assert query.awaitTermination(240)
+    assert ingest.page is not None
+    try:
+        _check_page(ingest.page, f"{shop.prefix}.orders", f"{shop.prefix}.clicks")
+    finally:
+        ingest.page.close()
     assert lake.rows("orders", "id")[-1:] == [(2**40,)]
     assert len(lake.rows("orders", "id", "amount")) == 11
     assert lake.rows("clicks", "n", "page") == [(n, f"p{n % 2}") for n in range(6)]
@@ -75,6 +83,33 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
     assert found == [(11, 2**40, 1.5)]
     proofs = list(verify(shop.spark, shop.ingest(**lake.settings).settings, shop.ingest(**lake.settings).topics()))
     assert [proof.is_right for proof in proofs] == [True, True], list(map(str, proofs))
+
+
+def _check_page(page: Any, orders: str, clicks: str) -> None:
+    """The page shows what the tables' snapshots hold."""
+    tables = until(
+        lambda: (
+            found
+            if (found := {each["topic"]: each for each in read(page, "/api/tables")["tables"]})
+            and found[orders]["bytes"]
+            else None
+        )
+    )
+    assert (tables[orders]["files"], tables[orders]["rows"], tables[clicks]["held_rejects"]) == (3, 1, 1)
+    history = read(page, f"/api/table/history?topic={orders}")
+    assert (history["problem"], history["is_whole"]) == (None, True)
+    columns = {each["name"]: (each["type"], each["version"]) for each in history["columns"]}
+    assert (columns["id"], columns["country"], columns["amount"]) == (("bigint", 1), ("string", 1), ("double", 2))
+    assert history["changes"][0]["changes"] == [
+        {"kind": "added", "column": "amount", "type": "double"},
+        {"kind": "widened", "column": "id", "type": "bigint", "from": "int"},
+    ]
+    assert [each["rows"] for each in history["commits"]] == [1, 10]
+    assert history["commits"][0]["micro_batch"] > history["commits"][1]["micro_batch"]
+    (reject,) = read(page, f"/api/table/history?topic={clicks}")["rejects"]
+    assert reject["reason"]
+    assert "pyiceberg" in read(page, f"/api/table?topic={orders}")["queries"]
+    assert "pyiceberg" in read(page, "/api/ingest")["versions"]
 
 
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(

@@ -38,13 +38,17 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
-    for name in ("orders", "stopped", "bad"):
+    for name in ("orders", "stopped", "bad", "waits"):
         shop.create(name)
     shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(10)])
     shop.send_avro("stopped", FIRST, [{"id": 1, "country": "NO"}])
     shop.send_json("bad", [{"n": 1, HOSTILE: "a"}])
+    shop.send_json("waits", [{"n": 1}])
     asked = {
-        "tables": [Table(topic=r".*\.bad", format="json", schema=f"n INT, `{HOSTILE}` STRING")],
+        "tables": [
+            Table(topic=r".*\.bad", format="json", schema=f"n INT, `{HOSTILE}` STRING"),
+            Table(topic=r".*\.waits", format="json", schema="n INT", min_rows=2, max_delay="1h"),
+        ],
         "registry_options": {"basic.auth.user.info": "somebody:hush"},
     }
     ingest = shop.ingest(**asked)
@@ -84,6 +88,13 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert {"Spark", "Delta", "Java", "Python", "pykafka-wire"} <= whole["versions"].keys()
         assert whole["settings"]["registry_options.basic.auth.user.info"] == "***"
         assert {batch["rows"] for batch in whole["micro_batches"]} >= {12}
+        for batch in whole["micro_batches"]:
+            assert batch["bytes_read"] > 0
+            assert sum(batch["landing"].values()) == pytest.approx(batch["phases"]["landing"])
+            assert all(seconds > 0 for seconds in batch["landing"].values())
+        waits = until(lambda: read(page, f"/api/table?topic={quote(shop.prefix)}.waits"))
+        assert waits["state"] == "waiting"
+        assert now + 3400 < waits["waits_until"] < now + 3600
         assert {"driver", "java"} <= whole["processes"].keys()
 
         one = read(page, f"/api/table?topic={quote(topic['orders'])}")

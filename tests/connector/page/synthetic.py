@@ -124,6 +124,7 @@ class SyntheticSource:
             micro_batches=tuple(self._batch(number, now) for number in range(60)),
             running=RunningBatch(number=760, started_at=now - 2.1, planned=41_200, landed=18_090),
             bytes_written=int(sum(each.rows for each in tables) * 41),
+            bytes_read=int(sum(each.rows for each in tables) * 58),
             processes={
                 "driver": ProcessFigures(cpu=0.08 * wave, memory_bytes=int(180e6)),
                 "java": ProcessFigures(cpu=0.9 * wave, memory_bytes=int(1.62e9)),
@@ -188,6 +189,8 @@ class SyntheticSource:
             rows=int(seconds * 11_000),
             seconds=seconds,
             phases={"planning": 0.14 + 0.1 * noise.random(), "landing": seconds * 0.86, "committing": 0.12},
+            landing={"fetching": seconds * 0.3, "writing": seconds * 0.56} if number else None,
+            bytes_read=int(seconds * 11_000) * 58,
         )
 
     def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:

@@ -5,11 +5,9 @@ Snapshots are synthetic here; ``tests/connector/ingest/test_page_in_browser.py``
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +21,6 @@ from tests.connector.page.synthetic import HOSTILE, SyntheticSource, filled_samp
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 WIDE, NARROW = (1280, 800), (390, 844)
-#: README's first picture, which `DRAW=1 make page` draws anew.
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "page.png"
 
 
 @pytest.fixture(scope="module")
@@ -268,13 +264,3 @@ def test_five_hundred_tables_stay_smooth(serve: Any, tab: Any) -> None:
     assert 0 < drawn < 500, "rows that are not on the screen are not drawn"
     found.wheel(-100_000)
     assert found.text(".tables .row:not(.heads)").startswith("Stopped")
-
-
-def test_the_picture_is_small(serve: Any, tab: Any) -> None:
-    found = tab(serve(SyntheticSource(12)), size=(1280, 776))
-    found.wait_for(".row .name")
-    found.pause(1_000)
-    data = found.screenshot()
-    assert 20_000 < len(data) < 250_000
-    if "DRAW" in os.environ:
-        PICTURE.write_bytes(data)
