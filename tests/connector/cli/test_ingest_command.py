@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import time
+import urllib.request
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +28,7 @@ from pykafka_wire.ingest.table_status import TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.ingest.watch import Watched, WatchedTable
 from tests.connector.cli.conftest import SCRIPT
+from tests.connector.shown_code import ROOT
 
 #: Ends the wait for a process that does not go on.
 DEADLINE_S = 180
@@ -162,3 +169,77 @@ def test_a_signal_in_a_backlog_ends_after_the_running_micro_batch(
     (rows,) = re.findall(ended, out, re.MULTILINE)
     assert 0 < int(rows.replace(",", "")) < 2000 and int(rows.replace(",", "")) % 10 == 0
     assert "10" in micro_batches
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)  # four starts of Spark
+def test_the_guide_for_a_newcomer_is_right_command_by_command(
+    kafka: Any, outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the installation and the cluster, which are the tests' own."""
+    monkeypatch.setenv("PYKAFKA_WIRE_BOOTSTRAP", kafka.bootstrap_servers)
+    monkeypatch.setenv("PATH", f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}")
+    # Other tests of this broker have shops, too.
+    shop = f"s{uuid.uuid4().hex[:8]}"
+    text = (ROOT / "docs" / "first-ingest.md").read_text(encoding="utf-8")
+    text = text.replace("shop.orders", f"{shop}.orders").replace("shop.customers", f"{shop}.customers")
+    text = text.replace("shop\\.", f"{shop}\\.").replace("shop_", f"{shop}_")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (table,) = [block for kind, block in blocks if kind == "toml"]
+    (replayed,) = [block for kind, block in blocks if not kind]
+    settings = tmp_path / "shop.toml"
+
+    def run(command: str) -> str:
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    try:
+        commands = [line for kind, block in blocks if kind == "sh" for line in block.splitlines()]
+        assert commands[:2] == ["pip install 'pykafka-wire[delta,values,cli,ui]' duckdb", "pykafka-wire cluster"]
+        *_, verify, again = commands
+        create, customers, orders, init, plan, land, total, bad, reasons, replay = commands[2:-2]
+        assert land == again
+        for command in (create, customers, orders, init):
+            run(command)
+        settings.write_text(settings.read_text(encoding="utf-8") + table, encoding="utf-8")
+        assert "`id` INT" in run(plan) or "id INT" in run(plan)
+        with subprocess.Popen(
+            shlex.split(land.replace("8080", "0")), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        ) as ingest:
+            try:
+                assert ingest.stdout is not None
+                page = next(line.split("page: ")[1].strip() for line in ingest.stdout if "page: " in line)
+                wait_for(lambda: [each["rows"] for each in tables(page)] == [2, 2])
+                assert run(total).split() == ["name", "total", "Ann", "9.5", "Bob", "20.0"]
+                run(bad)
+                wait_for(lambda: sum(each["held_rejects"] for each in tables(page)) == 2)
+                ingest.send_signal(signal.SIGINT)
+                ingest.communicate(timeout=DEADLINE_S)
+            finally:
+                ingest.kill()
+        assert ingest.returncode == 0
+        assert sorted(line.split()[-1] for line in run(reasons).splitlines()[1:]) == ["1", "1"]
+        settings.write_text(settings.read_text(encoding="utf-8").replace("id INT", "id BIGINT"), encoding="utf-8")
+        assert run(replay) == replayed
+        assert run(verify).count("each there once") == 2
+    finally:
+        for name in ("orders", "customers"):
+            outside.delete(f"{shop}.{name}")
+
+
+def tables(page: str) -> list[Any]:
+    """The tables that a page shows."""
+    with urllib.request.urlopen(f"{page}api/tables", timeout=30) as response:
+        found: list[Any] = json.load(response)["tables"]
+    return found
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        with contextlib.suppress(OSError):  # 503: there is nothing to show yet
+            if is_so():
+                return
+        assert time.monotonic() < until
+        time.sleep(0.5)
