@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from pykafka_wire.ingest import Table
-from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import CONFLICT, FIRST, HOSTILE, SECOND
 from tests.connector.page.browser import open_browser
+
+#: README's first picture, which `DRAW=1 make page` draws anew, in four minutes.
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "page.png"
+LAKE = Path("/tmp/lake")
+ORDER = avro_schema("id long", "country string", "amount double")
+REFUND = avro_schema("id string", "country string", "amount string")
+COUNTRIES = ("DE", "FR", "IT", "NO", "SE")
+#: Rows a second of each topic, and a row; those of the first four are written in Avro.
+FLOWS: Mapping[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
+    "orders": (160, lambda n: {"id": n, "country": COUNTRIES[n % 5], "amount": n % 300 + 0.5}),
+    "payments": (90, lambda n: {"id": n, "country": COUNTRIES[n % 5], "amount": n % 300 + 0.5}),
+    "shipments": (25, lambda n: {"id": n, "country": COUNTRIES[n % 5], "amount": 1.5}),
+    "invoices": (60, lambda n: {"id": n, "country": COUNTRIES[n % 5], "amount": 9.5}),
+    "clicks": (700, lambda n: {"user": n % 500, "page": f"/p/{n % 50}", "ms": n % 900}),
+    "sessions": (240, lambda n: {"user": n % 500, "seconds": n % 900}),
+    "inventory": (5, lambda n: {"sku": n % 40, "pieces": n % 90}),
+    "reviews": (2, lambda n: {"user": n % 500, "stars": n % 6}),
+}
+AVRO = tuple(FLOWS)[:4]
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -54,7 +81,7 @@ def test_a_stopped_and_a_rejecting_table_are_seen_and_understood(shop: Shop) -> 
 
             tab.press("2")
             tab.wait_for("text=Micro-batch ", timeout_s=60)
-            assert "landing" in tab.text(".plot-text")
+            assert all(phase in tab.text(".plot-text") for phase in ("planning", "fetching", "writing", "committing"))
             assert tab.text(".facts:has-text('Spark')").count("4.2") == 1
             tab.picture("real-ingest")
             query.stop()
@@ -63,3 +90,68 @@ def test_a_stopped_and_a_rejecting_table_are_seen_and_understood(shop: Shop) -> 
     finally:
         query.stop()
         page.close()
+
+
+def test_the_first_picture_is_of_an_ingest_that_runs(shop: Shop) -> None:
+    """Eight topics, one of which waits, one is stopped and one has rejects."""
+    shop.prefix = "shop"
+    seconds = 200 if "DRAW" in os.environ else 30
+    for name in FLOWS:
+        shop.create(name)
+    ended = threading.Event()
+    writer = threading.Thread(target=write, args=(shop, ended, seconds * 0.6), daemon=True)
+    ingest = shop.ingest(
+        into=str(LAKE / "shop"),
+        name="shop",
+        tables=[
+            Table(topic=r"shop\.reviews", format="json", schema="user INT, stars INT", min_rows=1000, max_delay="10m"),
+            Table(topic=r"shop\.clicks", format="json", schema="user INT, page STRING, ms INT"),
+            *(Table(topic=rf"shop\.{name}", format="json") for name in FLOWS if name not in AVRO),
+        ],
+    )
+    assert not LAKE.exists(), f"{LAKE} is a name for the picture: move it away"
+    writer.start()
+    query = None
+    try:
+        query = ingest.start(shop.spark, every="5 seconds", ui="0")
+        assert ingest.page is not None
+        with open_browser() as browser:
+            tab = browser.open(ingest.page.url, size=(1280, 640))
+            tab.wait_for(".badge[data-state=waiting]", timeout_s=seconds + 120)
+            tab.wait_for(".badge[data-state=stopped]", timeout_s=seconds + 120)
+            tab.pause(int(seconds * 400))
+            rows = tab.texts(".tables .row:not(.heads)")
+            assert rows[0].startswith("Stopped shop.payments")
+            assert "Failed to merge fields" in rows[0]
+            (waits,) = [row for row in rows if "shop.reviews" in row]
+            assert "up to" in waits
+            data = tab.screenshot()
+            assert 20_000 < len(data) < 250_000
+            if "DRAW" in os.environ:
+                PICTURE.write_bytes(data)
+    finally:
+        ended.set()
+        writer.join()
+        if query is not None:
+            query.stop()
+        if ingest.page is not None:
+            ingest.page.close()
+        shutil.rmtree(LAKE, ignore_errors=True)
+
+
+def write(shop: Shop, ended: threading.Event, conflict_s: float) -> None:
+    """Write to all topics, each second as many as it has, more or less; one topic's schema changes in a way that no table can."""
+    chance, n, second = random.Random(7), 0, 0
+    while not ended.wait(1.0):
+        second += 1
+        for name, (rate, row) in FLOWS.items():
+            rows = [row(n + i) for i in range(round(rate * chance.uniform(0.3, 1.7)))]
+            n += len(rows)
+            if name == "payments" and second > conflict_s:
+                shop.send_avro(name, REFUND, [{key: str(value) for key, value in each.items()} for each in rows])
+            elif name in AVRO:
+                shop.send_avro(name, ORDER, rows)
+            else:
+                shop.send_json(name, rows)
+        if second % 20 == 10:
+            shop.send("clicks", [b'{"user": "somebody", "page": "/", "ms": 1}'])
