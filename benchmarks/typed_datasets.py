@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, concat, expr, lit
 
 from pykafka_wire.values import Registry, Schema
+from pykafka_wire.values.registry.client import RegistryClient
 
 if TYPE_CHECKING:
     from rig import Rig
@@ -205,9 +206,9 @@ def encoder(dataset: TypedDataset, rig: Rig) -> Callable[[DataFrame], DataFrame]
         return lambda frame: frame.withColumn("value", expr("cast(to_json(value) AS binary)"))
     registry = Registry(rig.registry_url)
     if dataset.value_format is ValueFormat.AVRO:
-        schema_id = registry.register(dataset.subject, Schema(kind="AVRO", text=dataset.order.avro))
+        schema_id = RegistryClient(registry).register(dataset.subject, Schema(kind="AVRO", text=dataset.order.avro))
         return lambda frame: frame.withColumn("value", framed_avro(schema_id, dataset.order.avro))
-    schema_id = registry.register(dataset.subject, Schema(kind="PROTOBUF", text=dataset.order.protobuf))
+    schema_id = RegistryClient(registry).register(dataset.subject, Schema(kind="PROTOBUF", text=dataset.order.protobuf))
     return functools.partial(protobuf_orders.encoded, prefix=prefix(schema_id) + b"\0")
 
 

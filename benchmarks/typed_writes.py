@@ -20,6 +20,7 @@ from typed_datasets import TypedDataset, framed_avro, orders
 from typed_reads import spark_avro
 
 from pykafka_wire.values import Registry, Schema
+from pykafka_wire.values.registry.client import RegistryClient
 
 JVM_TO_AVRO = f"{JVM_TUNED}, to_avro"
 #: Where this is the largest number that it takes, Spark (4.2) does not add up the bytes of all columns after each row that it hands
@@ -45,7 +46,7 @@ class AvroWrite:
     def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
         subject = self.dataset.subject
         schema = self.dataset.order.avro
-        schema_id = Registry(rig.registry_url).register(subject, Schema(kind="AVRO", text=schema))
+        schema_id = RegistryClient(Registry(rig.registry_url)).register(subject, Schema(kind="AVRO", text=schema))
         ours, tuned = (connector_named(name) for name in (OURS, JVM_TUNED))
         typed = {"valueFormat": "avro", "schema.registry.url": rig.registry_url, "valueSubject": subject}
 

@@ -21,7 +21,7 @@ from pykafka_wire.cli.working import working
 from pykafka_wire.ingest.settings import read_settings
 
 if TYPE_CHECKING:
-    from pykafka_wire.values.registry.client import Registry
+    from pykafka_wire.values.registry.address import Registry
     from pykafka_wire.wire.cluster import Cluster
 
 #: Of each partition so many of the last records are looked at.
@@ -120,11 +120,12 @@ def suggest(
 def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
     """The kind of the newest schema of a topic's column, and its text."""
     from pykafka_wire.errors import DecodeError
+    from pykafka_wire.values.registry.client import RegistryClient
 
     if registry is None:
         return None, ""
     try:
-        _, schema = registry.latest(f"{topic}-{column}")
+        _, schema = RegistryClient(registry).latest(f"{topic}-{column}")
     except DecodeError:
         return None, ""
     return schema.kind.lower(), schema.text

@@ -111,12 +111,13 @@ def _registered_format(topic: str, url: str) -> str:
         click.ClickException: the registry has none.
     """
     from pykafka_wire.errors import DecodeError
+    from pykafka_wire.values.registry.client import RegistryClient
     from pykafka_wire.values.registry.settings import registry_of
 
     registry = registry_of(source_options(url))
     assert registry is not None
     try:
-        _, schema = registry.latest(f"{topic}-value")
+        _, schema = RegistryClient(registry).latest(f"{topic}-value")
     except DecodeError as error:
         raise click.ClickException(
             f"The registry has no schema of {topic}-value ({error}): give --value-format."

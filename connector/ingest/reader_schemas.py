@@ -19,7 +19,8 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.values.avro.removed_fields import field_paths, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import referenced
@@ -105,7 +106,7 @@ class KeySchemas:
             if schema_id is None:
                 continue
             try:
-                schema = self.registry.by_id(schema_id.id)
+                schema = RegistryClient(self.registry).by_id(schema_id.id)
                 names = _field_names(_parsed(self.registry, schema)) if schema.kind == "AVRO" else None
             except DecodeError:  # which reading reports, key by key
                 continue
@@ -121,8 +122,11 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
         RegistryError: the registry does not respond.
     """
     try:
-        versions = registry.versions(subject)[-_MAX_VERSIONS:]
-        schemas = [registry.version(Reference(name=subject, subject=subject, version=each)) for each in versions]
+        versions = RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]
+        schemas = [
+            RegistryClient(registry).version(Reference(name=subject, subject=subject, version=each))
+            for each in versions
+        ]
         parsed = [_parsed(registry, each) for each in schemas if each.kind == "AVRO"]
     except DecodeError:
         return None
@@ -147,8 +151,8 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
-    for number in reversed(registry.versions(subject)[-_MAX_VERSIONS:]):
-        found = registry.version(Reference(name=subject, subject=subject, version=number))
+    for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
+        found = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
         if found.kind == "AVRO" and found.text != newest.text:
             yield _parsed(registry, found)
 

@@ -52,7 +52,8 @@ from pykafka_wire.ingest.reader_schemas import (
 )
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, clash, quoted
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
@@ -214,9 +215,9 @@ class TopicReader:
         assert self._registry is not None
         try:
             if schema_id is None:
-                schema_id, schema = self._registry.latest(subject)
+                schema_id, schema = RegistryClient(self._registry).latest(subject)
             else:
-                schema = self._registry.by_id(schema_id)
+                schema = RegistryClient(self._registry).by_id(schema_id)
         except DecodeError as error:
             raise IngestError(
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
@@ -274,7 +275,7 @@ class TopicReader:
         if self._registry is None or self._registry.is_glue:
             return None
         try:
-            _, schema = self._registry.latest(self._subject(topic, table, "key"))
+            _, schema = RegistryClient(self._registry).latest(self._subject(topic, table, "key"))
             self._key_formats[topic] = format_of_kind(schema.kind) or "binary"
         except DecodeError:
             self._key_formats[topic] = None

@@ -32,7 +32,8 @@ from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.json_values.variant_type import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, refuse_rules, subject_of
 from pykafka_wire.values.registry.settings import registry_of
@@ -175,7 +176,7 @@ class WantedSchema:
         if self.column.schema is not None:
             return self._found(subject, self._schema(self.column.schema))
         try:
-            schema_id, newest = self.registry.latest(subject)
+            schema_id, newest = RegistryClient(self.registry).latest(subject)
         except DecodeError as error:
             derived = self._derived()
             if not self.auto_register:
@@ -223,7 +224,7 @@ class WantedSchema:
             return
         subject = subject_of("TopicNameStrategy", self.topic, self.column.name)
         try:
-            _, newest = self.registry.latest(subject)
+            _, newest = RegistryClient(self.registry).latest(subject)
         except DecodeError:  # no such subject
             return
         refuse_rules(subject, newest)
@@ -234,7 +235,7 @@ class WantedSchema:
         if self.auto_register:
             return self._registered(subject, schema)
         try:
-            schema_id = self.registry.lookup(subject, schema)
+            schema_id = RegistryClient(self.registry).lookup(subject, schema)
         except DecodeError as error:
             raise OptionError(
                 f"subject {subject} does not have the schema of {self.column.name}Schema ({error}): register it, set "
@@ -244,14 +245,14 @@ class WantedSchema:
 
     def _by_id(self, subject: str, schema_id: RegistryId, schema: Schema) -> ColumnWriter:
         assert self.registry is not None
-        registered = self.registry.by_id(schema_id)
+        registered = RegistryClient(self.registry).by_id(schema_id)
         refuse_rules(subject, registered, self._applied())
         return self._framed(subject, WriterSchema(schema_id=schema_id, schema=schema), registered)
 
     def _registered(self, subject: str, schema: Schema) -> ColumnWriter:
         assert self.registry is not None
         try:
-            schema_id = self.registry.register(subject, schema)
+            schema_id = RegistryClient(self.registry).register(subject, schema)
         except RegistryError as error:
             raise RegistryError(
                 f"the schema of the column {self.column.name} could not be registered under {subject}: {error.message} "

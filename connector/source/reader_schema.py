@@ -22,7 +22,8 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.values.converter import Format, ReadsTypes
 from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema, registry_id
 from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
@@ -241,7 +242,7 @@ class ReaderSchema:
                 f"the checkpoint names the schema of id {self.schema_id}, and there is no registry: set schema.registry.url."
             )
         try:
-            return registry.by_id(self.schema_id)
+            return RegistryClient(registry).by_id(self.schema_id)
         except DecodeError as error:
             raise SchemaError(
                 f"the registry {registry.url} does not have the schema of id {self.schema_id} (subject {self.subject}), which "
@@ -267,7 +268,7 @@ def _newest_of_subjects(
         if subject in found:
             continue
         try:
-            found[subject] = registry.latest(subject)
+            found[subject] = RegistryClient(registry).latest(subject)
         except DecodeError as error:
             raise SchemaError(
                 f"{registry.url} has no subject {subject} with the schema of the {column} of topic {topic} "
@@ -440,7 +441,10 @@ def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str])
             f"RecordNameStrategy: name the types in {option}."
         )
     prefixes = (f"{topic}-" for topic in topics)
-    suffixes = {name[len(prefix) :] for prefix in prefixes for name in registry.subjects(prefix)} - {"key", "value"}
+    suffixes = {name[len(prefix) :] for prefix in prefixes for name in RegistryClient(registry).subjects(prefix)} - {
+        "key",
+        "value",
+    }
     # No type has a hyphen in its name: "eu-shop.Order" is of the topic orders-eu, not of orders.
     found = sorted(name for name in suffixes if "-" not in name)
     if not found:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pykafka_wire.values.converter import OnError
-    from pykafka_wire.values.registry.client import Registry
+    from pykafka_wire.values.registry.address import Registry
     from pykafka_wire.values.registry.registered_schema import Schema
     from pykafka_wire.values.registry.settings import registry_of
 
 #: Loaded when they are asked for: a worker that reads JSON needs no registry.
 _MODULES: Final = {
     "OnError": "converter",
-    "Registry": "registry.client",
+    "Registry": "registry.address",
     "Schema": "registry.registered_schema",
     "registry_of": "registry.settings",
 }

@@ -109,9 +109,10 @@ try:
     from pykafka_wire import PykafkaWireDataSource
 except ImportError as error:
     print(error)
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 try:
-    Registry("http://localhost:1").latest("orders-value")
+    RegistryClient(Registry("http://localhost:1")).latest("orders-value")
 except Exception as error:
     print(error)
 """

@@ -19,8 +19,8 @@ from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import FROM_AVRO, TypeRules, arrow_type
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
-from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, referenced, schema_of

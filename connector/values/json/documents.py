@@ -7,7 +7,7 @@ from typing import Any
 from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import referenced
 

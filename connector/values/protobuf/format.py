@@ -18,8 +18,8 @@ from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
-from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import Framing, SchemaId, encode_message_indexes
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of

@@ -10,17 +10,14 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from pykafka_wire.errors import DecodeError, RegistryError
+from pykafka_wire.values.registry.address import Registry, context_of
 from pykafka_wire.values.registry.cache import this_minute
-from pykafka_wire.values.registry.client import context_of
 from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Rule, Schema
 from pykafka_wire.values.registry.rest import NotARegistryError, request
-
-if TYPE_CHECKING:
-    from pykafka_wire.values.registry.client import Registry
 
 #: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
 _NEW_IDS: Final = 10_000
@@ -30,7 +27,7 @@ _MAX_REQUESTS_FOR_UNKNOWN: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ConfluentApi:
-    """See :class:`~pykafka_wire.values.registry.client.Api`."""
+    """Confluent's registry as ``Api`` of :mod:`~pykafka_wire.values.registry.client`."""
 
     registry: Registry
 

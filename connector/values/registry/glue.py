@@ -13,16 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError, UnreachableRegistryError
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Schema
 from pykafka_wire.wire.security.clouds.aws import quiet_botocore
 from pykafka_wire.wire.security.token import printable_line
-
-if TYPE_CHECKING:
-    from pykafka_wire.values.registry.client import Registry
 
 #: Of each request, in all; botocore waits up to 20 s between them.
 _MAX_ATTEMPTS: Final = 5
@@ -42,7 +40,7 @@ _UNTIL: Final = "Until it responds, the query fails, whatever onValueError is."
 
 @dataclass(frozen=True, slots=True)
 class GlueApi:
-    """See :class:`~pykafka_wire.values.registry.client.Api`. A version is found by its UUID in every registry of the region."""
+    """AWS Glue as ``Api`` of :mod:`~pykafka_wire.values.registry.client`. A version has its UUID in all registries of a region."""
 
     registry: Registry
     region: str

@@ -10,23 +10,21 @@ import base64
 import ipaddress
 import json
 import os
-import re
 import ssl
 import time
 import urllib.request
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pykafka_wire.errors import DecodeError, RegistryError, UnreachableRegistryError
+from pykafka_wire.registry_settings import REGISTRY_PREFIX
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.security import tls
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings
-
-if TYPE_CHECKING:
-    from pykafka_wire.values.registry.client import Registry
 
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 #: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
@@ -112,8 +110,7 @@ def _tls_context(registry: Registry) -> ssl.SSLContext:
     try:
         return tls.context(settings)
     except SettingsError as error:
-        own_name = "schema.registry.ssl." if registry.tls else "ssl."
-        raise RegistryError(re.sub(r"(?<![\w.])ssl\.(?=\w)", own_name, error.text)) from error
+        raise RegistryError(error.with_prefix(REGISTRY_PREFIX if registry.tls else "").text) from error
 
 
 @lru_cache(maxsize=16)

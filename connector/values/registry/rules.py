@@ -31,7 +31,8 @@ from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.json_values.text import json_text, parse_json
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.wire.security.secret_references import resolve
@@ -103,7 +104,9 @@ class _Client:
         return self._registered(self.schema)
 
     def get_version(self, subject: str, version: int, *_: Any) -> Any:
-        return self._registered(self.registry.version(Reference(name=subject, subject=subject, version=version)))
+        return self._registered(
+            RegistryClient(self.registry).version(Reference(name=subject, subject=subject, version=version))
+        )
 
     def _registered(self, schema: Schema) -> Any:
         kind = _confluent("schema_registry").RegisteredSchema

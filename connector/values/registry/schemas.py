@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.bulk.reading import PayloadReader
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.wire.masking import quoted
@@ -101,11 +102,11 @@ class WriterSchema:
         if isinstance(schema, str):
             schema = Schema(kind=kind, text=schema)
         if schema is not None:
-            schema_id = registry.register(subject, schema)
-            refuse_rules(subject, registry.by_id(schema_id))
+            schema_id = RegistryClient(registry).register(subject, schema)
+            refuse_rules(subject, RegistryClient(registry).by_id(schema_id))
             return cls(schema_id=schema_id, schema=schema)
         try:
-            schema_id, found = registry.latest(subject)
+            schema_id, found = RegistryClient(registry).latest(subject)
         except DecodeError as error:
             raise OptionError(f"subject {subject}: {error}. Give the schema to register it.") from error
         if found.kind != kind:
@@ -150,7 +151,7 @@ def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader
     from pykafka_wire.values.registry.rules import ReaderByRules, changed
 
     number = schema_id.id
-    subjects = registry.subjects_of(number) if isinstance(number, int) else ()
+    subjects = RegistryClient(registry).subjects_of(number) if isinstance(number, int) else ()
     if not isinstance(number, int) or len(subjects) != 1:
         raise DecodeError(
             f"its schema, {number}, has rules, and {len(subjects) or 'no known'} subjects have it: rules are applied where one has"
@@ -180,7 +181,7 @@ def schema_of(
         RegistryError: the registry does not respond.
     """
     try:
-        schema = registry.by_id(schema_id.id)
+        schema = RegistryClient(registry).by_id(schema_id.id)
     except DecodeError as error:
         named = "id" if isinstance(schema_id.id, int) else "version" if registry.is_glue else "GUID"
         hint = _EIGHT_BYTES if schema_id.id == 0 else ""
@@ -211,7 +212,7 @@ def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
         reference, has_its_own = waiting.pop()
         if registry is None:
             raise DecodeError(f"its schema refers to {reference.name}, and there is no registry that has it")
-        inner = registry.version(reference)
+        inner = RegistryClient(registry).version(reference)
         if has_its_own:
             found.setdefault(reference.name, inner.text)
         elif reference.name not in opened:

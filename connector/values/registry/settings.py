@@ -30,7 +30,7 @@ from pykafka_wire.registry_settings import (
     USER_INFO,
     USER_SOURCE,
 )  # fmt: skip
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings

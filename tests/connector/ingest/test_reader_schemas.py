@@ -14,7 +14,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.reader_schemas import connect_types, schema_text
 from pykafka_wire.values.avro.removed_fields import field_paths
 from pykafka_wire.values.avro.schema import parse
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.values.scripted_registry import scripted_registry

@@ -35,7 +35,8 @@ from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry import framing, glue
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import SchemaId, encode_frame, split_frames
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, subject_of
@@ -176,7 +177,7 @@ def test_a_value_that_becomes_too_large_is_a_broken_value_and_many_are_read_in_p
 def test_values_of_several_versions_are_read_with_one_request_each(stub: GlueStub, registry: Registry) -> None:
     old, new = stub.put("orders", "AVRO", ORDER), stub.put("orders", "AVRO", NEWER)
     rows = [encode_frame(old, b"\x0e"), compressed(new, b"\x02x\x10"), None, encode_frame(old, b"\x12")] * 3
-    found, reasons = read(Avro(registry=registry, reader_schema=registry.latest("orders")[1]), *rows)
+    found, reasons = read(Avro(registry=registry, reader_schema=RegistryClient(registry).latest("orders")[1]), *rows)
     assert found == [{"id": 7}, {"id": 8}, None, {"id": 9}] * 3 and not reasons
     assert stub.asked == ["GetSchemaVersion"] * 3  # the newest, and one for each version
 
@@ -213,7 +214,7 @@ def test_subjects_are_the_topics_names(stub: GlueStub, registry: Registry) -> No
     }
     for name in ("orders", "orders-shop.Order", "other"):
         stub.put(name, "AVRO", ORDER)
-    assert registry.subjects("orders") == ["orders", "orders-shop.Order"]
+    assert RegistryClient(registry).subjects("orders") == ["orders", "orders-shop.Order"]
     assert stub.asked == ["ListSchemas"] * 3
 
 
@@ -225,11 +226,11 @@ def test_a_schema_is_registered_once(stub: GlueStub, registry: Registry) -> None
     assert again == first != second
     assert [each["text"] for each in stub.schemas["orders"]] == [ORDER, NEWER]
     assert WriterSchema.of(registry, "AVRO", "orders", None) == second
-    assert registry.lookup("orders", first.schema) == first.schema_id
+    assert RegistryClient(registry).lookup("orders", first.schema) == first.schema_id
     with pytest.raises(DecodeError, match="no such schema"):
-        registry.lookup("orders", Schema(kind="AVRO", text='"int"'))
+        RegistryClient(registry).lookup("orders", Schema(kind="AVRO", text='"int"'))
     with pytest.raises(OptionError, match="no references"):
-        registry.register("orders", Schema(kind="AVRO", text=ORDER, references=(REFERENCE,)))
+        RegistryClient(registry).register("orders", Schema(kind="AVRO", text=ORDER, references=(REFERENCE,)))
 
 
 REFERENCE: Any = type("Reference", (), {"name": "other"})()
@@ -251,13 +252,13 @@ def test_a_version_is_used_when_it_is_available(
     stub.put("orders", "AVRO", ORDER)
     stub.status = "FAILURE"  # told after a look or two
     with pytest.raises(RegistryError, match=r"schema orders in .* is FAILURE, not AVAILABLE: it is not compatible"):
-        registry.register("orders", Schema(kind="AVRO", text=NEWER))
+        RegistryClient(registry).register("orders", Schema(kind="AVRO", text=NEWER))
     with pytest.raises(RegistryError, match=r"the newest version of the schema orders in .* is FAILURE"):
-        registry.latest("orders")
+        RegistryClient(registry).latest("orders")
     monkeypatch.setattr(glue, "_CHECK_S", 0)
     stub.schemas["orders"][-1]["status"] = "PENDING"
     with pytest.raises(RegistryError, match="is PENDING, not AVAILABLE: try again later"):
-        registry.lookup("orders", Schema(kind="AVRO", text=NEWER))
+        RegistryClient(registry).lookup("orders", Schema(kind="AVRO", text=NEWER))
 
 
 @pytest.mark.parametrize(
@@ -293,14 +294,15 @@ def test_throttled_requests_are_repeated(
     version = stub.put("orders", "AVRO", ORDER)
     stub.refusals = [RefusedError("ThrottlingException", "Rate exceeded")] * 2
     with caplog.at_level("DEBUG"):
-        assert registry.by_id(version).text == ORDER
+        assert RegistryClient(registry).by_id(version).text == ORDER
     assert stub.asked == ["GetSchemaVersion"] * 3
     assert SECRET not in caplog.text and "AWS4-HMAC-SHA256" not in caplog.text
 
 
 def test_a_registry_that_is_not_there_is_named(stub: GlueStub, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Registry("glue://eu-west-1/nowhere")
-    for ask in (lambda: other.subjects("o"), lambda: other.register("o", Schema(kind="AVRO", text=ORDER))):
+    client = RegistryClient(other)
+    for ask in (lambda: client.subjects("o"), lambda: client.register("o", Schema(kind="AVRO", text=ORDER))):
         with pytest.raises(
             RegistryError, match="no schema registry nowhere in eu-west-1: check the name and the region"
         ):
@@ -308,7 +310,7 @@ def test_a_registry_that_is_not_there_is_named(stub: GlueStub, monkeypatch: pyte
     monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", "http://127.0.0.1:1")
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(RegistryError, match=r"glue://eu-west-1/nowhere does not respond .*Check the region eu-west-1"):
-        replace(other, timeout_s=2).latest("orders")  # by a client of its own
+        RegistryClient(replace(other, timeout_s=2)).latest("orders")  # by a client of its own
 
 
 def test_without_credentials_the_error_says_where_they_come_from(
@@ -319,7 +321,7 @@ def test_without_credentials_the_error_says_where_they_come_from(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(RegistryError, match=r"no credentials of AWS for the schema registry .*AWS_PROFILE"):
-        replace(registry, timeout_s=3).latest("orders")  # by a client of its own
+        RegistryClient(replace(registry, timeout_s=3)).latest("orders")  # by a client of its own
 
 
 def test_what_is_missing_to_ask_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +330,7 @@ def test_what_is_missing_to_ask_is_named(registry: Registry, monkeypatch: pytest
     with pytest.raises(
         MissingLibraryError, match=r"AWS Glue needs the module botocore.*pip install 'pykafka-wire\[aws\]'"
     ):
-        registry.latest("orders")
+        RegistryClient(registry).latest("orders")
     library.cache_clear()
 
 

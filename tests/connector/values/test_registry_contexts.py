@@ -13,7 +13,8 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.reader_schema import registry_in
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
-from pykafka_wire.values.registry.client import Registry, context_of
+from pykafka_wire.values.registry.address import Registry, context_of
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.registered_schema import Schema
 from tests.connector.values.scripted_registry import scripted_registry
@@ -38,7 +39,7 @@ def test_ids_are_looked_up_in_the_context_of_the_subject_and_never_in_another_on
         columns = parse_source_options(given | {"valueSubject": SUBJECT}, "batch").typed_columns
         registry = registry_in(columns, columns.value)
         assert registry is not None and registry.context == ":.prod:"
-        assert registry.latest(SUBJECT) == (1, Schema(kind="AVRO", text=record("of_prod")))
+        assert RegistryClient(registry).latest(SUBJECT) == (1, Schema(kind="AVRO", text=record("of_prod")))
         rows = pa.array([encode_frame(1, b"\x02"), encode_frame(2, b"\x02")])
         found = read_column(
             Avro(registry=registry), pa.struct([("of_prod", pa.int64()), ("of_default", pa.int64())]), rows
@@ -47,7 +48,7 @@ def test_ids_are_looked_up_in_the_context_of_the_subject_and_never_in_another_on
         assert list(found.reasons) == [1]
         default = registry_in(columns, columns.key)
         assert default is not None and default.context is None
-        assert default.by_id(1).text == record("of_default")
+        assert RegistryClient(default).by_id(1).text == record("of_default")
         # A read with a schema of one's own looks ids up there, too, and is not told that the subject has no effect.
         options = parse_source_options(given | {"valueSubject": SUBJECT, "valueSchema": record("of_prod")}, "batch")
         assert options.warnings == ()
@@ -111,4 +112,4 @@ def test_an_id_of_eight_bytes_is_named_as_apicurios() -> None:
         assert "as Apicurio's serializers write it by default" in found.reasons[0]
         assert "apicurio.registry.as-confluent=true" in found.reasons[0]
     with pytest.raises(DecodeError):
-        Registry(url).by_id(0)
+        RegistryClient(Registry(url)).by_id(0)

@@ -28,8 +28,9 @@ from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import header_values
 from pykafka_wire.values.registry.rest import environment_proxy
 from pykafka_wire.values.registry.settings import registry_of
@@ -112,10 +113,10 @@ def test_tls_with_a_client_certificate_in_each_form(
     with registry_front(tls=certificates.server()) as front:
         front.responses["/schemas/ids/7"] = schema_response(ID_SCHEMA)
         for form, options in forms.items():
-            assert registry(front, **ca, **options).by_id(7).text == ID_SCHEMA, form
+            assert RegistryClient(registry(front, **ca, **options)).by_id(7).text == ID_SCHEMA, form
         assert len(front.asked) == len(forms)
         with pytest.raises(RegistryError, match=r"does not respond \(.*SSL|does not respond \(.*Connection") as refused:
-            registry(front, **ca).by_id(7)
+            RegistryClient(registry(front, **ca)).by_id(7)
         assert "s3cret" not in str(refused.value)
         assert len(front.asked) == len(forms)
 
@@ -125,13 +126,13 @@ def test_tls_that_fails_is_an_outage(certificates: Certificates) -> None:
     with registry_front(tls=certificates.server(authority=certificates.stranger)) as front:
         ca = {"schema__registry__ssl__truststore__location": str(certificates.ca)}
         with pytest.raises(RegistryError, match=r"does not respond \(https://localhost.*certificate verify failed"):
-            registry(front, **ca, **options).by_id(7)
+            RegistryClient(registry(front, **ca, **options)).by_id(7)
     with registry_front(tls=certificates.server("elsewhere.example")) as front:
         front.responses[""] = schema_response(ID_SCHEMA)
         with pytest.raises(RegistryError, match=r"does not respond \(.*[Hh]ostname"):
-            registry(front, **ca, **options).by_id(7)
+            RegistryClient(registry(front, **ca, **options)).by_id(7)
         unchecked = {"schema__registry__ssl__endpoint__identification__algorithm": ""}
-        assert registry(front, **ca, **options, **unchecked).by_id(7).text == ID_SCHEMA
+        assert RegistryClient(registry(front, **ca, **options, **unchecked)).by_id(7).text == ID_SCHEMA
 
 
 # --- Proxies --------------------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def test_requests_go_through_the_proxy_of_the_options(front: RegistryFront) -> N
         {"schema.registry.url": "http://registry.example:8081"}
         | {name.replace("__", "."): value for name, value in through(front).items()}
     )
-    assert found is not None and found.by_id(7).text == ID_SCHEMA
+    assert found is not None and RegistryClient(found).by_id(7).text == ID_SCHEMA
     assert front.asked == ["GET http://registry.example:8081/schemas/ids/7"]
 
 
@@ -158,7 +159,7 @@ def test_tls_goes_through_the_proxy_untouched(certificates: Certificates, front:
     }
     with registry_front(tls=certificates.server()) as behind:
         behind.responses["/schemas/ids/7"] = schema_response(ID_SCHEMA)
-        assert registry(behind, **through(front), **options).by_id(7).text == ID_SCHEMA
+        assert RegistryClient(registry(behind, **through(front), **options)).by_id(7).text == ID_SCHEMA
         assert front.asked == [f"CONNECT {behind.url.removeprefix('https://')}"]
 
 
@@ -166,12 +167,12 @@ def test_the_environments_proxy_and_its_user(front: RegistryFront, monkeypatch: 
     monkeypatch.setenv("http_proxy", front.url.replace("//", "//me:s3%40cret@"))
     monkeypatch.setenv("no_proxy", "internal.example")
     front.responses["http://registry.example/schemas/ids/7"] = schema_response(ID_SCHEMA)
-    assert Registry("http://registry.example").by_id(7).text == ID_SCHEMA
+    assert RegistryClient(Registry("http://registry.example")).by_id(7).text == ID_SCHEMA
     (headers,) = front.headers
     assert headers["proxy-authorization"] == f"Basic {base64.b64encode(b'me:s3@cret').decode()}"
     front.responses[""] = Response(status=502)
     with pytest.raises(RegistryError, match=r"through the proxy http://localhost:\d+\): HTTP 502") as refused:
-        Registry("http://registry.example").by_id(8)
+        RegistryClient(Registry("http://registry.example")).by_id(8)
     assert "s3" not in str(refused.value)
     for direct in ("http://registry.internal.example", "http://localhost:8081", "http://127.0.0.9", "http://[::1]:1"):
         assert environment_proxy(direct) is None
@@ -182,8 +183,8 @@ def test_the_environments_proxy_and_its_user(front: RegistryFront, monkeypatch: 
 
 
 def test_the_registry_sees_the_user_the_token_and_confluent_clouds_headers(front: RegistryFront) -> None:
-    registry(front, basic__auth__user__info="me:s3cret").by_id(7)
-    registry(front, bearer__auth__token="t0ken", bearer__auth__logical__cluster="lsrc-1").by_id(7)
+    RegistryClient(registry(front, basic__auth__user__info="me:s3cret")).by_id(7)
+    RegistryClient(registry(front, bearer__auth__token="t0ken", bearer__auth__logical__cluster="lsrc-1")).by_id(7)
     first, second = front.headers
     assert first["authorization"] == f"Basic {base64.b64encode(b'me:s3cret').decode()}"
     assert (second["authorization"], second["target-sr-cluster"]) == ("Bearer t0ken", "lsrc-1")
@@ -194,7 +195,7 @@ def test_a_redirect_to_another_host_takes_no_credentials_along(front: RegistryFr
         other.responses["/schemas/ids/7"] = front.responses["/schemas/ids/7"]
         front.responses["/schemas/ids/7"] = Response(status=307, headers={"Location": f"{other.url}/schemas/ids/7"})
         options = {"bearer__auth__identity__pool__id": "pool-1", "bearer__auth__logical__cluster": "lsrc-1"}
-        registry(front, bearer__auth__token="t0ken", **options).by_id(7)
+        RegistryClient(registry(front, bearer__auth__token="t0ken", **options)).by_id(7)
     sent = {name.lower() for name in front.headers[0]}
     assert {"authorization", "confluent-identity-pool-id", "target-sr-cluster"} <= sent
     assert sent - {name.lower() for name in other.headers[0]} == {
@@ -206,7 +207,7 @@ def test_a_redirect_to_another_host_takes_no_credentials_along(front: RegistryFr
 
 def test_a_redirect_within_the_registry_is_followed_with_its_credentials(front: RegistryFront) -> None:
     front.responses["/schemas/ids/8"] = Response(status=307, headers={"Location": f"{front.url}/schemas/ids/7"})
-    registry(front, bearer__auth__token="t0ken", bearer__auth__identity__pool__id="pool-1").by_id(8)
+    RegistryClient(registry(front, bearer__auth__token="t0ken", bearer__auth__identity__pool__id="pool-1")).by_id(8)
     assert [each["Confluent-Identity-Pool-Id"] for each in front.headers] == ["pool-1", "pool-1"]
 
 
@@ -232,13 +233,13 @@ def test_tokens_by_client_credentials_and_a_new_one_for_a_rejected_one(front: Re
             "kafka__sasl__oauthbearer__allow__http__loopback": "true",
         }
         asking = registry(front, **client)
-        asking.by_id(7)
+        RegistryClient(asking).by_id(7)
         front.responses["/schemas/ids/8"] = schema_response(ID_SCHEMA)
-        asking.by_id(8)
+        RegistryClient(asking).by_id(8)
         assert len(issuer.requests) == 1  # one token for both
         front.responses["/schemas/ids/9"] = Response(status=401)
         with pytest.raises(RegistryError, match="denies access"):
-            asking.by_id(9)
+            RegistryClient(asking).by_id(9)
         assert len(issuer.requests) == 2 and front.n_asked("/schemas/ids/9") == 2
 
 
@@ -294,7 +295,7 @@ def test_an_address_that_fails_leaves_it_to_the_next(front: RegistryFront) -> No
         with registry_front() as broken:
             broken.responses[""] = bad
             url = f"{broken.url},http://127.0.0.1:{port},{front.url}"
-            assert Registry(url, timeout_s=0.5).by_id(7).text == ID_SCHEMA
+            assert RegistryClient(Registry(url, timeout_s=0.5)).by_id(7).text == ID_SCHEMA
             assert broken.asked
 
 
@@ -305,7 +306,7 @@ def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> Non
 
     def ask(_: int) -> str:
         barrier.wait(30)
-        return asking.by_id(7).text
+        return RegistryClient(asking).by_id(7).text
 
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(ask, range(8))) == {ID_SCHEMA}
@@ -367,7 +368,7 @@ def test_a_connection_serves_many_requests(front: RegistryFront) -> None:
     asking = Registry(front.url, timeout_s=7)  # whose connections no other test has
     for number in range(20):
         front.responses[f"/schemas/ids/{number}"] = schema_response(ID_SCHEMA)
-        assert asking.by_id(number).text == ID_SCHEMA
+        assert RegistryClient(asking).by_id(number).text == ID_SCHEMA
     assert len(front.asked) == 20 and front.n_connections == 1
 
 
@@ -425,10 +426,12 @@ def test_a_guid_that_the_registry_lacks_is_a_broken_value_and_a_registry_without
 ) -> None:
     asking = Registry(front.url)
     with pytest.raises(DecodeError, match="no such schema"):
-        asking.by_id(GUID)
+        RegistryClient(asking).by_id(GUID)
     front.responses[""] = Response(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
     with pytest.raises(RegistryError, match=f"does not know schemas by GUID.*{GUID}.*Apicurio"):
-        Registry(front.url, timeout_s=9).by_id(GUID)  # another registry, for which nothing is remembered
+        RegistryClient(Registry(front.url, timeout_s=9)).by_id(
+            GUID
+        )  # another registry, for which nothing is remembered
     front.responses[""] = Response(status=500)
     with pytest.raises(ConnectorError, match="does not respond"):
-        Registry(front.url, timeout_s=8).by_id(GUID)
+        RegistryClient(Registry(front.url, timeout_s=8)).by_id(GUID)

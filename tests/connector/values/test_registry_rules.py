@@ -32,7 +32,8 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.schemas import WriterSchema
 from tests.connector.values.scripted_registry import scripted_registry
@@ -100,7 +101,7 @@ def test_only_values_of_other_versions_have_to_pass_migrations(registry: Registr
     newer = ORDER.replace('"name": "Order"', '"name": "Order", "doc": "2"')
     put(responses, 1, {})
     put(responses, 2, {"migrationRules": [rule("UPGRADE", "JSONATA")]}, newer)
-    reader = Avro(registry=registry, reader_schema=registry.by_id(2))
+    reader = Avro(registry=registry, reader_schema=RegistryClient(registry).by_id(2))
     found = read(reader, encode_frame(1, ANNA), encode_frame(2, ANNA))
     assert (list(found.reasons), found.column[1].as_py()) == ([0], {"name": "anna"})
     assert "(JSONATA, UPGRADE)" in found.reasons[0]

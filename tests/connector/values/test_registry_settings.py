@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.errors import OptionError, RegistryError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.rest import authorization
 from pykafka_wire.values.registry.settings import registry_of
 

@@ -29,6 +29,7 @@ from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.registry import confluent as registry_module
+from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.registered_schema import Reference
 from pykafka_wire.values.registry.schemas import WriterSchema
@@ -400,7 +401,7 @@ def test_what_is_no_registry_is_reported_as_that(registry_url: str) -> None:
 
 def test_a_registry_that_knows_no_guids_is_reported_as_that(registry: Registry) -> None:
     with pytest.raises(RegistryError, match="does not know schemas by GUID"):
-        registry.by_id(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
+        RegistryClient(registry).by_id(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
 
 
 def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_task(
@@ -446,7 +447,7 @@ def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, m
     assert authorization(registry) == {"authorization": "Basic bWU6czNjcmV0"}
     monkeypatch.delenv("REGISTRY_USER_INFO")
     with pytest.raises(RegistryError, match="REGISTRY_USER_INFO, which is not set"):
-        registry.register("any", Schema(kind="AVRO", text=ID_SCHEMA))
+        RegistryClient(registry).register("any", Schema(kind="AVRO", text=ID_SCHEMA))
 
 
 # --- In Spark ------------------------------------------------------------------------------------------------------------

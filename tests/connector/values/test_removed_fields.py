@@ -13,7 +13,7 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.avro.removed_fields import field_paths, with_removed_fields
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.converter import read_column
-from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
