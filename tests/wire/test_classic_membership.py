@@ -307,7 +307,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
 
 
 def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
-    """KIP-814: the topic has grown while it was away, and the first question gets no response."""
+    """KIP-814: the topic has grown while it was away, and the first questions get no response, no group, and an error."""
     with Cooperative() as coordinator:
         coordinator.assigned = [T0]
         coordinator.speak({8: (2, 9), 9: (1, 9), 11: (2, 9), 12: (0, 4), 13: (0, 4), 14: (0, 5), 15: (0, 5)})
@@ -340,8 +340,11 @@ def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
                 )
             ]
         )
-        # More often than one call tries.
-        responses = iter([CLOSE] * 2)
+        # More often than one call tries; then no group, and an error.
+        refused = DescribeGroupsResponse(
+            groups=[DescribedGroup(error_code=30, group_id="g", group_state="", protocol_type="", protocol_data="")]
+        )
+        responses = iter([CLOSE, CLOSE, DescribeGroupsResponse(groups=[]), refused])
         coordinator.on[DescribeGroupsRequest] = lambda *_: next(responses, described)
         settings = {
             "bootstrap.servers": coordinator.address,

@@ -526,8 +526,9 @@ class ResponseFuture(Generic[ResponseT_co]):
         return cast("ResponseT_co", self._response)
 
     def extended(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
-        """``deadline``, extended up to ``total`` by the time that the connection was throttled since the request was sent."""
-        return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
+        """Return ``deadline``, extended up to ``total`` by the time that the connection was throttled since the request."""
+        at = max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at))
+        return Deadline(at, setting=deadline.setting, cancelled=deadline.cancelled)
 
     def set_response(self, response: Message) -> None:
         """The response has arrived; called by the connection."""

@@ -72,6 +72,8 @@ class Assignment:
         self._ended_at: dict[TopicPartition, int] = {}
         #: Where to go back to: what was committed last, or where reading began.
         self._kept: dict[TopicPartition, Position] = {}
+        #: Where to go back to from positions that were reset, and are being looked up: a reset may be further than that.
+        self._kept_of_reset: dict[TopicPartition, Position] = {}
         #: Positions that were or were not committed, where the group's committed offsets decide.
         self._in_doubt: dict[TopicPartition, Position] = {}
         self.n_removals = 0
@@ -97,6 +99,7 @@ class Assignment:
         self.n_removals += bool(removed)
         for tp in removed:
             self._kept.pop(tp, None)
+            self._kept_of_reset.pop(tp, None)
             self._in_doubt.pop(tp, None)
             self._ended_at.pop(tp, None)
             self.positions.pop(tp, None)
@@ -139,6 +142,7 @@ class Assignment:
     def _go_to(self, tp: TopicPartition, start: Start | Position) -> None:
         """Continue at ``start`` in the topic that was read until now."""
         self._in_doubt.pop(tp, None)
+        self._kept_of_reset.pop(tp, None)
         self._drop_lookup({tp})
         if tp not in self._unresolved:
             del self.positions[tp]
@@ -163,6 +167,8 @@ class Assignment:
             self._go_to(tp, None if asks_group else self._kept[tp])
             if asks_group:
                 self._in_doubt[tp] = position
+        for tp, kept in tuple(self._kept_of_reset.items()):
+            self._go_to(tp, kept)
         for tp, (where, until) in self._set_aside.items():
             if isinstance(where, Position):
                 self._set_aside[tp] = None if asks_group else self._kept[tp], until
@@ -242,7 +248,9 @@ class Assignment:
                 raise
             tp = TopicPartition(error.topic, error.partition)
             logger.warning("%s; auto.offset.reset=%s", error, self._settings.auto_offset_reset)
+            kept = self._kept[tp]
             self.seek(tp, self._reset(tp))
+            self._kept_of_reset[tp] = kept
             return None, []
         except LogTruncatedError as error:
             self._read = None
@@ -303,7 +311,9 @@ class Assignment:
         self._lookup = None
         positions = call.result()
         for tp in starts:
-            self.positions[tp] = self._kept[tp] = positions[tp]
+            self.positions[tp] = position = positions[tp]
+            # A log without epochs that was truncated is reset to its end: what was polled and not committed lies before that.
+            self._kept[tp] = min(position, self._kept_of_reset.pop(tp, position))
             del self._unresolved[tp]
             self._in_doubt.pop(tp, None)
         self._read = None

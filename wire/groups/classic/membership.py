@@ -149,16 +149,23 @@ class GroupMember:
             if not machine.skips_assignment:
                 return False
             machine.assigned_counts = self._assigned_counts()
+            if machine.assigned_counts is None:
+                return False
         return self._n_partitions(machine.group_topics, self._check_ms) != machine.assigned_counts
+
+    @property
+    def lacks_counts(self) -> bool:
+        """Whether this leader does not know what the group has assigned (KIP-814), and is to ask again."""
+        return self.state_machine.skips_assignment and self.state_machine.assigned_counts is None
 
     @property
     def _check_ms(self) -> int:
         """The time for metadata between two heartbeats: the next one is due within the session timeout."""
         return min(self._cluster.settings.default_api_timeout_ms, self.state_machine.session_timeout_ms // 3)
 
-    def _assigned_counts(self) -> dict[str, int]:
-        """The partitions by topic that the group has assigned, as its coordinator describes them: topics may have grown while their
-        leader was away. Where the coordinator refuses to say, what topics have now.
+    def _assigned_counts(self) -> dict[str, int] | None:
+        """Return the partitions by topic that the group has assigned, as its coordinator describes them: topics may have grown
+        while their leader was away. None where the coordinator does not say: the check after the next heartbeat asks again.
 
         Raises TransportError where it cannot be asked."""
         group_id = self.state_machine.group_id
@@ -168,11 +175,16 @@ class GroupMember:
                 raise ProtocolError("the response describes no group", api="DescribeGroups")
             if groups[0].error_code:
                 raise broker_error(groups[0].error_code, api="DescribeGroups", detail=f"(group {group_id!r})")
-            assigned = {tp for member in groups[0].members for tp in decode_assignment(member.member_assignment)}
         except TransportError:
-            raise  # the check after the next heartbeat asks again
+            raise
         except WireError as error:
-            logger.warning("group %s: what it has assigned is unknown: %s", group_id, error)
+            logger.warning("group %s: what it has assigned is unknown, and is asked again: %s", group_id, error)
+            return None
+        try:
+            assigned = {tp for member in groups[0].members for tp in decode_assignment(member.member_assignment)}
+        except WireError as error:
+            # It would be the same bytes again.
+            logger.warning("group %s: what it has assigned cannot be read: %s", group_id, error)
             return self._n_partitions(self.state_machine.group_topics, self._check_ms)
         return dict(Counter(tp.topic for tp in assigned))
 
@@ -452,7 +464,8 @@ class ClassicMembership:
             # A topic that does not exist yet is looked for with each heartbeat, as Java's consumer does all the time.
             if self.member.topics_have_changed() if is_due else self._finds_topics():
                 self.state_machine.rejoin()
-            if is_due:  # a check that fails is due again with the next heartbeat
+            # A check that fails is due again with the next heartbeat.
+            if is_due and not self.member.lacks_counts:
                 self._refreshed_at = time.monotonic()
         if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self.request_join()
