@@ -38,7 +38,7 @@ from pykafka_wire.wire.groups.classic.membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.groups.kip848.membership import ConsumerMembership
-from pykafka_wire.wire.groups.membership import Membership, Subscription, Topics
+from pykafka_wire.wire.groups.membership import Membership, Topics, TopicSubscription
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -186,7 +186,7 @@ class Consumer:
         """
         if self._membership is not None:
             raise ValueError("this consumer has subscribed already: close it, or use another one")
-        subscription = Subscription.of(topics)
+        subscription = TopicSubscription.of(topics)
         group = self._commits.group
         if self._settings.group_protocol == "consumer":
             membership: Membership = ConsumerMembership(self._cluster, group, subscription)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
+from pykafka_wire.checkpoints.query_log import LoggedMicroBatch, QueryLog
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, ranges_read
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import OffsetsError
@@ -26,7 +26,7 @@ _MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class QueryPosition:
     """Where a query stands.
 
     Attributes:
@@ -53,7 +53,7 @@ class Position:
         )
 
     @classmethod
-    def from_json(cls, text: str, is_wanted: IsWanted) -> Position:
+    def from_json(cls, text: str, is_wanted: IsWanted) -> QueryPosition:
         """The wanted topic-partitions of a position.
 
         Raises:
@@ -73,7 +73,7 @@ class Position:
         )
 
 
-def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> Position:
+def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> QueryPosition:
     """Where the query stands at the micro-batch of ``reference``, its newest committed one by default.
 
     A query that has committed none stands at its own start.
@@ -94,7 +94,7 @@ def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWant
     chosen = _one_source_each(log, by_source, batch_id, reference)
     topics = {topic for offsets in found.values() for topic in _topics_of(offsets)}
     merged = _merged(found, chosen, is_wanted)
-    return Position(batch_id=batch_id, is_committed=is_committed, offsets=merged, topics=frozenset(topics))
+    return QueryPosition(batch_id=batch_id, is_committed=is_committed, offsets=merged, topics=frozenset(topics))
 
 
 def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> list[OffsetRange]:
@@ -156,7 +156,7 @@ def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
 
 
 def _starts(
-    log: QueryLog, batch: MicroBatch, ends: Mapping[str, QueryOffsets], reference: CheckpointReference
+    log: QueryLog, batch: LoggedMicroBatch, ends: Mapping[str, QueryOffsets], reference: CheckpointReference
 ) -> dict[str, QueryOffsets]:
     """Where each source was before a micro-batch, at whose end it is at ``ends``."""
     number = batch.batch_id
@@ -195,7 +195,7 @@ def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, Que
     return {source: _source_start(log, batch, source) for source in _kafka_sources(log, batch, reference)}
 
 
-def _source_start(log: QueryLog, first: MicroBatch, source: str) -> QueryOffsets:
+def _source_start(log: QueryLog, first: LoggedMicroBatch, source: str) -> QueryOffsets:
     """Where a Kafka source started; ``first`` is its first micro-batch."""
     own = first.sources[source]
     if own.connector == "pykafka-wire" and own.offsets is not None:
@@ -209,7 +209,7 @@ def _source_start(log: QueryLog, first: MicroBatch, source: str) -> QueryOffsets
     return found
 
 
-def _kafka_sources(log: QueryLog, batch: MicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
+def _kafka_sources(log: QueryLog, batch: LoggedMicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
     """Offsets of the sources that ``reference`` means and that are Kafka's, at the end of a micro-batch."""
     there = ", ".join(f"{name} ({each.connector})" for name, each in batch.sources.items())
     chosen = batch.sources

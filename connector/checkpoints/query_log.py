@@ -31,7 +31,7 @@ class SourceOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
+class LoggedMicroBatch:
     """A micro-batch of the log.
 
     Attributes:
@@ -65,7 +65,7 @@ class QueryLog:
         self.planned = sorted(each.batch_id for each in files.logged("offsets"))
         self.committed = [batch_id for batch_id in self.planned if batch_id in commits]
         self._committed_ms = commits
-        self._read: dict[int, MicroBatch] = {}
+        self._read: dict[int, LoggedMicroBatch] = {}
         if not self.planned and files.read("metadata") is None:
             raise OffsetsError(
                 f"there is no checkpoint of a query in {files.shown}: name the folder that the query has as checkpointLocation, "
@@ -84,7 +84,7 @@ class QueryLog:
         except (ValueError, AttributeError):
             return None
 
-    def micro_batch(self, batch_id: int) -> MicroBatch:
+    def micro_batch(self, batch_id: int) -> LoggedMicroBatch:
         """A micro-batch of the log.
 
         Raises:
@@ -94,7 +94,7 @@ class QueryLog:
             self._read[batch_id] = self._micro_batch(batch_id)
         return self._read[batch_id]
 
-    def _micro_batch(self, batch_id: int) -> MicroBatch:
+    def _micro_batch(self, batch_id: int) -> LoggedMicroBatch:
         text = self._files.read(f"offsets/{batch_id}")
         if text is None:
             there = f"{self.planned[0]} to {self.planned[-1]}" if self.planned else "none"
@@ -113,7 +113,7 @@ class QueryLog:
             raise OffsetsError(f"{where} is damaged: it ends before the offset of a source.")
         named = [line.partition(":")[::2] if version == "v2" else (str(i), line) for i, line in enumerate(lines[1:])]
         sources = {name: _source_offsets(offset, where) for name, offset in named}
-        return MicroBatch(
+        return LoggedMicroBatch(
             batch_id=batch_id,
             planned_ms=_planned_ms(lines[0]),
             committed_ms=self._committed_ms.get(batch_id),

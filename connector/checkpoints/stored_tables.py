@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.checkpoints.files import local_folder, stored_uri
-from pykafka_wire.checkpoints.positions import IsWanted, Position
+from pykafka_wire.checkpoints.positions import IsWanted, QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
@@ -31,7 +31,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 def stored_position(
     reference: CheckpointReference, topics: Iterable[str], is_wanted: IsWanted, option: str
-) -> Position:
+) -> QueryPosition:
     """Where a Delta table ends, in what is wanted.
 
     Args:
@@ -119,7 +119,7 @@ def no_topic(table: str, topics: Sequence[str]) -> OffsetsError:
     )
 
 
-def position_of(ends: Mapping[TopicPartition, int], table: str) -> Position:
+def position_of(ends: Mapping[TopicPartition, int], table: str) -> QueryPosition:
     """The position behind a table's rows.
 
     Raises:
@@ -129,7 +129,7 @@ def position_of(ends: Mapping[TopicPartition, int], table: str) -> Position:
         raise OffsetsError(
             f"the table {without_secrets(table)} has no rows with an offset, so that it has no end: start at earliest."
         )
-    return Position(
+    return QueryPosition(
         batch_id=None,
         is_committed=True,
         offsets=QueryOffsets(offsets=ends),

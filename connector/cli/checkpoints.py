@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pykafka_wire.checkpoints.positions import position_at, ranges_of
-from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
+from pykafka_wire.checkpoints.query_log import LoggedMicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
 from pykafka_wire.cli.connection import command, connected, named_brokers, output
 from pykafka_wire.cli.offsets import LogEnds, explained, find_ends
@@ -72,14 +72,14 @@ def _opened(place: str) -> tuple[CheckpointReference, QueryLog]:
         raise click.UsageError(error.message) from error
 
 
-def _batch_shown(log: QueryLog, reference: CheckpointReference) -> MicroBatch | None:
+def _batch_shown(log: QueryLog, reference: CheckpointReference) -> LoggedMicroBatch | None:
     """The micro-batch whose offsets are shown; None where nothing is committed and none is named."""
     if reference.batch_id is not None:
         return log.micro_batch(reference.batch_id)
     return log.micro_batch(log.committed[-1]) if log.committed else None
 
 
-def _names(batch: MicroBatch, reference: CheckpointReference) -> list[str]:
+def _names(batch: LoggedMicroBatch, reference: CheckpointReference) -> list[str]:
     if reference.source is None:
         return list(batch.sources)
     if reference.source not in batch.sources:
@@ -87,7 +87,7 @@ def _names(batch: MicroBatch, reference: CheckpointReference) -> list[str]:
     return [reference.source]
 
 
-def _batch(log: QueryLog, batch: MicroBatch) -> dict[str, Any]:
+def _batch(log: QueryLog, batch: LoggedMicroBatch) -> dict[str, Any]:
     took = None
     if batch.planned_ms is not None and batch.committed_ms is not None:
         took = round(max(0, batch.committed_ms - batch.planned_ms) / 1000, 1)
@@ -101,7 +101,7 @@ def _batch(log: QueryLog, batch: MicroBatch) -> dict[str, Any]:
     }
 
 
-def _n_offsets(log: QueryLog, batch: MicroBatch) -> int | None:
+def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
     """How many offsets a micro-batch read of all its sources; None where the log no longer has the one before."""
     total = 0
     for name, source in batch.sources.items():
@@ -115,7 +115,7 @@ def _n_offsets(log: QueryLog, batch: MicroBatch) -> int | None:
     return total
 
 
-def _find_ends(batch: MicroBatch) -> LogEnds:
+def _find_ends(batch: LoggedMicroBatch) -> LogEnds:
     """The ends of the logs that the offsets of a micro-batch are of: not of a topic that was recreated since."""
     sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
@@ -134,7 +134,7 @@ def _find_ends(batch: MicroBatch) -> LogEnds:
     )
 
 
-def _source(batch: MicroBatch, name: str, ends: LogEnds | None) -> dict[str, Any]:
+def _source(batch: LoggedMicroBatch, name: str, ends: LogEnds | None) -> dict[str, Any]:
     source = batch.sources[name]
     offsets = source.offsets
     rows: list[dict[str, Any]] = []
@@ -152,7 +152,9 @@ def _source(batch: MicroBatch, name: str, ends: LogEnds | None) -> dict[str, Any
     }
 
 
-def _print_source(source: dict[str, Any], batch: MicroBatch | None, unknown: Mapping[TopicPartition, str]) -> None:
+def _print_source(
+    source: dict[str, Any], batch: LoggedMicroBatch | None, unknown: Mapping[TopicPartition, str]
+) -> None:
     click.echo()
     group = f", group {source['group']}" if source["group"] else ""
     at = "" if batch is None else f" at the end of micro-batch {batch.batch_id}"

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
-from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
+from pykafka_wire.cli.lag_samples import LagHistory, LagRates, LagSample, outlook, poll
 from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
 from pykafka_wire.ingest.query_group import GROUP_PREFIX
@@ -183,7 +183,7 @@ def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, st
             continue
         rates = history.add(LagSample.of(report.rows))
         if report.lag is None:
-            rates = Rates()
+            rates = LagRates()
         document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
         output().document(document | {"partitions": report.rows})
     return report, failure

@@ -51,7 +51,7 @@ class LagSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class LagRates:
     """Offsets per second, None where there is one sample only. ``caught_up_s``: seconds until the lag is 0 at these rates; None
     where it does not fall."""
 
@@ -66,7 +66,7 @@ class LagHistory:
 
     samples: deque[LagSample] = field(default_factory=deque)
 
-    def add(self, sample: LagSample) -> Rates:
+    def add(self, sample: LagSample) -> LagRates:
         """Take up one more sample; the rates since the first of the minute."""
         if self.samples:
             last = self.samples[-1]
@@ -79,11 +79,11 @@ class LagHistory:
         elapsed_s = sample.at_s - first.at_s
         caught_up_s = 0.0 if sample.lag == 0 else None
         if elapsed_s <= 0:
-            return Rates(caught_up_s=caught_up_s)
+            return LagRates(caught_up_s=caught_up_s)
         read, written = (sample.committed - first.committed) / elapsed_s, (sample.latest - first.latest) / elapsed_s
         if sample.lag and read - written >= _LOWEST_RATE:
             caught_up_s = sample.lag / (read - written)
-        return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
+        return LagRates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ def poll(
             failure = f"The update at {datetime.now():%H:%M:%S} failed: {error}"
 
 
-def outlook(lag: int, rates: Rates, now: datetime | None = None, *, is_short: bool = False) -> str:
+def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short: bool = False) -> str:
     """A phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
 
     ``is_short`` leaves out at what time it will have caught up.

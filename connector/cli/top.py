@@ -21,7 +21,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, lag_of_groups
-from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagSample, Rates, duration, outlook, poll, rate
+from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagRates, LagSample, duration, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.ingest.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
@@ -52,7 +52,7 @@ class GroupSample:
     topics: Sequence[str]
     lag: int | None
     fresh_s: float | None
-    rates: Rates
+    rates: LagRates
 
     def document(self) -> dict[str, Any]:
         """The fields of ``--json``."""
@@ -138,7 +138,7 @@ class _Watched:
                     topics=sorted({tp.topic for tp in committed}),
                     lag=report.lag if is_known else None,
                     fresh_s=self._freshness[group.name].add(report.rows) if is_known else None,
-                    rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else Rates(),
+                    rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else LagRates(),
                 )
                 found.append(sample)
         return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))

@@ -39,12 +39,12 @@ from pykafka_wire.page.snapshots import (
     Commit,
     IngestSnapshot,
     IngestState,
-    MicroBatch,
     PartitionSnapshot,
     ProcessFigures,
     Reject,
     RunningBatch,
     SchemaChange,
+    ShownMicroBatch,
     TableHistory,
     TableSnapshot,
     TableState,
@@ -113,7 +113,7 @@ class IngestPage:
         self._reads = run.ingest.reads
         self._masked = masked_settings(self._settings)
         self._versions = _versions(run.spark, is_iceberg=self._settings.table_format == "iceberg")
-        self._batches: deque[MicroBatch] = deque(maxlen=_BATCHES)
+        self._batches: deque[ShownMicroBatch] = deque(maxlen=_BATCHES)
         self._ends: LogEnds = {}
         self._completeness = _Completeness(run.started_at)
         self._first: dict[str, dict[int, int]] = {}
@@ -256,7 +256,7 @@ class IngestPage:
             phases = {phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()}
             figures = None if self._reads is None else self._reads.of_batch(int(progress["batchId"]))
             self._batches.append(
-                MicroBatch(
+                ShownMicroBatch(
                     number=int(progress["batchId"]),
                     started_at=planned_at,
                     rows=_n_planned(_offsets(source["startOffset"]), _offsets(source["endOffset"])),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StructField, StructType
 
 from pykafka_wire.arrow_reader import read_topic
-from pykafka_wire.checkpoints.positions import Position
+from pykafka_wire.checkpoints.positions import QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
@@ -103,7 +103,7 @@ class TopicRange:
     def _position(self, offsets: Mapping[int, int], checkpoint: str) -> str:
         ids = {self.topic: decode_uuid(self.topic_id)} if self.topic_id else {}
         by_partition = {TopicPartition(self.topic, partition): offset for partition, offset in offsets.items()}
-        position = Position(
+        position = QueryPosition(
             batch_id=None,
             is_committed=True,
             offsets=QueryOffsets(offsets=by_partition, topic_ids=ids),

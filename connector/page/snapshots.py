@@ -93,7 +93,7 @@ class TableSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
+class ShownMicroBatch:
     """One micro-batch of the query.
 
     Attributes:
@@ -171,7 +171,7 @@ class IngestSnapshot:
     versions: Mapping[str, str]
     settings: Mapping[str, str]
     tables: tuple[TableSnapshot, ...]
-    micro_batches: tuple[MicroBatch, ...] = ()
+    micro_batches: tuple[ShownMicroBatch, ...] = ()
     running: RunningBatch | None = None
     bytes_written: int | None = None
     bytes_read: int | None = None

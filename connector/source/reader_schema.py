@@ -129,12 +129,13 @@ class ReaderSchema:
                 )
             return Json(registry=None if self.schema_id is None else registry, encodings=encodings)
         if self.types:
-            from pykafka_wire.values.record_types import OfType, RecordTypes
+            from pykafka_wire.values.record_types import RecordType, RecordTypes
 
             names = self._fields()
             return RecordTypes(
                 types=tuple(
-                    (each.message or "", OfType(names[each], each._registered(registry, column))) for each in self.types
+                    (each.message or "", RecordType(names[each], each._registered(registry, column)))
+                    for each in self.types
                 )
             )
         found: Format = self._registered(registry, column)

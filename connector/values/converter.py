@@ -74,7 +74,7 @@ class WritesRows(Protocol):
         """The bytes of a Python value. Raises as a reader does."""
 
 
-class OfType(Protocol):
+class TypeFormat(Protocol):
     """One of several types: the field of its values, and what reads them."""
 
     @property
@@ -96,7 +96,7 @@ class ReadsTypes(Protocol):
 
     def divided(self, frames: Frames) -> Frames: ...
 
-    def type_of(self, schema_id: SchemaId | None) -> OfType | None: ...
+    def type_of(self, schema_id: SchemaId | None) -> TypeFormat | None: ...
 
     def written_name(self, schema_id: SchemaId | None) -> str | None: ...
 

@@ -56,13 +56,13 @@ def arrow_type(ddl: str) -> pa.DataType:
     Raises:
         DdlError: it is not valid, or has a type that no value can have.
     """
-    parser = _Parser(ddl)
+    parser = _DdlParser(ddl)
     found = parser.data_type(0) if parser.is_single_type() else parser.struct(0, end=None)
     parser.expect_end()
     return found
 
 
-class _Parser:
+class _DdlParser:
     """Reads tokens from left to right: each is (kind, text, position)."""
 
     def __init__(self, ddl: str) -> None:

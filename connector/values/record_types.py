@@ -21,7 +21,7 @@ from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId
 
 
 @dataclass(frozen=True, slots=True)
-class OfType:
+class RecordType:
     """The format of one type, and the field that has its values."""
 
     field: str
@@ -32,7 +32,7 @@ class OfType:
 class RecordTypes:
     """The types that are read, by their full names."""
 
-    types: tuple[tuple[str, OfType], ...]
+    types: tuple[tuple[str, RecordType], ...]
 
     @property
     def framing(self) -> Framing:
@@ -55,7 +55,7 @@ class RecordTypes:
         value_format = self._any
         return isinstance(value_format, Avro) and value_format.is_null(schema_id)
 
-    def type_of(self, schema_id: SchemaId | None) -> OfType | None:
+    def type_of(self, schema_id: SchemaId | None) -> RecordType | None:
         """The type that a frame stands for, None if it is not read. Raises DecodeError, and RegistryError."""
         return dict(self.types).get(self.written_name(schema_id) or "")
 

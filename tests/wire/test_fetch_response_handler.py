@@ -24,9 +24,9 @@ from pykafka_wire.wire.fetch.response_handler import (
     EndMissing,
     Enlarged,
     FailedRange,
+    FetchOutcome,
     FetchResponseHandler,
     LeftFollower,
-    Outcome,
     ReceivedRecords,
     Redirected,
     RetriedRange,
@@ -53,7 +53,7 @@ def judged(
     is_first: bool = True,
     state: dict[str, Any] | None = None,
     **fields: Any,
-) -> Outcome:
+) -> FetchOutcome:
     """What the response `fields` means for a range from 0 to ten that is in the `state`."""
     progress = RangeProgress(0, range_of(0))
     for name, value in (state or {}).items():

@@ -17,7 +17,7 @@ from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
-from pykafka_wire.wire.groups.membership import Subscription
+from pykafka_wire.wire.groups.membership import TopicSubscription
 from tests.wire.conftest import await_in_sync
 from tests.wire.pace import paused
 from tests.wire.test_consumer import Reader, await_shares, produce
@@ -119,7 +119,7 @@ def test_a_member_that_waits_for_metadata_ends_as_soon_as_it_is_closed(kafka: An
     pattern = re.compile(re.escape(topic()))
     machine = member_state_machine(settings, group, ())
     with Cluster(settings) as cluster:
-        member = GroupMember(cluster, machine, subscription=Subscription(pattern=pattern))
+        member = GroupMember(cluster, machine, subscription=TopicSubscription(pattern=pattern))
         live = ClassicMembership(member, settings)
         live.request_join()
         assert live.wait_until_stable(Deadline.after_ms(TIMEOUT_S * 1000))

@@ -14,7 +14,7 @@ from pykafka_wire.wire.groups.kip848.state_machine import (
     ConsumerMemberStateMachine,
     TopicIdPartition,
 )
-from pykafka_wire.wire.groups.membership import Subscription
+from pykafka_wire.wire.groups.membership import TopicSubscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -26,8 +26,8 @@ A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 MEMBER, FENCED, LEFT = ConsumerMemberState.MEMBER, ConsumerMemberState.FENCED, ConsumerMemberState.LEFT
 
 
-def member(subscription: Subscription | None = None, **more: Any) -> ConsumerMemberStateMachine:
-    return ConsumerMemberStateMachine("g", subscription or Subscription(names=("a", "b")), member_id="me", **more)
+def member(subscription: TopicSubscription | None = None, **more: Any) -> ConsumerMemberStateMachine:
+    return ConsumerMemberStateMachine("g", subscription or TopicSubscription(names=("a", "b")), member_id="me", **more)
 
 
 def response(epoch: int = 1, assigned: dict[uuid.UUID, list[int]] | None = None, **more: Any) -> Any:
@@ -187,7 +187,7 @@ def test_a_forbidden_topic_is_reported_and_the_member_stays() -> None:
 
 
 def test_a_pattern_of_the_coordinators_goes_out_in_place_of_names() -> None:
-    machine = member(Subscription(server_pattern="a.*"))
+    machine = member(TopicSubscription(server_pattern="a.*"))
     assert said(beat(machine, response(1, {}))) == {"timeout": 300_000, "regex": "a.*", "owned": {}}
     assert not machine.has_news
     assert said(beat(machine, response(1))) == {}

@@ -16,7 +16,7 @@ from pykafka_wire.wire.produce.partition_queue import QueuedBatch
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
     FailedBatch,
-    Outcome,
+    ProduceOutcome,
     ProduceResponseHandler,
     Replaced,
     RetriedBatch,
@@ -49,7 +49,7 @@ def judged(
     rejected: tuple[int, ...] = (),
     is_cascading: bool = False,
     now: float = 0.0,
-) -> Outcome:
+) -> ProduceOutcome:
     response = PartitionProduceResponse(
         index=0,
         error_code=code,

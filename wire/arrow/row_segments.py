@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow, validity
-from pykafka_wire.wire.arrow.varints import zigzag
+from pykafka_wire.wire.arrow.varints import Ints, zigzag
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.uint64]
+Words64 = npt.NDArray[np.uint64]
 
 _WORD_BYTES: Final = 8
 _NOTHING: Final = binary_scalar(b"")
@@ -51,7 +50,7 @@ class WordSegment:
         max_size: of any element.
     """
 
-    values: Words
+    values: Words64
     sizes: Ints | int
     max_size: int
 
@@ -100,7 +99,7 @@ def counts(numbers: Ints) -> list[WordSegment]:
     return unsigned_varints((numbers << 1).view(np.uint64))
 
 
-def unsigned_varints(unsigned: Words) -> list[WordSegment]:
+def unsigned_varints(unsigned: Words64) -> list[WordSegment]:
     """Each number as a varint."""
     if not len(unsigned):
         return []
@@ -126,15 +125,15 @@ def unsigned_varints(unsigned: Words) -> list[WordSegment]:
     return [WordSegment(scattered, np.minimum(sizes, 8), 8), WordSegment(second, np.maximum(sizes - 8, 0), 2)]
 
 
-def _scatter(numbers: Words, n_groups: int) -> Words:
+def _scatter(numbers: Words64, n_groups: int) -> Words64:
     """The ``n_groups`` groups of seven bits of each number, in a byte each; the lowest group in the lowest byte."""
     if n_groups > 4:
         numbers = numbers & np.uint64(0x000000000FFFFFFF) | (numbers & np.uint64(0x00FFFFFFF0000000)) << np.uint64(4)
     if n_groups > 2:
         numbers = numbers & np.uint64(0x00003FFF00003FFF) | (numbers & np.uint64(0x0FFFC0000FFFC000)) << np.uint64(2)
-    scattered: Words = numbers & np.uint64(0x007F007F007F007F) | (numbers & np.uint64(0x3F803F803F803F80)) << np.uint64(
-        1
-    )
+    scattered: Words64 = numbers & np.uint64(0x007F007F007F007F) | (
+        numbers & np.uint64(0x3F803F803F803F80)
+    ) << np.uint64(1)
     return scattered
 
 
@@ -250,7 +249,7 @@ def _written_alone(word: WordSegment, n: int) -> Any:
     return bytes_segment(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array
 
 
-def _stored(positions: Ints, values: Words, n_bytes: int) -> npt.NDArray[np.uint8]:
+def _stored(positions: Ints, values: Words64, n_bytes: int) -> npt.NDArray[np.uint8]:
     """uint8[n_bytes and more]: all eight bytes of each word, in order."""
     buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
     places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))

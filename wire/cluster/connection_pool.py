@@ -35,7 +35,7 @@ GENERAL: Final = "general"
 _Address: TypeAlias = tuple[int, str, int]
 
 
-class _Failure(NamedTuple):
+class _ConnectFailure(NamedTuple):
     """The last failed attempt: how many failed in a row, when the next one may be made, and why it failed."""
 
     in_a_row: int
@@ -53,7 +53,7 @@ class Reconnects:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._backoff = Backoff.of_connections(settings)
-        self._failures: dict[tuple[str, int], _Failure] = {}
+        self._failures: dict[tuple[str, int], _ConnectFailure] = {}
 
     def require_due(self, host: str, port: int) -> None:
         """Raises TransportError, with the reason of the last attempt, where it is too early for another one.
@@ -76,7 +76,7 @@ class Reconnects:
         before = self._failures.get((host, port))
         in_a_row = 1 if before is None else before.in_a_row + 1
         retry_at = time.monotonic() + self._backoff.delay_ms(in_a_row) / 1000
-        self._failures[host, port] = _Failure(in_a_row, retry_at, error)
+        self._failures[host, port] = _ConnectFailure(in_a_row, retry_at, error)
 
     def record_success(self, host: str, port: int) -> None:
         """A connection was opened: the next attempt need not wait."""

@@ -26,7 +26,7 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
-from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupDescribeRequest, Member
+from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupMember
 from pykafka_wire.wire.protocol.messages.group import (
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -411,5 +411,5 @@ def _describe_consumer_group(cluster: Cluster, group: str) -> Group | None:
     )
 
 
-def _members(members: Iterable[DescribedGroupMember | Member]) -> list[str]:
+def _members(members: Iterable[DescribedGroupMember | ConsumerGroupMember]) -> list[str]:
     return [f"{member.client_id} at {member.client_host.lstrip('/')}" for member in members]

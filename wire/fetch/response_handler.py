@@ -160,7 +160,7 @@ class FailedRange:
     cause: WireError | None = None
 
 
-Outcome = (
+FetchOutcome = (
     ReceivedRecords
     | Enlarged
     | Validated
@@ -190,7 +190,7 @@ class FetchResponseHandler:
 
     def on_response(
         self, requested: RequestedPartition, data: PartitionData, *, is_first: bool, node: int, version: int, now: float
-    ) -> Outcome:
+    ) -> FetchOutcome:
         """What one partition's part of a response means.
 
         Args:
@@ -259,7 +259,7 @@ class FetchResponseHandler:
 
     def _on_no_records(
         self, requested: RequestedPartition, data: PartitionData, *, is_first: bool, node: int, now: float
-    ) -> Outcome:
+    ) -> FetchOutcome:
         progress = requested.progress
         at_end = self._is_at_end(requested, data, progress.position, node=node)
         if self.end_wait_s is None:

@@ -41,7 +41,7 @@ class _Topic(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class TopicSubscription:
     """Topics by name, unless one of the patterns is set."""
 
     names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Subscription:
     server_pattern: str | None = None
 
     @classmethod
-    def of(cls, topics: Topics) -> Subscription:
+    def of(cls, topics: Topics) -> TopicSubscription:
         """Names (without those that come twice) or a pattern.
 
         Raises:

@@ -44,7 +44,7 @@ from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQ
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
     FailedBatch,
-    Outcome,
+    ProduceOutcome,
     ProduceResponseHandler,
     Replaced,
     Restarted,
@@ -590,7 +590,7 @@ class Producer:
                 self._cluster.metadata.invalidate(batch.topic_partition)
                 self._act(batch, self._handler.on_no_response(batch, error, now=self._clock.now(), was_sent=was_sent))
 
-    def _act(self, batch: QueuedBatch, outcome: Outcome, *, pause: bool = True) -> None:
+    def _act(self, batch: QueuedBatch, outcome: ProduceOutcome, *, pause: bool = True) -> None:
         """Does what a response means for a batch."""
         queue = self._queues[batch.topic_partition]
         not_before = self._clock.now() + (self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0)

@@ -111,7 +111,7 @@ class FailedBatch:
     cause: WireError | None = None
 
 
-Outcome = Acknowledged | RetriedBatch | Restarted | Replaced | FailedBatch
+ProduceOutcome = Acknowledged | RetriedBatch | Restarted | Replaced | FailedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class ProduceResponseHandler:
         now: float,
         broker: int,
         version: int,
-    ) -> Outcome:
+    ) -> ProduceOutcome:
         """What a response means.
 
         Args:
@@ -160,7 +160,7 @@ class ProduceResponseHandler:
         find_leader = error.info.action is Action.REFRESH_METADATA
         return self._retried(batch, now, RetriedBatch(error, may_be_written, find_leader))
 
-    def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> Outcome:
+    def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> ProduceOutcome:
         """What it means that a request had no response that makes sense, or was not sent as a whole."""
         if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
             return FailedBatch(error)
@@ -195,7 +195,7 @@ class ProduceResponseHandler:
         rejected, rest = take_out(tp, encoded, faults, error, self.settings.compression_level)
         return Replaced(rest, [rejected], too_large=True)
 
-    def _on_unknown_producer(self, batch: QueuedBatch, error: BrokerError, now: float) -> Outcome:
+    def _on_unknown_producer(self, batch: QueuedBatch, error: BrokerError, now: float) -> ProduceOutcome:
         """The broker has forgotten the producer: all of its records were deleted, or it was idle for too long."""
         if self.in_transaction:
             error.remedy = "Abort the transaction, and write it again."
@@ -216,7 +216,9 @@ class ProduceResponseHandler:
             return self.on_expiry(batch, outcome.error)
         return outcome
 
-    def _on_record_error(self, batch: QueuedBatch, response: PartitionProduceResponse, error: BrokerError) -> Outcome:
+    def _on_record_error(
+        self, batch: QueuedBatch, response: PartitionProduceResponse, error: BrokerError
+    ) -> ProduceOutcome:
         """The broker rejects records, and the whole batch with them."""
         encoded, level = batch.encoded, self.settings.compression_level
         faults = {each.batch_index: each.batch_index_error_message for each in response.record_errors}

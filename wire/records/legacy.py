@@ -36,7 +36,7 @@ _NO_TIMESTAMP: Final = -1
 _MAX_INT32: Final = 2**31 - 1
 
 
-class _Message(NamedTuple):
+class _LegacyMessage(NamedTuple):
     offset: int
     magic: int
     attributes: int
@@ -83,7 +83,7 @@ def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview
     return memoryview(batches.UP_TO_CRC.pack(base_offset, length, -1, outer.magic, crc32c(covered)) + covered)
 
 
-def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
+def _unwrap(outer: _LegacyMessage, check_crc: bool, max_bytes: int) -> list[_LegacyMessage]:
     codec = codec_of(outer.attributes)
     if codec is Codec.NONE:
         return [outer]
@@ -91,7 +91,7 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
         raise CorruptBatchError("a compressed message without a value")
     compressed = fix_lz4_checksum(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
     payload = memoryview(decompress(codec, compressed, max_bytes))
-    messages: list[_Message] = []
+    messages: list[_LegacyMessage] = []
     at = 0
     while at < len(payload):
         if len(payload) - at < batches.LOG_OVERHEAD + batches.MIN_MESSAGE_LENGTH:
@@ -112,7 +112,7 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
     return messages
 
 
-def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _Message:
+def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _LegacyMessage:
     offset, _, crc, magic, attributes = _HEAD.unpack_from(data, at)
     if check_crc and zlib.crc32(data[at + _CRC_FROM : end]) != crc:
         raise CorruptBatchError("a message's CRC does not match", offset=offset)
@@ -133,10 +133,10 @@ def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _Message:
         position += max(size, 0)
     if position != end:
         raise CorruptBatchError(f"{end - position} bytes left over in a message", offset=offset)
-    return _Message(offset, magic, attributes, timestamp, *fields)
+    return _LegacyMessage(offset, magic, attributes, timestamp, *fields)
 
 
-def _record(message: _Message, base_offset: int, base_timestamp: int) -> bytes:
+def _record(message: _LegacyMessage, base_offset: int, base_timestamp: int) -> bytes:
     pieces = [b"\0", _varint(message.timestamp - base_timestamp), _varint(message.offset - base_offset)]
     for piece in (message.key, message.value):
         pieces += [_varint(-1)] if piece is None else [_varint(len(piece)), bytes(piece)]

@@ -49,17 +49,17 @@ _MAX_OFFSET_GAP: Final = 1_000
 #: From this number on a delta takes a second byte: varints are zigzag numbers.
 _TWO_BYTES: Final = 64
 
-Words = npt.NDArray[np.uint16]
+Words16 = npt.NDArray[np.uint16]
 
 
-def _steps() -> Words:
+def _steps() -> Words16:
     """For each possible first two bytes of a record, its size with the length field; 0 if two bytes are not enough."""
     word = np.arange(1 << 16)
     first, second = word & 0xFF, word >> 8
     two = first >> 7
     length = np.where(two == 1, second << 7 | first & 0x7F, first)
     unclear = (two & second >> 7 == 1) | (length & 1 == 1) | (length < 2 * MIN_RECORD_BYTES)
-    sizes: Words = np.where(unclear, 0, 1 + two + (length >> 1)).astype(np.uint16)
+    sizes: Words16 = np.where(unclear, 0, 1 + two + (length >> 1)).astype(np.uint16)
     return sizes
 
 
@@ -144,12 +144,12 @@ def _regular_bounds(
     return bounds
 
 
-def _words(buffer: ByteBuffer, position: Ints, following: Ints) -> Words:
+def _words(buffer: ByteBuffer, position: Ints, following: Ints) -> Words16:
     """The bytes at each position and at the following one, as :func:`_steps` has them. Beyond the buffer its last byte is read.
 
     NumPy reads two single bytes in 3.0 ns, and a number of two bytes that is not aligned in 4.8.
     """
-    words: Words = buffer.take(following, mode="clip").astype(np.uint16)
+    words: Words16 = buffer.take(following, mode="clip").astype(np.uint16)
     words <<= 8
     words |= buffer.take(position, mode="clip")
     return words

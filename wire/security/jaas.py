@@ -46,7 +46,7 @@ class LoginModule:
         return _MECHANISMS.get(self.name, ())
 
 
-class _Token(NamedTuple):
+class _JaasToken(NamedTuple):
     text: str
     quoted: bool
 
@@ -99,7 +99,7 @@ def parse_jaas(line: str) -> LoginModule:
     return LoginModule(tokens[0].text.rpartition(".")[2], options)
 
 
-def _tokens(line: str) -> list[_Token]:
+def _tokens(line: str) -> list[_JaasToken]:
     found = []
     at = 0
     while at < len(line):
@@ -108,7 +108,7 @@ def _tokens(line: str) -> list[_Token]:
             raise SettingsError("{setting} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
         double, single, symbol, word = match.groups()
         quoted = double if double is not None else single
-        found.append(_Token(symbol or word, False) if quoted is None else _Token(_unescaped(quoted), True))
+        found.append(_JaasToken(symbol or word, False) if quoted is None else _JaasToken(_unescaped(quoted), True))
         at = match.end()
     return found
 

@@ -44,7 +44,7 @@ from pykafka_wire.wire.errors import AuthenticationError, SettingsError, Transpo
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.clouds.providers import provider
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
-from pykafka_wire.wire.security.token import UNKNOWN, SaslIdentity, Token, json_object, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import UNKNOWN, AuthToken, SaslIdentity, json_object, jwt_claims, printable_line
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -68,12 +68,12 @@ class TokenSource:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._token: Token | None = None
+        self._token: AuthToken | None = None
         self._received_at = 0.0
         self._failure: WireError | None = None
         self._failed_at = 0.0
 
-    def token(self) -> Token:
+    def token(self) -> AuthToken:
         """A token that is valid now.
 
         Raises:
@@ -92,7 +92,7 @@ class TokenSource:
                 logger.warning("could not refresh the bearer token, using the old one until it expires: %s", error)
             return self._token
 
-    def invalidate(self, token: Token) -> None:
+    def invalidate(self, token: AuthToken) -> None:
         """Discard this token, which a broker rejected: the next call gets a new one."""
         with self._lock:
             if self._token is token:
@@ -104,7 +104,7 @@ class TokenSource:
         lifetime_s = self._token.lifetime_s
         return 1.0 if not lifetime_s or lifetime_s <= 0 else (time.monotonic() - self._received_at) / lifetime_s
 
-    def _fetch(self) -> Token:
+    def _fetch(self) -> AuthToken:
         # Every connection asks for a token. Connections that fail together call the endpoint once: it locks out frequent callers.
         backoff_s = self._settings.retry_backoff_max_ms / 1000
         if self._failure is not None and time.monotonic() - self._failed_at < backoff_s:
@@ -128,7 +128,7 @@ def _source(pid: int, settings: ClientSettings) -> TokenSource:
     return TokenSource(settings)
 
 
-def fetch_token(settings: ClientSettings) -> Token:
+def fetch_token(settings: ClientSettings) -> AuthToken:
     """A new token. Raises as :meth:`TokenSource.token` does."""
     options = jaas.options_of(settings)
     extensions = {
@@ -156,7 +156,7 @@ def fetch_token(settings: ClientSettings) -> Token:
 
 def _token(
     value: str, lifetime_s: float | None, *, source: str, extensions: Mapping[str, str] = MappingProxyType({})
-) -> Token:
+) -> AuthToken:
     """A token with what its own claims tell: its lifetime, unless that is known, and whose it is."""
     claims = jwt_claims(value)
     if lifetime_s is None and (expires_at := _number(claims.get("exp"))) is not None:
@@ -164,7 +164,7 @@ def _token(
     name = next((str(claims[name]) for name in _NAMES if claims.get(name)), UNKNOWN.name)
     ends_at = None if lifetime_s is None else time.time() + lifetime_s
     identity = SaslIdentity(name=printable_line(name), source=source, expires_at=ends_at)
-    return Token(value=value, lifetime_s=lifetime_s, extensions=extensions, identity=identity)
+    return AuthToken(value=value, lifetime_s=lifetime_s, extensions=extensions, identity=identity)
 
 
 def _number(value: object, limit: float = _MILLISECONDS_FROM) -> float | None:
@@ -178,7 +178,7 @@ def _number(value: object, limit: float = _MILLISECONDS_FROM) -> float | None:
     return number if abs(number) < limit else None
 
 
-def _from_provider(settings: ClientSettings) -> Token:
+def _from_provider(settings: ClientSettings) -> AuthToken:
     path = settings.sasl_oauthbearer_token_provider or ""
     provider = load_callable(path, _PROVIDER)
     config = settings.sasl_oauthbearer_config
@@ -216,7 +216,7 @@ def _from_provider(settings: ClientSettings) -> Token:
     return _token(value, lifetime_s, source=f"the token provider {path}", extensions=dict(extensions))
 
 
-def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str], url: str) -> Token:
+def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str], url: str) -> AuthToken:
     _check_url(url, settings)
     given_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
     given_secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret")

@@ -26,7 +26,7 @@ UNKNOWN: Final = SaslIdentity(name="an unnamed identity", source="unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class AuthToken:
     """A bearer token or a signature, its lifetime in seconds from its receipt (None if unknown), and SASL extensions."""
 
     value: str = field(repr=False)
@@ -43,7 +43,7 @@ class TokenProvider(Protocol):
         """The SASL mechanism that the tokens are for."""
         ...
 
-    def token(self, host: str) -> Token:
+    def token(self, host: str) -> AuthToken:
         """A token that is valid now, for a connection to ``host``; may take as long as the service behind it.
 
         Raises:

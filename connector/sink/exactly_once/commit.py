@@ -58,7 +58,7 @@ class Step(Enum):
     CLEAN_UP = "aborting transactions that do not count"
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """What is known of a micro-batch whose commit has failed."""
 
     NOT_WRITTEN = "not written"
@@ -69,12 +69,12 @@ class Outcome(Enum):
 
 #: What an error says of a micro-batch, and what to do.
 _TEXTS: Final = {
-    Outcome.NOT_WRITTEN: ("was not written", "Then start the query again."),
-    Outcome.IN_DOUBT: (
+    CommitOutcome.NOT_WRITTEN: ("was not written", "Then start the query again."),
+    CommitOutcome.IN_DOUBT: (
         "may be in Kafka: the outcome of its commit is unknown",
         "On restart the marker decides: start the query again.",
     ),
-    Outcome.DECIDED: (
+    CommitOutcome.DECIDED: (
         "is decided, and perhaps not all of it is visible yet",
         "Then start the query again: its replay makes it complete.",
     ),
@@ -86,13 +86,13 @@ class Progress:
     """How far a commit is."""
 
     step: Step = Step.COLLECT
-    outcome: Outcome = Outcome.NOT_WRITTEN
+    outcome: CommitOutcome = CommitOutcome.NOT_WRITTEN
 
 
 TaskT = TypeVar("TaskT", bound=TaskMessage)
 
 
-class Strategy(Protocol[TaskT]):
+class CommitStrategy(Protocol[TaskT]):
     """A way to make a micro-batch and its marker visible; serves one commit.
 
     Attributes:
@@ -123,7 +123,9 @@ class Strategy(Protocol[TaskT]):
 class MicroBatchCommit(Generic[TaskT]):
     """The commit of one micro-batch; :meth:`run` once."""
 
-    def __init__(self, cluster: Cluster, options: ExactlyOnceOptions, batch_id: int, strategy: Strategy[TaskT]) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ExactlyOnceOptions, batch_id: int, strategy: CommitStrategy[TaskT]
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._batch_id = batch_id
@@ -190,7 +192,7 @@ class MicroBatchCommit(Generic[TaskT]):
         strict = self._options.fail_on_missing_marker
         is_replay = (found.query_id, found.batch_id) == (batch.query_id, batch.batch_id)
         if is_replay:
-            self._progress.outcome = Outcome.DECIDED
+            self._progress.outcome = CommitOutcome.DECIDED
         else:
             _log.warning(
                 "The marker is of micro-batch %d of query %s, and lists %d decided transactions: they are committed before "

@@ -31,7 +31,7 @@ from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
-from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step, judge
+from pykafka_wire.sink.exactly_once.commit import CommitOutcome, MicroBatchCommit, Progress, Step, judge
 from pykafka_wire.sink.exactly_once.decision import marker_of
 from pykafka_wire.sink.exactly_once.fencing import once_per_process
 from pykafka_wire.sink.exactly_once.marker import Marker, commit_marker, read_markers
@@ -88,7 +88,7 @@ def _warn_of_result_limit(transactional_id: str) -> None:
 
 
 class DriverTransaction:
-    """Writes one micro-batch; a :class:`~pykafka_wire.sink.exactly_once.commit.Strategy`."""
+    """Writes one micro-batch; a :class:`~pykafka_wire.sink.exactly_once.commit.CommitStrategy`."""
 
     message_type = EncodedTask
 
@@ -113,8 +113,8 @@ class DriverTransaction:
             with self._transaction:
                 yield
         finally:
-            if self._transaction.in_doubt and self.progress.outcome is Outcome.NOT_WRITTEN:
-                self.progress.outcome = Outcome.IN_DOUBT
+            if self._transaction.in_doubt and self.progress.outcome is CommitOutcome.NOT_WRITTEN:
+                self.progress.outcome = CommitOutcome.IN_DOUBT
 
     def _inspect(self, batch: Marker) -> None:
         """Warn of what a new process should know. Refuse micro-batch 0 if its marker is lost: the transactional id has

@@ -29,7 +29,7 @@ from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
-from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit, Outcome, Progress, Step
+from pykafka_wire.sink.exactly_once.commit import CommitOutcome, MicroBatchCommit, Progress, Step
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, commit_marker, digest_text, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, decided_in, is_latest
@@ -75,7 +75,7 @@ class TaskTransactionsDelivery:
 
 
 class TaskTransactions:
-    """Decides and ends one micro-batch; a :class:`~pykafka_wire.sink.exactly_once.commit.Strategy`."""
+    """Decides and ends one micro-batch; a :class:`~pykafka_wire.sink.exactly_once.commit.CommitStrategy`."""
 
     message_type = OpenTask
 
@@ -100,8 +100,8 @@ class TaskTransactions:
         try:
             yield
         finally:
-            if self._marker_writer.in_doubt and self.progress.outcome is Outcome.NOT_WRITTEN:
-                self.progress.outcome = Outcome.IN_DOUBT
+            if self._marker_writer.in_doubt and self.progress.outcome is CommitOutcome.NOT_WRITTEN:
+                self.progress.outcome = CommitOutcome.IN_DOUBT
 
     def settle_earlier(self, found: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
@@ -124,7 +124,7 @@ class TaskTransactions:
         self._check_open(marker, took_s)
         warn_of_timeout(self._cluster, marker.batch_id, took_s)
         self._marker_writer.write(marker)
-        self.progress.outcome = Outcome.DECIDED
+        self.progress.outcome = CommitOutcome.DECIDED
 
     def _check_open(self, marker: Marker, took_s: float) -> None:
         """Look whether a transaction has timed out, or was aborted in a partition, while the micro-batch can simply be written

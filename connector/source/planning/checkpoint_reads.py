@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pykafka_wire.checkpoints.files import StoredFiles
-from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
+from pykafka_wire.checkpoints.positions import QueryPosition, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
@@ -35,7 +35,7 @@ def find_position(
     topics: Mapping[str, TopicMetadata],
     *,
     option: str,
-) -> Position:
+) -> QueryPosition:
     """Where the query of a checkpoint stands, in the subscribed topics.
 
     Raises:
@@ -44,7 +44,7 @@ def find_position(
         OffsetsError: the checkpoint or the table cannot be read, or has none of the subscribed topics.
     """
     if reference.position is not None:
-        found = Position.from_json(reference.position, subscription.names)
+        found = QueryPosition.from_json(reference.position, subscription.names)
     elif reference.is_table:
         found = stored_position(reference, topics, subscription.names, option)
     else:

@@ -2,8 +2,8 @@
 
 A :class:`TypeReader` reads one type of value out of the bytes of many (:mod:`~pykafka_wire.values.avro.bulk_reader`) into an
 Arrow array, or skips it. It never raises on bytes: it marks values that it cannot read as failed, and returns meaningless
-elements for them. :class:`Plan` makes the readers of a resolved schema. What is not read in columns gets one by which all values
-fail, :class:`Unreadable`: its values are left to be read one by one (:mod:`~pykafka_wire.values.avro.row_reader`).
+elements for them. :class:`AvroReadPlan` makes the readers of a resolved schema. What is not read in columns gets one by which
+all values fail, :class:`Unreadable`: its values are left to be read one by one (:mod:`~pykafka_wire.values.avro.row_reader`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Constant(TypeReader):
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean(TypeReader):
+class AvroBoolean(TypeReader):
     width = 1
 
     def read(self, reader: BulkReader) -> Any:
@@ -249,7 +249,7 @@ class Floating(TypeReader):
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes(TypeReader):
+class AvroBytes(TypeReader):
     """``string``, ``bytes`` or ``fixed``, as ``pa.string()`` or ``pa.binary()``.
 
     Attributes:
@@ -391,7 +391,7 @@ class Union(TypeReader):
 
 
 @dataclass(frozen=True, slots=True)
-class Record(TypeReader):
+class AvroRecord(TypeReader):
     """Fields in the writer's order.
 
     Attributes:
@@ -589,10 +589,10 @@ _MAX_TYPE_READERS: Final = 10_000
 _MAX_DECIMAL_BITS: Final = 128
 #: Of records in records, and of arrays. A type reader takes up to three frames of Python's stack, which has a thousand.
 _MAX_DEPTH: Final = 100
-Inside = frozenset[resolution.Record]
+Inside = frozenset[resolution.ResolvedRecord]
 
 
-class Plan:
+class AvroReadPlan:
     """Makes the type readers of one pair of schemas.
 
     Args:
@@ -608,7 +608,7 @@ class Plan:
         self.left: list[str] = []
 
     def type_reader(
-        self, node: resolution.Node, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
+        self, node: resolution.ResolvedNode, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
     ) -> TypeReader:
         """The type reader that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
         made = self._type_reader(node, wanted, path, inside)
@@ -619,7 +619,7 @@ class Plan:
         return Unreadable(pa.null() if wanted is None else wanted)
 
     def _type_reader(
-        self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside
+        self, node: resolution.ResolvedNode, wanted: pa.DataType | None, path: str, inside: Inside
     ) -> TypeReader | None:
         self._n_type_readers += 1
         if (
@@ -635,7 +635,7 @@ class Plan:
             if wanted is not None and node.member is not None and is_member_struct(wanted):
                 return self._member(node, wanted, path, inside)
             return self._type_reader(node.value, wanted, path, inside)
-        if isinstance(node, resolution.Record):
+        if isinstance(node, resolution.ResolvedRecord):
             if wanted is not None and is_variable_decimal(node.read) and not pa.types.is_struct(wanted):
                 inner = self._record(node, VARIABLE_DECIMAL, path, inside | {node})
                 return None if inner is None else Converted(inner, wanted, decimals_of_structs)
@@ -646,7 +646,7 @@ class Plan:
             return self._blocks(node, wanted, path, inside)
         if wanted is None:
             return _skip(node)
-        if isinstance(node, resolution.Symbols):
+        if isinstance(node, resolution.ResolvedSymbols):
             return _enum(node) if pa.types.is_string(wanted) else None
         return _scalar(node, wanted)
 
@@ -655,14 +655,14 @@ class Plan:
         place, name = node.member.field_of(wanted)
         inner = self.type_reader(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
         others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
-        return Record([(inner, place)], others, wanted)
+        return AvroRecord([(inner, place)], others, wanted)
 
     def _record(
-        self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside
+        self, node: resolution.ResolvedRecord, wanted: pa.DataType | None, path: str, inside: Inside
     ) -> TypeReader | None:
         if wanted is None:
             fields = [(self.type_reader(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
-            return Record(fields, (), pa.struct([]))
+            return AvroRecord(fields, (), pa.struct([]))
         places = {field.name: place for place, field in enumerate(wanted)}
         if len(places) != wanted.num_fields:
             return None
@@ -676,7 +676,7 @@ class Plan:
         for name, place in places.items():
             column = wanted.field(place).type
             absent.append((self._default(defaults.get(name), column), place))
-        return Record(found, absent, wanted)
+        return AvroRecord(found, absent, wanted)
 
     def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> TypeReader:
         if default is None:
@@ -705,7 +705,7 @@ class Plan:
         if not node.is_map and item.width == 0:
             # Few schemas have any, and a few bytes of each value could claim thousands of items.
             return None
-        key = Bytes(pa.string(), is_text=True) if node.is_map else None
+        key = AvroBytes(pa.string(), is_text=True) if node.is_map else None
         size = (0 if column is None else item_bytes(column) + item.free_bytes) + (
             0 if key is None else item_bytes(pa.string())
         )
@@ -716,22 +716,22 @@ def _depth(path: str) -> int:
     return path.count(".") + path.count("[")
 
 
-def _skip(node: resolution.Scalar | resolution.Symbols) -> TypeReader:
-    kind = "int" if isinstance(node, resolution.Symbols) else kind_of(node.written)
+def _skip(node: resolution.ResolvedScalar | resolution.ResolvedSymbols) -> TypeReader:
+    kind = "int" if isinstance(node, resolution.ResolvedSymbols) else kind_of(node.written)
     if kind in ("bytes", "string"):
-        return Bytes(pa.binary())
-    if kind == "fixed" and isinstance(node, resolution.Scalar):
-        return Bytes(pa.binary(), width=node.written["size"])
+        return AvroBytes(pa.binary())
+    if kind == "fixed" and isinstance(node, resolution.ResolvedScalar):
+        return AvroBytes(pa.binary(), width=node.written["size"])
     made: dict[str, TypeReader] = {
         "null": Null(pa.null()),
-        "boolean": Boolean(),
+        "boolean": AvroBoolean(),
         "float": Floating("<f4", pa.float32()),
         "double": Floating("<f8", pa.float64()),
     }
     return made.get(kind) or integer(pa.int64(), 64)
 
 
-def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
+def _scalar(node: resolution.ResolvedScalar, wanted: pa.DataType) -> TypeReader | None:
     """The type reader for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
     kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
@@ -740,13 +740,13 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
             return found
     elif (connect := connect_type_of(node.read)) is not None and kind == "string":
         if is_variant(wanted):
-            return Converted(Bytes(pa.string(), is_text=True), wanted, variants_of_texts)
+            return Converted(AvroBytes(pa.string(), is_text=True), wanted, variants_of_texts)
         if wanted == connect.type and not is_a.is_string(wanted):
-            return Converted(Bytes(pa.string(), is_text=True), wanted, times_of_texts)
+            return Converted(AvroBytes(pa.string(), is_text=True), wanted, times_of_texts)
     if kind == "null":
         return Null(wanted)
     if kind == "boolean":
-        return Boolean() if is_a.is_boolean(wanted) else None
+        return AvroBoolean() if is_a.is_boolean(wanted) else None
     if kind in ("int", "long"):
         return _integer(node, kind, target, wanted)
     if kind in ("float", "double"):
@@ -759,11 +759,11 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> TypeReader | None:
         fits = wanted.bit_width == _MAX_DECIMAL_BITS and wanted.scale == definition.get("scale", 0)
         return DecimalNumber(wanted, size) if fits else None
     if size is not None:
-        return Bytes(wanted, width=size) if is_a.is_binary(wanted) else None
+        return AvroBytes(wanted, width=size) if is_a.is_binary(wanted) else None
     if is_a.is_binary(wanted):
-        return Bytes(wanted, is_text=target == "string")
+        return AvroBytes(wanted, is_text=target == "string")
     is_text = "string" in (kind, target) and logical != "decimal"
-    return Bytes(wanted, is_text=True) if is_a.is_string(wanted) and is_text else None
+    return AvroBytes(wanted, is_text=True) if is_a.is_string(wanted) and is_text else None
 
 
 def _number_of_connect(connect: ConnectType, wanted: pa.DataType) -> TypeReader | None:
@@ -780,7 +780,7 @@ def _number_of_connect(connect: ConnectType, wanted: pa.DataType) -> TypeReader 
     return Numbers(wanted, connect.unit) if is_wanted else None
 
 
-def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> TypeReader | None:
+def _integer(node: resolution.ResolvedScalar, kind: str, target: str, wanted: pa.DataType) -> TypeReader | None:
     is_a = pa.types
     bits = 32 if kind == "int" else 64
     if target in ("float", "double"):
@@ -794,6 +794,6 @@ def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataTyp
     return None if scale is None else moment(wanted, *scale)
 
 
-def _enum(node: resolution.Symbols) -> TypeReader:
+def _enum(node: resolution.ResolvedSymbols) -> TypeReader:
     symbols = binary_array([(each or "").encode() for each in node.names]).view(pa.string())
     return Enum(symbols, np.array([each is not None for each in node.names]))

@@ -269,13 +269,13 @@ def column_writer(
         SchemaError: the schema cannot hold such a column.
     """
     is_bare = bool(prefix) and not has_lengths and kind_of(schema.definition(schema.root)) == "bytes"
-    plan = WritePlan(schema, is_bare=is_bare)
+    plan = AvroWritePlan(schema, is_bare=is_bare)
     write = plan.write(schema.root, column_type, "")
     plan.problems.refuse(column_type, "Avro")
     return SegmentWriter(write, prefix)
 
 
-class WritePlan:
+class AvroWritePlan:
     """Finds what writes columns under one schema.
 
     Attributes:
@@ -345,7 +345,7 @@ class WritePlan:
             return None
         if pa.types.is_decimal(column) and not _is_decimal(schema, column.precision, column.scale):
             return None
-        attempt = WritePlan(self._schema)
+        attempt = AvroWritePlan(self._schema)
         write = attempt._value(schema, column, path)
         return None if attempt.problems.texts else write
 

@@ -41,10 +41,10 @@ class Defaults:
     def __init__(self, schema: ParsedSchema) -> None:
         self._schema = schema
         self._node_of = resolution.reader_of_own_types(schema)
-        self._made: dict[resolution.Default, tuple[bytes, resolution.Node]] = {}
+        self._made: dict[resolution.Default, tuple[bytes, resolution.ResolvedNode]] = {}
         self._n_values = 0
 
-    def of(self, default: resolution.Default) -> tuple[bytes, resolution.Node]:
+    def of(self, default: resolution.Default) -> tuple[bytes, resolution.ResolvedNode]:
         """The bytes of a default, and how they are read.
 
         Raises:

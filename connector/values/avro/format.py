@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.field_selection import WHOLE, Selection
-from pykafka_wire.values.avro.column_reader import Plan, TypeReader, decode
+from pykafka_wire.values.avro.column_reader import AvroReadPlan, TypeReader, decode
 from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
@@ -197,7 +197,7 @@ def _reader(
     reader = None if read is None else _record(_parsed(registry, read, has_connect_types), record)
     try:
         node = resolved(written, reader)
-        plan = Plan(reader or written)
+        plan = AvroReadPlan(reader or written)
         type_reader = plan.type_reader(node, column_type)
         read_one = reader_of(node, column_type, reader or written)
     except RecursionError as error:

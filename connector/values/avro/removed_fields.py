@@ -44,7 +44,7 @@ def with_removed_fields(newest: ParsedSchema, older: Iterable[ParsedSchema], is_
     types: dict[str, Schema] = {}
     for each in older:
         _collect(newest, each, is_kept, kept, types)
-    return json.dumps(_Text(newest, kept, types).of(newest.root))
+    return json.dumps(_SchemaText(newest, kept, types).of(newest.root))
 
 
 def _collect(
@@ -115,7 +115,7 @@ def _add_types(parsed: ParsedSchema, place: Schema, types: dict[str, Schema]) ->
             _add_types(parsed, field["type"], types)
 
 
-class _Text:
+class _SchemaText:
     """Writes a schema as one document, each named type where it first stands."""
 
     def __init__(self, newest: ParsedSchema, kept: dict[str, list[dict[str, Any]]], types: dict[str, Schema]) -> None:

@@ -44,7 +44,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar:
+class ResolvedScalar:
     """A primitive or ``fixed`` value: its definition as written, and as read, which may be of a wider type."""
 
     written: Schema
@@ -52,7 +52,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Symbols:
+class ResolvedSymbols:
     """An enum: the reader's symbol for each number, None where the reader has none."""
 
     names: tuple[str | None, ...]
@@ -62,12 +62,12 @@ class Symbols:
 class Blocks:
     """An array, or a map, whose keys are strings."""
 
-    item: Node
+    item: ResolvedNode
     is_map: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class ResolvedRecord:
     """A record.
 
     Attributes:
@@ -79,7 +79,7 @@ class Record:
     """
 
     name: str
-    fields: list[tuple[Node, str | None]]
+    fields: list[tuple[ResolvedNode, str | None]]
     defaults: list[Default]
     read: Schema
 
@@ -97,7 +97,7 @@ class Default:
 class WrittenUnion:
     """The node of each branch of a union in the writer's schema."""
 
-    branches: tuple[Node, ...]
+    branches: tuple[ResolvedNode, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,12 +108,12 @@ class Branch:
         member: which of the union's branches; None where it is null itself, or where one column holds the values of all branches.
     """
 
-    value: Node
-    member: Member | None
+    value: ResolvedNode
+    member: UnionMember | None
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class UnionMember:
     """A branch among those of its union that are not null: its place, and its name by its type."""
 
     place: int
@@ -128,10 +128,10 @@ class Member:
         return -1, self.name
 
 
-Node = Mismatch | Scalar | Symbols | Blocks | Record | WrittenUnion | Branch
+ResolvedNode = Mismatch | ResolvedScalar | ResolvedSymbols | Blocks | ResolvedRecord | WrittenUnion | Branch
 
 
-def resolved(written: ParsedSchema, read: ParsedSchema | None) -> Node:
+def resolved(written: ParsedSchema, read: ParsedSchema | None) -> ResolvedNode:
     """How values of ``written`` are read as ``read``, or as they were written.
 
     Raises:
@@ -140,13 +140,13 @@ def resolved(written: ParsedSchema, read: ParsedSchema | None) -> Node:
     return _Resolution(written, read).node(written.root, None if read is None else read.root)
 
 
-def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], Node]:
+def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], ResolvedNode]:
     """A function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
     resolution = _Resolution(schema, None)
     return lambda kind: resolution.node(kind, None)
 
 
-def scale_of(node: Scalar, wanted: pa.DataType) -> tuple[int, int] | None:
+def scale_of(node: ResolvedScalar, wanted: pa.DataType) -> tuple[int, int] | None:
     """``(factor, divisor)`` from a time as written to a timestamp or time column's unit; None for any other type.
 
     The unit is the writer's: the number that was written keeps its meaning under a reader's schema with another one.
@@ -170,7 +170,7 @@ def _time_of(logical: str) -> tuple[str, int]:
 
 
 @dataclass(slots=True)
-class _Budget:
+class _ResolutionBudget:
     """What the resolution of a pair of schemas may still take."""
 
     nodes: int = _MAX_NODES
@@ -178,20 +178,22 @@ class _Budget:
 
 
 class _Resolution:
-    def __init__(self, written: ParsedSchema, read: ParsedSchema | None, budget: _Budget | None = None) -> None:
+    def __init__(
+        self, written: ParsedSchema, read: ParsedSchema | None, budget: _ResolutionBudget | None = None
+    ) -> None:
         self._written = written
         self._read = written if read is None else read
-        self._records: dict[tuple[str, str | None], Node] = {}
+        self._records: dict[tuple[str, str | None], ResolvedNode] = {}
         self._names: dict[str, str] = {}
         self._field_names: dict[str, dict[str, str]] = {}
-        self._budget = budget or _Budget()
+        self._budget = budget or _ResolutionBudget()
         #: Of the written fields that no reader wants.
         self._skipped = self if read is None else _Resolution(written, None, self._budget)
         # A writer with the reader's own schema is not renamed: an alias may be the name of another field.
         if read is not None and _without_aliases(written) != _without_aliases(read):
             self._collect_aliases(read.root, set())
 
-    def node(self, written: Schema, read: Schema | None) -> Node:
+    def node(self, written: Schema, read: Schema | None) -> ResolvedNode:
         self._budget.nodes -= 1
         if self._budget.nodes < 0:
             raise DecodeError(f"its schema has more than {_MAX_NODES} parts")
@@ -208,7 +210,7 @@ class _Resolution:
             return self._branch(read, place, self.node(written, read[place]))
         if read is not None and kind_of(read) != kind:
             if kind_of(read) in _PROMOTIONS.get(kind, ()):
-                return Scalar(written, read)
+                return ResolvedScalar(written, read)
             return Mismatch(f"{_named(written)} cannot be read as {_named(read)}")
         if kind == "record":
             return self._record(written, read)
@@ -221,9 +223,9 @@ class _Resolution:
             return _symbols(written, read)
         if kind == "fixed" and read is not None and written["size"] != read["size"]:
             return Mismatch(f"{_named(written)} has {written['size']} bytes, and the reader's has {read['size']}")
-        return Scalar(written, written if read is None else read)
+        return ResolvedScalar(written, written if read is None else read)
 
-    def _written_union(self, written: Sequence[Schema], read: Schema | None) -> Node:
+    def _written_union(self, written: Sequence[Schema], read: Schema | None) -> ResolvedNode:
         names = [self._name(each) for each in map(self._written.definition, written) if kind_of(each) in _NAMED]
         if len(set(names)) != len(names):
             raise DecodeError("the reader's aliases give two branches of a union one name")
@@ -234,7 +236,9 @@ class _Resolution:
             return WrittenUnion(tuple(self._branch(union, n, each, parsed) for n, each in enumerate(inner)))
         return WrittenUnion(tuple(self.node(each, read) for each in written))
 
-    def _branch(self, union: Sequence[Schema], place: int, value: Node, parsed: ParsedSchema | None = None) -> Node:
+    def _branch(
+        self, union: Sequence[Schema], place: int, value: ResolvedNode, parsed: ParsedSchema | None = None
+    ) -> ResolvedNode:
         definitions = [(parsed or self._read).definition(each) for each in union]
         if isinstance(value, Mismatch):
             return value
@@ -242,9 +246,9 @@ class _Resolution:
         if kind_of(definitions[place]) == "null" or widest(columns) is not None:
             return Branch(value, None)
         nth = sum(kind_of(each) != "null" for each in definitions[:place])
-        return Branch(value, Member(nth, member_names(columns)[nth]))
+        return Branch(value, UnionMember(nth, member_names(columns)[nth]))
 
-    def _record(self, written: Schema, read: Schema | None) -> Node:
+    def _record(self, written: Schema, read: Schema | None) -> ResolvedNode:
         key = (written["name"], None if read is None else read["name"])
         if key in self._records:
             return self._records[key]
@@ -252,7 +256,7 @@ class _Resolution:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
-        found = Record(written["name"], [], [], written if read is None else read)
+        found = ResolvedRecord(written["name"], [], [], written if read is None else read)
         self._records[key] = found
         readers = {} if read is None else {field["name"]: field for field in read["fields"]}
         for name, field in zip(names, written["fields"], strict=True):
@@ -292,7 +296,7 @@ class _Resolution:
 
     def _has_matching_fields(self, written: Schema, read: Schema) -> bool:
         found = self._record(written, read)
-        return isinstance(found, Record) and not any(isinstance(node, Mismatch) for node, _ in found.fields)
+        return isinstance(found, ResolvedRecord) and not any(isinstance(node, Mismatch) for node, _ in found.fields)
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
         """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
@@ -355,12 +359,12 @@ class _Resolution:
                 self._collect_aliases(field["type"], seen)
 
 
-def _symbols(written: Schema, read: Schema | None) -> Node:
+def _symbols(written: Schema, read: Schema | None) -> ResolvedNode:
     if read is None:
-        return Symbols(tuple(written["symbols"]))
+        return ResolvedSymbols(tuple(written["symbols"]))
     default = read.get("default")
     names = set(read["symbols"])
-    return Symbols(tuple(each if each in names else default for each in written["symbols"]))
+    return ResolvedSymbols(tuple(each if each in names else default for each in written["symbols"]))
 
 
 def _without_aliases(parsed: ParsedSchema) -> Any:

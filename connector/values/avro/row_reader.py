@@ -141,7 +141,7 @@ class ByteReader:
                 raise DecodeError(f"its arrays have more than {_MAX_FREE} items that take no bytes")
 
 
-def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
+def reader_of(node: resolution.ResolvedNode, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
     """A function from a payload to what ``pa.array(…, wanted)`` takes; it raises DecodeError.
 
     Args:
@@ -176,9 +176,9 @@ class RowReader:
     def __init__(self, read: ParsedSchema) -> None:
         self._defaults = Defaults(read)
         self._default_bytes = 0
-        self._records: dict[tuple[resolution.Record, Wanted], Read] = {}
+        self._records: dict[tuple[resolution.ResolvedRecord, Wanted], Read] = {}
 
-    def of(self, node: resolution.Node, wanted: Wanted) -> Read:
+    def of(self, node: resolution.ResolvedNode, wanted: Wanted) -> Read:
         """Reads a value as ``wanted``, or goes past it."""
         is_a = pa.types
         if isinstance(node, resolution.Mismatch):
@@ -189,7 +189,7 @@ class RowReader:
             return self._member(node, wanted)
         if isinstance(node, resolution.WrittenUnion):
             return _union([self.of(each, wanted) for each in node.branches])
-        if isinstance(node, resolution.Record):
+        if isinstance(node, resolution.ResolvedRecord):
             if isinstance(wanted, Way) or is_a.is_struct(wanted):
                 return self._record(node, wanted)
             if is_variable_decimal(node.read):
@@ -199,26 +199,26 @@ class RowReader:
             if isinstance(node, resolution.Blocks):
                 item = self.of(node.item, wanted)
                 return _array(_entry(item) if node.is_map else item)
-            return _skip_scalar(node) if isinstance(node, resolution.Scalar) else ByteReader.long
+            return _skip_scalar(node) if isinstance(node, resolution.ResolvedScalar) else ByteReader.long
         if wanted is Way.NATURAL:
             if isinstance(node, resolution.Blocks):
                 item = self.of(node.item, wanted)
                 return _map(item, str, _NATURAL_BYTES) if node.is_map else _array(item, _NATURAL_BYTES)
-            if isinstance(node, resolution.Symbols):
+            if isinstance(node, resolution.ResolvedSymbols):
                 return _symbol(node.names)
-            assert isinstance(node, resolution.Scalar)
+            assert isinstance(node, resolution.ResolvedScalar)
             return _natural_scalar(node)
         if isinstance(node, resolution.Blocks) and not node.is_map and is_a.is_list(wanted):
             return _array(self._field(node.item, wanted.value_field), item_bytes(wanted.value_type))
         if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
             size = item_bytes(wanted.key_type) + item_bytes(wanted.item_type)
             return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"), size)
-        if isinstance(node, resolution.Scalar) and (found := _stored(node, wanted)) is not None:
+        if isinstance(node, resolution.ResolvedScalar) and (found := _stored(node, wanted)) is not None:
             return found
         natural, convert = self.of(node, Way.NATURAL), conversion_to(wanted, "utf-8")
         return lambda reader: convert(natural(reader))
 
-    def _field(self, node: resolution.Node, field: Any) -> Read:  # a pa.Field
+    def _field(self, node: resolution.ResolvedNode, field: Any) -> Read:  # a pa.Field
         read = self.of(node, field.type)
         return read if field.nullable else lambda reader: not_null(read(reader))
 
@@ -236,7 +236,7 @@ class RowReader:
 
         return read_other
 
-    def _record(self, node: resolution.Record, wanted: Wanted) -> Read:
+    def _record(self, node: resolution.ResolvedRecord, wanted: Wanted) -> Read:
         key = (node, wanted)
         if key not in self._records:
             steps: list[tuple[str | None, Read]] = []
@@ -426,7 +426,7 @@ _WRITTEN: Final[dict[str, Read]] = {
 }
 
 
-def _plain(node: resolution.Scalar) -> Read:
+def _plain(node: resolution.ResolvedScalar) -> Read:
     """Reads a value without its logical type, promoted."""
     kind, target = kind_of(node.written), kind_of(node.read)
     if kind == "fixed":
@@ -439,7 +439,7 @@ def _plain(node: resolution.Scalar) -> Read:
     return (lambda reader: float(read(reader))) if kind in ("int", "long") and target == "double" else read
 
 
-def _skip_scalar(node: resolution.Scalar) -> Read:
+def _skip_scalar(node: resolution.ResolvedScalar) -> Read:
     kind = kind_of(node.written)
     if kind in ("bytes", "string"):
         return lambda reader: reader.take(reader.long())
@@ -456,7 +456,7 @@ def _nearest_float(number: int) -> float:
     return float(np.int64(number).astype(np.float32))
 
 
-def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
+def _stored(node: resolution.ResolvedScalar, wanted: pa.DataType) -> Read | None:
     """Reads what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
     is_a = pa.types
     plain, kind = _plain(node), kind_of(node.read)
@@ -482,7 +482,7 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     )
 
 
-def _of_connect(node: resolution.Scalar, plain: Read, wanted: pa.DataType) -> Read | None:
+def _of_connect(node: resolution.ResolvedScalar, plain: Read, wanted: pa.DataType) -> Read | None:
     """Reads what Kafka Connect's name of a type says; None where it has none, or says nothing of a column of this type."""
     is_a = pa.types
     if (connect := counted_by(node.written, node.read)) is not None and kind_of(node.written) in ("int", "long"):
@@ -506,7 +506,7 @@ def _of_connect(node: resolution.Scalar, plain: Read, wanted: pa.DataType) -> Re
     return None
 
 
-def _natural_scalar(node: resolution.Scalar) -> Read:
+def _natural_scalar(node: resolution.ResolvedScalar) -> Read:
     plain, logical = _plain(node), logical_of(node.read)
     if logical == "decimal":
         definition = node.written if logical_of(node.written) == "decimal" else node.read

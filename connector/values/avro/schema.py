@@ -81,7 +81,7 @@ def parse(text: str, referenced: Sequence[str] = (), *, has_connect_types: bool 
     root: Schema = None
     try:
         for each in (*referenced, text):
-            parser = _Parser(named, has_connect_types)
+            parser = _SchemaParser(named, has_connect_types)
             root = parser.schema(json.loads(each), "")
             parser.check_names()
         if _FreeValues(named).of(root) > _MAX_FREE:
@@ -92,7 +92,7 @@ def parse(text: str, referenced: Sequence[str] = (), *, has_connect_types: bool 
     return ParsedSchema(root=root, named=named)
 
 
-class _Parser:
+class _SchemaParser:
     """Reads the JSON of one text as Apache Avro's Java library does, but for defaults, which are looked at where they are used.
 
     In what it returns, each named type has its full name, each use of one is that name, and logical types that are unknown or not

@@ -86,7 +86,7 @@ def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE, rules: TypeRu
     Raises:
         SchemaError: no type holds the values: a record that holds itself.
     """
-    return _Types(schema, rules).of(schema.root, (), "the schema", selection)
+    return _AvroTypes(schema, rules).of(schema.root, (), "the schema", selection)
 
 
 def column_branches(branches: Sequence[Schema]) -> list[Schema]:
@@ -132,7 +132,7 @@ def is_member_struct(wanted: Any) -> bool:  # a pa.DataType
     )
 
 
-class _Types:
+class _AvroTypes:
     def __init__(self, parsed: ParsedSchema, rules: TypeRules) -> None:
         self._parsed = parsed
         self._rules = rules

@@ -20,7 +20,7 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8
 from pykafka_wire.wire.arrow.arrays import to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import (
     RowSegment,
-    Words,
+    Words64,
     constant,
     expanded,
     join_segments,
@@ -251,7 +251,7 @@ def numbers_of(column: Any) -> Any:
     return _numbers(column, f"{name}{kind.bit_width}", 1)
 
 
-def halves_of(column: Any) -> tuple[Words, Words]:
+def halves_of(column: Any) -> tuple[Words64, Words64]:
     """The low and the high 64 bits of a column of decimals; for a null, anything."""
     halves = _numbers(column, "<u8", 2)
     return halves[0::2].copy(), halves[1::2].copy()
@@ -325,7 +325,7 @@ def booleans(column: Any) -> Any:
     return flags.astype(np.uint64)
 
 
-def floats(column: Any, n_bytes: int) -> Words:
+def floats(column: Any, n_bytes: int) -> Words64:
     """uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that the column does."""
     numbers = numbers_of(column)
     if n_bytes == _WORD_BYTES:

@@ -44,7 +44,7 @@ _COMMA: Final = _scalar(b",")
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _JsonText:
     """The texts of a column's elements: the same ``before`` and ``after`` each of ``array``, null for null."""
 
     before: bytes
@@ -117,28 +117,28 @@ def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
         yield f"{path or 'it'} is {sql_name(column_type)}"
 
 
-def _text(column: Any) -> _Text:
+def _text(column: Any) -> _JsonText:
     is_a, column_type = pa.types, column.type
     if is_a.is_string(column_type):
-        return _Text(b'"', _escaped(column), b'"')
+        return _JsonText(b'"', _escaped(column), b'"')
     if is_a.is_struct(column_type):
-        return _Text(b"", _struct(column), b"")
+        return _JsonText(b"", _struct(column), b"")
     if is_a.is_map(column_type) or is_a.is_list(column_type):
         return _list(column)
     if is_a.is_floating(column_type):
-        return _Text(b"", _float(column), b"")
+        return _JsonText(b"", _float(column), b"")
     if is_a.is_binary(column_type):
-        return _Text(b'"', _base64(column), b'"')
+        return _JsonText(b'"', _base64(column), b'"')
     if is_a.is_timestamp(column_type):
         return _timestamp(column)
     if is_a.is_date(column_type):
         days = pc.min_max(column.cast(pa.int32())).as_py()
         if days["min"] is not None and (days["min"] < _FIRST_DAY or days["max"] >= _END_DAY):
-            return _Text(b'"', _years_outside(column, _FIRST_DAY, _END_DAY), b'"')
-        return _Text(b'"', column.cast(pa.string()), b'"')
+            return _JsonText(b'"', _years_outside(column, _FIRST_DAY, _END_DAY), b'"')
+        return _JsonText(b'"', column.cast(pa.string()), b'"')
     if is_a.is_null(column_type):
-        return _Text(b"", pa.nulls(len(column), pa.string()), b"")
-    return _Text(b"", column.cast(pa.string()), b"")
+        return _JsonText(b"", pa.nulls(len(column), pa.string()), b"")
+    return _JsonText(b"", column.cast(pa.string()), b"")
 
 
 def _struct(column: Any) -> Any:
@@ -171,7 +171,7 @@ def _struct(column: Any) -> Any:
     return pa.Array.from_buffers(pa.string(), len(column), [nulls_of(column), offsets, pa.py_buffer(letters)])
 
 
-def _list(column: Any) -> _Text:
+def _list(column: Any) -> _JsonText:
     edges = np.frombuffer(column.buffers()[1] or bytes(4), dtype=np.int32)[column.offset :][: len(column) + 1]
     first, n_items = int(edges[0]), int(edges[-1] - edges[0])
     is_map = pa.types.is_map(column.type)
@@ -184,14 +184,14 @@ def _list(column: Any) -> _Text:
         pa.list_(pa.string()), len(column), [nulls_of(column), pa.py_buffer(edges - edges[0])], children=[items]
     )
     joined = pc.binary_join(lists, _COMMA)
-    return _Text(b"{", joined, b"}") if is_map else _Text(b"[", joined, b"]")
+    return _JsonText(b"{", joined, b"}") if is_map else _JsonText(b"[", joined, b"]")
 
 
 def _keys(keys: Any) -> Any:
     if pa.types.is_floating(keys.type):
-        return _Text(b'"', _float(keys, quote=b""), b'"').joined()
+        return _JsonText(b'"', _float(keys, quote=b""), b'"').joined()
     text = _text(keys)
-    return text.joined() if text.before else _Text(b'"', text.array, b'"').joined()
+    return text.joined() if text.before else _JsonText(b'"', text.array, b'"').joined()
 
 
 def _escaped(column: Any) -> Any:
@@ -232,18 +232,18 @@ def _float(column: Any, quote: bytes = b'"') -> Any:
 _ZERO: Final = to_arrow(np.zeros(1, dtype=np.int64)).cast(pa.float64())[0]
 
 
-def _timestamp(column: Any) -> _Text:
+def _timestamp(column: Any) -> _JsonText:
     """With milliseconds, as ``to_json`` writes them, or with microseconds where they are not zero."""
     after = b'Z"' if column.type.tz else b'"'
     micros = column.cast(pa.int64())
     numbers = numbers_of(micros)[validity(micros)]
     local = micros.cast(pa.timestamp("us"))
     if len(numbers) and (numbers.min() < _FIRST_MICROS or numbers.max() >= _END_MICROS):
-        return _Text(b'"', _years_outside(local, _FIRST_MICROS, _END_MICROS), after)
+        return _JsonText(b'"', _years_outside(local, _FIRST_MICROS, _END_MICROS), after)
     if not (numbers % _MICROS_PER_MILLI).any():
-        return _Text(b'"', _with_t(local.cast(pa.timestamp("ms")).cast(pa.string())), after)
+        return _JsonText(b'"', _with_t(local.cast(pa.timestamp("ms")).cast(pa.string())), after)
     texts = _with_t(local.cast(pa.string()))
-    return _Text(b'"', pc.replace_substring_regex(texts, r"(\.[0-9]{3})000$", r"\1"), after)
+    return _JsonText(b'"', pc.replace_substring_regex(texts, r"(\.[0-9]{3})000$", r"\1"), after)
 
 
 def _with_t(texts: Any) -> Any:

@@ -61,7 +61,7 @@ _MIN_SHARE: Final = 8
 _MAX_FAILED_ATTEMPTS: Final = 2
 
 
-class Kind(Enum):
+class MemberKind(Enum):
     """How a value is written."""
 
     TEXT = "a string"
@@ -71,7 +71,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ObjectMember:
     """
     Attributes:
         prefix: the bytes before its value: what separates it from the member before, its name, the colon.
@@ -80,19 +80,19 @@ class Member:
 
     name: str
     prefix: bytes
-    kind: Kind
+    kind: MemberKind
     type: pa.DataType | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ObjectLayout:
     """The members of an object in their order.
 
     Attributes:
         separator: between two members.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[ObjectMember, ...]
     separator: bytes
 
 
@@ -100,7 +100,7 @@ class UnreadableError(Exception):
     """Documents that cannot be read together: many values of a member that its type does not take, or bytes that are not UTF-8."""
 
 
-def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType]) -> Layout | None:
+def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType]) -> ObjectLayout | None:
     """The layout of the richest document among the first of ``rows``; None if such documents are not read here.
 
     Args:
@@ -112,7 +112,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     document = max(
         (each for each in documents if len(each) <= _MAX_TIMES_AS_LARGE * usual), key=lambda each: each.count(b'":')
     )
-    members: list[Member] = []
+    members: list[ObjectMember] = []
     separators: set[bytes] = set()
     spaces: set[bytes] = set()
     before, at = b"{", 1
@@ -125,7 +125,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
         if kind is None or _BETWEEN_DOCUMENTS in found["name"]:
             return None
         prefix = before + document[at : found.start(found.lastgroup or "")]
-        members.append(Member(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
+        members.append(ObjectMember(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
         spaces.add(found["space"])
         at = found.end()
         if at == len(document) - 1:
@@ -138,26 +138,29 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     names = {each.name for each in members}
     if len(names) < len(members) or len(separators) > 1 or len(spaces) > 1:
         return None
-    return Layout(members=tuple(members), separator=separators.pop() if separators else b",")
+    return ObjectLayout(members=tuple(members), separator=separators.pop() if separators else b",")
 
 
-def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> Kind | None:
+def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | None:
     """How a member's values are written; None if that does not go with its type."""
-    kind = {"text": Kind.TEXT, "number": Kind.NUMBER, "flag": Kind.FLAG, "null": Kind.NULL}[found.lastgroup or ""]
+    assert found.lastgroup is not None
+    kind = MemberKind[found.lastgroup.upper()]
     if wanted is None:
         return kind
     is_a = pa.types
-    expected: Kind | None = None
+    expected: MemberKind | None = None
     if is_a.is_string(wanted) or is_a.is_timestamp(wanted):
-        expected = Kind.TEXT
+        expected = MemberKind.TEXT
     elif is_a.is_boolean(wanted):
-        expected = Kind.FLAG
+        expected = MemberKind.FLAG
     elif is_a.is_signed_integer(wanted) or is_a.is_floating(wanted) or is_a.is_decimal(wanted):
-        expected = Kind.NUMBER
-    return expected if kind in (Kind.NULL, expected) else None
+        expected = MemberKind.NUMBER
+    return expected if kind in (MemberKind.NULL, expected) else None
 
 
-def read_flat(payloads: Payloads, layout: Layout, has: dict[str, Flags] | None = None) -> tuple[dict[str, Any], Flags]:
+def read_flat(
+    payloads: Payloads, layout: ObjectLayout, has: dict[str, Flags] | None = None
+) -> tuple[dict[str, Any], Flags]:
     """``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
 
     Elements of rows that could not be read are meaningless.
@@ -202,7 +205,7 @@ class _Objects:
 
     __slots__ = ("_buffer", "_ends", "_nth_quote", "_quotes", "_separator", "_words", "position")
 
-    def __init__(self, payloads: Payloads, layout: Layout) -> None:
+    def __init__(self, payloads: Payloads, layout: ObjectLayout) -> None:
         first, last = int(payloads.starts[0]), int(payloads.ends[-1])
         # More than the documents, so that a member can be looked for at each of their positions.
         n_more = max(len(each.prefix) for each in layout.members) + 3 * _WORD_BYTES
@@ -226,22 +229,22 @@ class _Objects:
         unread: Flags = (self.position != self._ends - 1) | (self._buffer[self.position] != _CLOSE)
         return unread
 
-    def read(self, member: Member) -> Any:
+    def read(self, member: ObjectMember) -> Any:
         """pa.Array of a member's values, null where it is null or missing; anything where its type is None.
 
         Raises:
             UnreadableError: many values that the member's type does not take.
         """
-        is_text = member.kind is Kind.TEXT
+        is_text = member.kind is MemberKind.TEXT
         n_quotes = member.prefix.count(b'"') + is_text
         rows = self._rows_with(member)
         starts, limits = self.position[rows] + len(member.prefix) + is_text, self._ends[rows]
         next_quotes = self._quotes[self._nth_quote[rows] + n_quotes]
         if is_text:
             values, ends, right = self._texts(member, starts, next_quotes, limits)
-        elif member.kind is Kind.NUMBER:
+        elif member.kind is MemberKind.NUMBER:
             values, ends, right = self._numbers(member, starts, next_quotes, limits)
-        elif member.kind is Kind.FLAG:
+        elif member.kind is MemberKind.FLAG:
             values, ends, right = self._flags(starts)
         else:
             values, ends, right = None, starts, np.zeros(len(starts), dtype=np.bool_)
@@ -251,7 +254,7 @@ class _Objects:
         self._nth_quote[rows] += n_quotes + is_text
         return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self.position))
 
-    def _texts(self, member: Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _texts(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """The values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
         right: Flags = next_quotes < limits
         if member.type is None:
@@ -260,7 +263,7 @@ class _Objects:
         values, right = _parsed(found, right, member.type)
         return values, next_quotes + 1, right
 
-    def _numbers(self, member: Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _numbers(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
         found = slices(self._buffer, starts, ends, pa.string())
@@ -275,9 +278,9 @@ class _Objects:
         right = is_true | self._are(b"false", starts)
         return flag_array(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
 
-    def _rows_with(self, member: Member) -> Ints | slice:
+    def _rows_with(self, member: ObjectMember) -> Ints | slice:
         """The documents that continue with a member which is not null; those with its null are advanced behind it."""
-        is_text = member.kind is Kind.TEXT
+        is_text = member.kind is MemberKind.TEXT
         follows = self._are(member.prefix + b'"' * is_text, self.position)
         others = ~follows if is_text else self._buffer[self.position + len(member.prefix)] == _NULL[0]
         if others.any():
@@ -396,7 +399,7 @@ class FlatReader:
     def __init__(self, plan: ColumnType) -> None:
         self._plan = plan
         self._types = _flat_types(plan.read_as)
-        self._layouts: list[Layout] = []
+        self._layouts: list[ObjectLayout] = []
         self._n_failed_attempts = 0
 
     def read(self, payloads: Payloads, rows: Ints) -> tuple[list[tuple[Ints, Any]], Ints]:
@@ -440,7 +443,7 @@ class FlatReader:
         is_left[left] = True
         return parts, rows[is_left]
 
-    def _column(self, payloads: Payloads, layout: Layout, types: Mapping[str, pa.DataType]) -> tuple[Any, Any]:
+    def _column(self, payloads: Payloads, layout: ObjectLayout, types: Mapping[str, pa.DataType]) -> tuple[Any, Any]:
         columns, unread = read_flat(payloads, layout)
         children = [columns[name] if name in columns else pa.nulls(len(payloads), kind) for name, kind in types.items()]
         column = pa.StructArray.from_arrays(children, fields=list(self._plan.read_as))

@@ -67,14 +67,14 @@ def type_and_encodings(
     from referencing.jsonschema import DRAFT7
 
     resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
-    types = _Types(has_connect_types)
+    types = _JsonSchemaTypes(has_connect_types)
     found = _stored(types.of(document, resolver, (), (ROOT,)))
     return found, Encodings(
         time_units=tuple(types.time_units.items()), decimal_formats=tuple(types.decimal_formats.items())
     )
 
 
-class _Types:
+class _JsonSchemaTypes:
     """Makes the type of one schema, and counts its parts."""
 
     def __init__(self, has_connect_types: bool) -> None:

@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.json.flat_objects import Kind, Layout, UnreadableError, are_plain, layout_of, read_flat
+from pykafka_wire.values.json.flat_objects import (
+    MemberKind,
+    ObjectLayout,
+    UnreadableError,
+    are_plain,
+    layout_of,
+    read_flat,
+)
 from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.json_values.variant import NULL, VariantEncoder, variant_metadata, variant_of
 from pykafka_wire.wire.arrow.arrays import to_arrow, validity
@@ -36,7 +43,12 @@ _MIN_ROWS: Final = 256
 _MAX_MEMBERS: Final = 255
 #: Documents that are looked at for the kind of a member that is null in others.
 _SAMPLED: Final = 32
-_TYPES: Final = {Kind.TEXT: pa.string(), Kind.NUMBER: pa.string(), Kind.FLAG: pa.bool_(), Kind.NULL: None}
+_TYPES: Final = {
+    MemberKind.TEXT: pa.string(),
+    MemberKind.NUMBER: pa.string(),
+    MemberKind.FLAG: pa.bool_(),
+    MemberKind.NULL: None,
+}
 _NUMBER: Final = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
 _MAX_DIGITS: Final = 18
 _SHORT_TEXT: Final = 64
@@ -123,23 +135,23 @@ def flat_variants(
     return groups, left
 
 
-def _layout(documents: Payloads) -> Layout | None:
+def _layout(documents: Payloads) -> ObjectLayout | None:
     """The members of the richest of the first documents; of those that are null in it, the kind that another one shows."""
     found = layout_of(documents, np.arange(len(documents)), {})
     if found is None or len(found.members) > _MAX_MEMBERS:
         return None
     kinds = {each.name: each.kind for each in found.members}
-    if Kind.NULL in kinds.values():
+    if MemberKind.NULL in kinds.values():
         for row in range(_SAMPLED):
             other = layout_of(documents, np.array([row]), {})
             for each in other.members if other is not None else ():
-                if kinds.get(each.name) is Kind.NULL:
+                if kinds.get(each.name) is MemberKind.NULL:
                     kinds[each.name] = each.kind
     members = (replace(each, kind=kinds[each.name], type=_TYPES[kinds[each.name]]) for each in found.members)
     return replace(found, members=tuple(members))
 
 
-def _same_members(layout: Layout, has: dict[str, Flags], readable: Flags) -> list[tuple[tuple[str, ...], Ints]]:
+def _same_members(layout: ObjectLayout, has: dict[str, Flags], readable: Flags) -> list[tuple[tuple[str, ...], Ints]]:
     """The members that rows have in common, and these rows; without those that few have."""
     there = np.stack([has[each.name] for each in layout.members], axis=1)
     index = np.flatnonzero(readable)
@@ -155,7 +167,7 @@ def _same_members(layout: Layout, has: dict[str, Flags], readable: Flags) -> lis
 
 
 def _members(
-    layout: Layout, names: Sequence[str], columns: dict[str, Any], index: Ints
+    layout: ObjectLayout, names: Sequence[str], columns: dict[str, Any], index: Ints
 ) -> tuple[list[RowSegment], Ints, Flags]:
     """The values' bytes, int64[members + 1, n] of where each begins and the last ends, and bool[n]: which rows have values."""
     kinds = {each.name: each.kind for each in layout.members}
@@ -165,9 +177,9 @@ def _members(
     for nth, name in enumerate(names):
         column = columns[name]
         values = pa.nulls(len(index), pa.string()) if column is None else column.take(to_arrow(index))
-        if kinds[name] is Kind.TEXT:
+        if kinds[name] is MemberKind.TEXT:
             written = _texts(values)
-        elif kinds[name] is Kind.NUMBER:
+        elif kinds[name] is MemberKind.NUMBER:
             written, fits = _numbers(values)
             right &= fits
         else:

@@ -59,7 +59,7 @@ from pykafka_wire.wire.arrow.varints import Words, signed
 _MAX_TABLE: Final = 1 << 12
 
 
-class Scalar(ABC):
+class ProtobufScalar(ABC):
     """Values of one scalar type.
 
     Attributes:
@@ -92,7 +92,7 @@ class Scalar(ABC):
         return np.full(n, self.default, dtype=np.uint64)
 
 
-class Number(Scalar):
+class ProtobufNumber(ProtobufScalar):
     """Integers and floating point.
 
     Args:
@@ -150,7 +150,7 @@ def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
     return found
 
 
-class Boolean(Scalar):
+class ProtobufBoolean(ProtobufScalar):
     type = pa.bool_()
     wire_type = VARINT
     item_bytes = 1
@@ -159,7 +159,7 @@ class Boolean(Scalar):
         return flag_array(words != 0, valid), None
 
 
-class EnumName(Scalar):
+class EnumName(ProtobufScalar):
     """An enum's value by its name. A number without a name is its digits where the enum is open, else not a value."""
 
     type = pa.string()
@@ -202,7 +202,7 @@ class EnumName(Scalar):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StringScalar(Scalar):
+class StringScalar(ProtobufScalar):
     """``bytes``, or ``string``, which is UTF-8."""
 
     type: pa.DataType
@@ -227,7 +227,7 @@ _VARINTS_AT_ONCE: Final = 1 << 16
 _MAX_DEPTH: Final = 24
 
 
-class Field(ABC):
+class ProtobufField(ABC):
     """One field of a message.
 
     Attributes:
@@ -267,7 +267,7 @@ class Messages(ABC):
         """pa.Array, one element for each message, null where not ``valid``; those messages are empty."""
 
 
-class Struct(Messages):
+class ProtobufStruct(Messages):
     """A message as a struct of its fields.
 
     Attributes (set once, after it is made, since messages may contain themselves):
@@ -285,8 +285,8 @@ class Struct(Messages):
     def __init__(self, arrow_type: pa.DataType, *, is_entry: bool = False) -> None:
         self.type = arrow_type
         self.is_entry = is_entry
-        self.fields: Sequence[Field] = ()
-        self.checked: Sequence[Field] = ()
+        self.fields: Sequence[ProtobufField] = ()
+        self.checked: Sequence[ProtobufField] = ()
         self.oneofs: Sequence[Sequence[int]] = ()
         self.required: Sequence[Sequence[int]] = ()
 
@@ -314,7 +314,7 @@ class Struct(Messages):
 class Wrapped(Messages):
     """A wrapper as the value in it."""
 
-    inner: Struct
+    inner: ProtobufStruct
     type: pa.DataType
 
     @property
@@ -368,7 +368,7 @@ class LeftOver(Messages):
 
 
 @dataclass(frozen=True, slots=True)
-class Absent(Field):
+class Absent(ProtobufField):
     """A column that the message has no field for, or whose values are always null."""
 
     type: pa.DataType
@@ -377,10 +377,10 @@ class Absent(Field):
         return pa.nulls(len(group), self.type)
 
 
-class SingleScalar(Field):
+class SingleScalar(ProtobufField):
     """A singular field; null where it is not set, or its default where the field does not know."""
 
-    def __init__(self, scalar: Scalar, number: int, *, has_presence: bool) -> None:
+    def __init__(self, scalar: ProtobufScalar, number: int, *, has_presence: bool) -> None:
         self._scalar = scalar
         self._has_presence = has_presence
         self.tags = (number << 3 | scalar.wire_type,)
@@ -403,7 +403,7 @@ class SingleScalar(Field):
 
 
 def _placed(
-    group: MessageGroup, occurrences: list[Occurrences], words: Words, scalar: Scalar | None, *, only_once: bool
+    group: MessageGroup, occurrences: list[Occurrences], words: Words, scalar: ProtobufScalar | None, *, only_once: bool
 ) -> tuple[Ints, Words, Flags]:
     """The start and the word of a field's last value in each message, and which messages have one.
 
@@ -424,7 +424,7 @@ def _placed(
     return starts, words, valid
 
 
-class SingleMessage(Field):
+class SingleMessage(ProtobufField):
     """A message in a message."""
 
     def __init__(self, messages: Messages, number: int, *, is_always_set: bool = False) -> None:
@@ -457,22 +457,24 @@ class SingleMessage(Field):
         return starts, starts + sizes, valid
 
 
-class Repeated(Field):
+class Repeated(ProtobufField):
     """A repeated scalar or message as a list; a map's entries as a map."""
 
     row_bytes = 16
 
-    def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType, wire_type: int = LENGTH) -> None:
+    def __init__(
+        self, items: ProtobufScalar | Messages, number: int, wanted: pa.DataType, wire_type: int = LENGTH
+    ) -> None:
         self._items = items
         self._type = wanted
         self._is_map = pa.types.is_map(wanted)
         self.tags = (number << 3 | wire_type,)
-        if isinstance(items, Scalar) and items.wire_type != LENGTH:
+        if isinstance(items, ProtobufScalar) and items.wire_type != LENGTH:
             self.tags = (number << 3 | items.wire_type, *self.tags)
 
     def read(self, group: MessageGroup, found: Found) -> Any:
         items = self._items
-        if isinstance(items, Scalar):
+        if isinstance(items, ProtobufScalar):
             owner, values = self._scalars(group, found, items)
         else:
             owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
@@ -489,13 +491,13 @@ class Repeated(Field):
 
     def check(self, group: MessageGroup, found: Found) -> None:
         items = self._items
-        if isinstance(items, Scalar):
+        if isinstance(items, ProtobufScalar):
             self.read(group, found)
             return
         owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
         group.check_later(items, owner, starts, starts + sizes)
 
-    def _scalars(self, group: MessageGroup, found: Found, items: Scalar) -> tuple[Ints, Any]:
+    def _scalars(self, group: MessageGroup, found: Found, items: ProtobufScalar) -> tuple[Ints, Any]:
         data: GroupBuffer = group.data
         owner, starts, words = _in_order(found[self.tags[0]], len(group))
         if len(self.tags) == 1:
@@ -591,7 +593,7 @@ def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
 
 
 def _unpacked(
-    group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: Scalar
+    group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: ProtobufScalar
 ) -> tuple[GroupBuffer, Ints, Ints, Words]:
     """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block fail."""
     if items.wire_type == VARINT:
@@ -640,18 +642,18 @@ _MAX_MESSAGES: Final = 2_000
 logger = logging.getLogger(__name__)
 
 
-class _NotInColumnsError(Exception):
+class _ProtobufNotInColumnsError(Exception):
     """The type cannot be read in columns, whatever the bytes."""
 
 
 def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
     """What reads such messages as ``wanted``; None if no row can be read in columns."""
-    plan, found = _Plan(), None
+    plan, found = _ReadPlan(), None
     name = descriptor.full_name
     try:
         found = plan.messages(descriptor, wanted, "")
         plan.complete()
-    except _NotInColumnsError as error:
+    except _ProtobufNotInColumnsError as error:
         logger.info("Protobuf messages %s are read one by one, not in columns: %s", name, error)
         return None
     if isinstance(found, LeftOver):
@@ -663,21 +665,21 @@ def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
     return found
 
 
-class _Plan:
+class _ReadPlan:
     """Attributes:
     left: the wanted fields that are not read in columns where they are set.
     """
 
     def __init__(self) -> None:
         self.left: list[str] = []
-        self._unwanted: dict[str, Struct] = {}
-        self._incomplete: list[tuple[Struct, Any]] = []
+        self._unwanted: dict[str, ProtobufStruct] = {}
+        self._incomplete: list[tuple[ProtobufStruct, Any]] = []
         self._n_messages = 0
 
     def messages(self, descriptor: Any, wanted: pa.DataType, path: str) -> Messages:
         self._n_messages += 1
         if self._n_messages > _MAX_MESSAGES:
-            raise _NotInColumnsError(f"more than {_MAX_MESSAGES} messages in messages")
+            raise _ProtobufNotInColumnsError(f"more than {_MAX_MESSAGES} messages in messages")
         if descriptor.GetOptions().message_set_wire_format:
             return self._left_over(wanted, path)
         if is_plain_struct(descriptor, wanted):
@@ -697,13 +699,13 @@ class _Plan:
         self.left.append(path)
         return LeftOver(wanted)
 
-    def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> Struct:
+    def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> ProtobufStruct:
         """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
-        struct = Struct(wanted, is_entry=is_entry)
+        struct = ProtobufStruct(wanted, is_entry=is_entry)
         names = {each.name for each in wanted}
         if len(names) < len(wanted):
-            raise _NotInColumnsError(f"{path or 'the type'} has a name twice")
-        fields: list[Field] = []
+            raise _ProtobufNotInColumnsError(f"{path or 'the type'} has a name twice")
+        fields: list[ProtobufField] = []
         for each in wanted:
             field = descriptor.fields_by_name.get(each.name)
             if field is None:
@@ -716,7 +718,7 @@ class _Plan:
         struct.row_bytes += sum(each.row_bytes + _FIELD_BYTES for each in fields)
         return struct
 
-    def _complete(self, struct: Struct, descriptor: Any, names: set[str]) -> None:
+    def _complete(self, struct: ProtobufStruct, descriptor: Any, names: set[str]) -> None:
         """What must be checked of a message beside its wanted fields."""
         known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
         struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
@@ -726,7 +728,7 @@ class _Plan:
         oneofs = ([_tag(each) for each in oneof.fields] for oneof in descriptor.oneofs)
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
-    def _check(self, field: Any) -> Field | None:
+    def _check(self, field: Any) -> ProtobufField | None:
         """What fails messages in which a field that no one wants is not valid; None where it always is."""
         if field.type == field.TYPE_GROUP:
             return None  # messages that have one fail whatever is in it
@@ -750,7 +752,7 @@ class _Plan:
             return LeftOver(pa.struct([]))
         known = self._unwanted.get(descriptor.full_name)
         if known is None:
-            known = self._unwanted[descriptor.full_name] = Struct(pa.struct([]))
+            known = self._unwanted[descriptor.full_name] = ProtobufStruct(pa.struct([]))
             self._incomplete.append((known, descriptor))
         return known
 
@@ -760,7 +762,7 @@ class _Plan:
             struct, descriptor = self._incomplete.pop()
             self._complete(struct, descriptor, set())
 
-    def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> Field:
+    def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> ProtobufField:
         is_a = pa.types
         if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
             if field.is_repeated:
@@ -788,12 +790,12 @@ class _Plan:
             self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry
         )
 
-    def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> Scalar:
+    def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> ProtobufScalar:
         is_a, kind = pa.types, KINDS.get(field.type)
         if kind is not None and _is_number_of(kind, wanted):
-            return Number(kind, wanted)
+            return ProtobufNumber(kind, wanted)
         if field.type == field.TYPE_BOOL and is_a.is_boolean(wanted):
-            return Boolean()
+            return ProtobufBoolean()
         if field.type == field.TYPE_ENUM and is_a.is_string(wanted):
             enum = field.enum_type
             return EnumName(enum_names(enum), is_closed=enum.is_closed, default=int(field.default_value or 0))
@@ -811,8 +813,10 @@ def _is_number_of(kind: str, wanted: pa.DataType) -> bool:
     return bool(is_a.is_signed_integer(wanted) or (kind in ("uint64", "<u8") and wanted == UINT64_TYPE))
 
 
-def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
-    return _NotInColumnsError(f"{path} is read as {wanted}, which is not the type of the field {field.full_name}")
+def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _ProtobufNotInColumnsError:
+    return _ProtobufNotInColumnsError(
+        f"{path} is read as {wanted}, which is not the type of the field {field.full_name}"
+    )
 
 
 def _is_packable(field: Any) -> bool:

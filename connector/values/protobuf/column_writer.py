@@ -51,7 +51,7 @@ from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
     RowSegment,
-    Words,
+    Words64,
     WordSegment,
     bounds,
     byte_lengths,
@@ -100,7 +100,7 @@ def _integers(
     return [WordSegment(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
 
 
-def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words, Flags]:
+def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words64, Flags]:
     whole = pa.decimal128(38, 0)
     wrong = np.zeros(len(column), dtype=np.bool_)
     if column.type != whole:
@@ -344,14 +344,14 @@ def column_writer(descriptor: Any, column_type: pa.DataType, prefix: bytes = b""
     Raises:
         SchemaError: the message cannot hold such a column.
     """
-    plan = WritePlan()
+    plan = ProtobufWritePlan()
     content = plan.content(descriptor, column_type, "")
     plan.problems.refuse(column_type, "Protobuf")
     assert content is not None
     return SegmentWriter(content, prefix)
 
 
-class WritePlan:
+class ProtobufWritePlan:
     """Finds what writes columns as one message type.
 
     Attributes:

@@ -19,7 +19,7 @@ from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
 from pykafka_wire.values.protobuf.types import scalar_type
 
 #: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
-Conversion = Callable[[Any, Budget], Any]
+MessageConversion = Callable[[Any, Budget], Any]
 
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 #: Estimates: a tuple with its place in a list; a field in it and in the column; an item of an array; an entry of a map.
@@ -36,7 +36,7 @@ _PLAIN: Final = {
 }
 
 
-def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps | None) -> Conversion:
+def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps | None) -> MessageConversion:
     """What turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
 
     Args:
@@ -66,7 +66,7 @@ class _Compiler:
     def __init__(self, mapping: JsonMapping) -> None:
         self._mapping = mapping
 
-    def message(self, descriptor: Any, wanted: pa.DataType) -> Conversion:
+    def message(self, descriptor: Any, wanted: pa.DataType) -> MessageConversion:
         if is_plain_struct(descriptor, wanted):
             return self._struct(descriptor, wanted)
         if is_wrapper(descriptor):
@@ -79,11 +79,11 @@ class _Compiler:
             return _by_json(self._mapping.message, wanted)
         return self._struct(descriptor, wanted)
 
-    def _struct(self, descriptor: Any, wanted: pa.DataType) -> Conversion:
+    def _struct(self, descriptor: Any, wanted: pa.DataType) -> MessageConversion:
         from google.protobuf.message_factory import GetMessageClass
 
         has_field = GetMessageClass(descriptor).HasField  # a field may have that name, too
-        steps: list[tuple[str, bool, bool, Conversion | None]] = []
+        steps: list[tuple[str, bool, bool, MessageConversion | None]] = []
         for each in wanted:
             field = descriptor.fields_by_name.get(each.name)
             if field is None:
@@ -110,7 +110,7 @@ class _Compiler:
 
         return convert_struct
 
-    def _field(self, field: Any, wanted: Any) -> Conversion | None:  # wanted: a pa.Field
+    def _field(self, field: Any, wanted: Any) -> MessageConversion | None:  # wanted: a pa.Field
         """None where values stay as they are."""
         is_a = pa.types
         if is_map(field):
@@ -125,11 +125,11 @@ class _Compiler:
             return self._item(field, wanted)
         return _not_null(_by_json(lambda value, budget: self._mapping.field(field, value, budget), wanted.type), wanted)
 
-    def _item(self, field: Any, wanted: Any) -> Conversion | None:  # wanted: a pa.Field
+    def _item(self, field: Any, wanted: Any) -> MessageConversion | None:  # wanted: a pa.Field
         convert = self._single(field, wanted.type)
         return None if convert is None else _not_null(convert, wanted)
 
-    def _single(self, field: Any, wanted: pa.DataType) -> Conversion | None:
+    def _single(self, field: Any, wanted: pa.DataType) -> MessageConversion | None:
         if field.message_type is not None:
             return self.message(field.message_type, wanted)
         if _is_same(field, wanted):
@@ -162,11 +162,11 @@ def _is_same(field: Any, wanted: pa.DataType) -> bool:
     return own == wanted or (own, wanted) in _WIDER
 
 
-def _not_null(convert: Conversion, wanted: Any) -> Conversion:  # wanted: a pa.Field
+def _not_null(convert: MessageConversion, wanted: Any) -> MessageConversion:  # wanted: a pa.Field
     return convert if wanted.nullable else lambda value, budget: not_null(convert(value, budget))
 
 
-def _enum_text(enum: Any, other: Callable[[Any], Any]) -> Conversion:
+def _enum_text(enum: Any, other: Callable[[Any], Any]) -> MessageConversion:
     if enum.full_name == "google.protobuf.NullValue":
         return lambda value, budget: other(value)
     names = enum_names(enum)
@@ -178,7 +178,7 @@ def enum_names(enum: Any) -> dict[int, str]:
     return {each.number: each.name for each in reversed(enum.values)}
 
 
-def _list(convert: Conversion | None) -> Conversion:
+def _list(convert: MessageConversion | None) -> MessageConversion:
     def convert_list(values: Any, budget: Budget) -> Any:
         budget.spend(_ITEM_BYTES * len(values))
         return list(values) if convert is None else [convert(each, budget) for each in values]
@@ -186,7 +186,7 @@ def _list(convert: Conversion | None) -> Conversion:
     return convert_list
 
 
-def _map(key: Callable[[Any], Any] | None, item: Conversion | None) -> Conversion:
+def _map(key: Callable[[Any], Any] | None, item: MessageConversion | None) -> MessageConversion:
     def convert_map(entries: Any, budget: Budget) -> Any:
         budget.spend(_ENTRY_BYTES * len(entries))
         # As arrow_conversion: the last of several keys that are one in the wanted type.
@@ -200,7 +200,7 @@ def _map(key: Callable[[Any], Any] | None, item: Conversion | None) -> Conversio
     return convert_map
 
 
-def _by_json(mapped: Conversion, wanted: pa.DataType) -> Conversion:
+def _by_json(mapped: MessageConversion, wanted: pa.DataType) -> MessageConversion:
     """By way of the JSON mapping, in whose results structs are dicts: Arrow takes no column in which some are tuples."""
     convert = conversion_to(wanted)
     if not _has_struct(wanted):

@@ -43,7 +43,7 @@ class Budget:
             )
 
 
-class Layout:
+class MessageLayout:
     """What the library takes for a message of one type, and which of its fields hold messages.
 
     Attributes:
@@ -56,7 +56,7 @@ class Layout:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.inner: dict[int, Layout] = {}
+        self.inner: dict[int, MessageLayout] = {}
         self.largest_inner = 0
 
     def reserve(self, data: bytes, budget: Budget) -> None:
@@ -72,18 +72,18 @@ class Layout:
         )
 
 
-def layout_of(descriptor: Any) -> Layout:
+def layout_of(descriptor: Any) -> MessageLayout:
     """The layout of a message type and of all that it holds."""
-    known: dict[str, Layout] = {}
+    known: dict[str, MessageLayout] = {}
     waiting = [descriptor]
-    edges: list[tuple[Layout, int, str, bool]] = []
+    edges: list[tuple[MessageLayout, int, str, bool]] = []
     while waiting:
         each = waiting.pop()
         if each.full_name in known:
             continue
         fields = [*each.fields, *each.file.pool.FindAllExtensions(each)]
         n_texts = sum(field.cpp_type == field.CPPTYPE_STRING for field in fields)
-        layout = Layout(_MESSAGE_BYTES + n_texts * _TEXT_BYTES + (len(fields) - n_texts) * _FIELD_BYTES)
+        layout = MessageLayout(_MESSAGE_BYTES + n_texts * _TEXT_BYTES + (len(fields) - n_texts) * _FIELD_BYTES)
         known[each.full_name] = layout
         for field in fields:
             if field.message_type is not None:
@@ -96,7 +96,7 @@ def layout_of(descriptor: Any) -> Layout:
         layout.inner[tag] = known[name]
         if is_of_entry:  # the library makes the value of an entry, whether it is given or not
             layout.size += sizes[name]
-            layout.inner[tag] = Layout(0)
+            layout.inner[tag] = MessageLayout(0)
             layout.inner[tag].inner = known[name].inner
     root = known[descriptor.full_name]
     if root.inner:
@@ -105,7 +105,7 @@ def layout_of(descriptor: Any) -> Layout:
     return root
 
 
-def _messages_size(data: bytes, layout: Layout, max_bytes: int) -> int:
+def _messages_size(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
     """What the messages within ``data`` take; at least ``max_bytes`` + 1 where it is more than that."""
     try:
         return _walk(data, layout, max_bytes)
@@ -113,12 +113,12 @@ def _messages_size(data: bytes, layout: Layout, max_bytes: int) -> int:
         raise DecodeError("it is shorter than its schema says") from error
 
 
-def _walk(data: bytes, layout: Layout, max_bytes: int) -> int:
+def _walk(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
     size = at = 0
     end, in_group = len(data), False
     inner = layout.inner
-    nothing: dict[int, Layout] = {}
-    around: list[tuple[int, bool, dict[int, Layout]]] = []
+    nothing: dict[int, MessageLayout] = {}
+    around: list[tuple[int, bool, dict[int, MessageLayout]]] = []
     while True:
         if at >= end:
             if at > end or in_group:

@@ -10,7 +10,7 @@ import math
 from typing import Any, Final
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
+from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.map_entries import pairs
 
 #: The full names of the types that are not written field by field.
@@ -44,7 +44,7 @@ class JsonMapping:
         self._pool = pool
         self._entries = entries
         self._defaults: dict[str, tuple[dict[str, Any], int]] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, MessageLayout] = {}
 
     def message(self, message: Any, budget: Budget) -> Any:
         """Raises DecodeError where the budget is spent, and what the library raises for values that have no mapping."""

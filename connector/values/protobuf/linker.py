@@ -181,7 +181,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
     Raises:
         InvalidProtoError: a name is unknown where it is used.
     """
-    symbols = _Symbols(file, known)
+    symbols = _ProtoSymbols(file, known)
     messages = ((scope, each, (*each.field, *each.extension)) for scope, each in messages_of(file))
     for scope, holder, fields in ((file.package, file, file.extension), *messages):
         for field in fields:
@@ -196,7 +196,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
             method.output_type = symbols.find(method.output_type, scope, "message")
 
 
-class _Symbols:
+class _ProtoSymbols:
     """What can be named in a file: its own types, those of its imports, and of what these import publicly."""
 
     def __init__(self, file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) -> None:

@@ -20,8 +20,8 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import Payloads, all_left
 from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
-from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
-from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
+from pykafka_wire.values.protobuf.conversion import MessageConversion, message_conversion
+from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
 
@@ -45,8 +45,8 @@ class MessageReader:
     plan: Messages | None
     parse: Callable[[bytes], Any]
     parse_lists: Callable[[bytes], Any] | None
-    layout: Layout
-    convert: Conversion
+    layout: MessageLayout
+    convert: MessageConversion
     has_proto2: bool
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:

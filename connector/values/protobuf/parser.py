@@ -65,7 +65,7 @@ class InvalidProtoError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ProtoToken:
     """One token; ``start`` and ``end`` are its bounds in the text."""
 
     kind: Kind
@@ -74,7 +74,7 @@ class Token:
     end: int
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[ProtoToken]:
     """Each token in turn, lazily; the last one has the kind ``end``.
 
     Raises:
@@ -90,8 +90,8 @@ def tokens(text: str) -> Iterator[Token]:
             )
         kind, start, position = found.lastgroup, position, found.end()
         if kind != "space":
-            yield Token(kind, found.group(), start, position)  # type: ignore[arg-type]  # the groups are the kinds
-    yield Token("end", "", position, position)
+            yield ProtoToken(kind, found.group(), start, position)  # type: ignore[arg-type]  # the groups are the kinds
+    yield ProtoToken("end", "", position, position)
 
 
 class TokenReader:
@@ -118,7 +118,7 @@ class TokenReader:
     def invalid(self, reason: str) -> InvalidProtoError:
         return InvalidProtoError(f"line {self.line()}: {reason}")
 
-    def next(self) -> Token:
+    def next(self) -> ProtoToken:
         token = self.token
         if token.kind != "end":
             self.token = next(self._tokens)
@@ -188,7 +188,7 @@ def line_of(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def unquoted(token: Token) -> bytes:
+def unquoted(token: ProtoToken) -> bytes:
     """What a string token stands for. Bytes, as escapes may make what is no UTF-8.
 
     Raises:
@@ -410,7 +410,7 @@ def parse(name: str, text: str) -> ParsedFile:
         InvalidProtoError: the text is not a .proto file, or one of an edition.
     """
     tokens = TokenReader(text)
-    parser = _Parser(name, tokens)
+    parser = _ProtoParser(name, tokens)
     try:
         parser.file()
     except InvalidProtoError:
@@ -420,7 +420,7 @@ def parse(name: str, text: str) -> ParsedFile:
     return ParsedFile(parser.found, frozenset(parser.implied))
 
 
-class _Parser:
+class _ProtoParser:
     """Recursive descent."""
 
     def __init__(self, name: str, tokens: TokenReader) -> None:

@@ -78,7 +78,7 @@ def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbe
     Raises:
         SchemaError: the message contains itself, or has no fields, or too many.
     """
-    found = _Types(times_are_numbers).message(descriptor, (), selection)
+    found = _ProtobufTypes(times_are_numbers).message(descriptor, (), selection)
     if found is None:
         raise SchemaError(
             f"the Protobuf message {descriptor.full_name} has no fields, and Spark no struct without any."
@@ -86,7 +86,7 @@ def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbe
     return found
 
 
-class _Types:
+class _ProtobufTypes:
     def __init__(self, times_are_numbers: bool) -> None:
         self._n_fields = 0
         self._times_are_numbers = times_are_numbers

@@ -19,9 +19,9 @@ from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.wire.masking import quoted
 
-Strategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"]
+SubjectStrategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"]
 
-_STRATEGIES: Final[dict[str, Strategy]] = {
+_STRATEGIES: Final[dict[str, SubjectStrategy]] = {
     "topic": "TopicNameStrategy",
     "record": "RecordNameStrategy",
     "topicrecord": "TopicRecordNameStrategy",
@@ -55,7 +55,7 @@ def subject_of(
     return record_name if known == "RecordNameStrategy" else f"{topic}-{record_name}"
 
 
-def strategy_of(strategy: str, column: str) -> Strategy:
+def strategy_of(strategy: str, column: str) -> SubjectStrategy:
     """The strategy of a name that a user gave. Raises OptionError for an unknown one."""
     short = strategy.strip().rpartition(".")[2].lower().replace("_", "").removesuffix("namestrategy")
     found = _STRATEGIES.get(short)
@@ -67,7 +67,7 @@ def strategy_of(strategy: str, column: str) -> Strategy:
     return found
 
 
-def _example(strategy: Strategy, topic: str) -> str:
+def _example(strategy: SubjectStrategy, topic: str) -> str:
     return "com.example.Order" if strategy == "RecordNameStrategy" else f"{topic}-com.example.Order"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.checkpoints.files import StoredFiles
-from pykafka_wire.checkpoints.positions import Beginning, Position, beginning_of, position_at, ranges_of
+from pykafka_wire.checkpoints.positions import Beginning, QueryPosition, beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.query_offsets import nest_by_topic
 from pykafka_wire.checkpoints.reference import parse_reference
@@ -24,7 +24,7 @@ def every(_: Any) -> bool:
     return True
 
 
-def position(place: str, is_wanted: Callable[[Any], bool] = every) -> Position:
+def position(place: str, is_wanted: Callable[[Any], bool] = every) -> QueryPosition:
     reference = parse_reference(place, "startingOffsets")
     return position_at(QueryLog(StoredFiles(reference.path, "startingOffsets")), reference, is_wanted)
 
@@ -217,10 +217,10 @@ def test_a_position_survives_as_the_text_of_an_option() -> None:
     reference = parse_reference(f"checkpoint:{found.to_json(place)}", "startingOffsets")
     assert str(reference) == place
     assert reference.position is not None
-    assert Position.from_json(reference.position, every) == found
-    some = Position.from_json(reference.position, lambda tp: tp.partition == 1)
+    assert QueryPosition.from_json(reference.position, every) == found
+    some = QueryPosition.from_json(reference.position, lambda tp: tp.partition == 1)
     assert nest_by_topic(some.offsets.offsets) == {"golden-orders": {"1": 4}}
     assert not some.is_committed
     for text in ("{", "{}", "[1]"):
         with pytest.raises(OffsetsError, match="the position of a checkpoint is damaged"):
-            Position.from_json(text, every)
+            QueryPosition.from_json(text, every)

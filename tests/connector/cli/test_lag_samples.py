@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagSample, Rates, duration, outlook, rate
+from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagRates, LagSample, duration, outlook, rate
 
 NOON = datetime(2026, 1, 5, 12, 0, 0)
 ORDERS = frozenset({("orders", 0)})
@@ -17,7 +17,7 @@ def sample(at_s: float, committed: int, latest: int, partitions: frozenset[tuple
     return LagSample(at_s=at_s, committed=committed, latest=latest, lag=lag, partitions=partitions)
 
 
-def rates_of(*samples: LagSample) -> Rates:
+def rates_of(*samples: LagSample) -> LagRates:
     history = LagHistory()
     return [history.add(each) for each in samples][-1]
 
@@ -41,23 +41,23 @@ def test_freshness_is_the_age_of_the_last_ends_that_were_reached() -> None:
 
 def test_a_lag_that_falls_has_an_end() -> None:
     found = rates_of(sample(0, 0, 1000), sample(10, 400, 1100))
-    assert found == Rates(read_per_s=40, written_per_s=10, caught_up_s=700 / 30)
+    assert found == LagRates(read_per_s=40, written_per_s=10, caught_up_s=700 / 30)
     assert outlook(700, found, NOON) == "caught up in 23s, at 12:00:23"
 
 
 def test_a_lag_that_grows_or_stays_has_none() -> None:
     grows = rates_of(sample(0, 0, 1000), sample(10, 100, 1500))
-    assert grows == Rates(read_per_s=10, written_per_s=50, caught_up_s=None)
+    assert grows == LagRates(read_per_s=10, written_per_s=50, caught_up_s=None)
     assert outlook(1400, grows) == "grows by 40/s"
     assert outlook(1000, rates_of(sample(0, 0, 1000), sample(10, 500, 1500))) == "does not fall"
     assert outlook(1000, rates_of(sample(0, 0, 1000), sample(10, 0, 1000))) == "does not fall"
 
 
 def test_one_sample_knows_no_rate() -> None:
-    assert rates_of(sample(5, 1, 2)) == Rates()
-    assert outlook(1, Rates()) == ""
-    assert rates_of(sample(5, 2, 2)) == Rates(caught_up_s=0.0)
-    assert outlook(0, Rates()) == "caught up"
+    assert rates_of(sample(5, 1, 2)) == LagRates()
+    assert outlook(1, LagRates()) == ""
+    assert rates_of(sample(5, 2, 2)) == LagRates(caught_up_s=0.0)
+    assert outlook(0, LagRates()) == "caught up"
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
@@ -83,10 +83,10 @@ def test_offsets_that_were_moved_are_no_rate(later: LagSample) -> None:
 def test_long_times_are_days() -> None:
     assert [duration(s) for s in (0.2, 59, 80, 7_500, 273_600)] == ["1s", "59s", "1m 20s", "2h 05m", "3d 04h"]
     assert (
-        outlook(1, Rates(read_per_s=1, written_per_s=0, caught_up_s=273_600), NOON)
+        outlook(1, LagRates(read_per_s=1, written_per_s=0, caught_up_s=273_600), NOON)
         == "caught up in 3d 04h, at 2026-01-08"
     )
-    assert outlook(1, Rates(read_per_s=1, written_per_s=0, caught_up_s=1e18), NOON).startswith("caught up in ")
+    assert outlook(1, LagRates(read_per_s=1, written_per_s=0, caught_up_s=1e18), NOON).startswith("caught up in ")
 
 
 def test_rates_fit_into_a_column() -> None:

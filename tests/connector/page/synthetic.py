@@ -19,12 +19,12 @@ from pykafka_wire.page.snapshots import (
     Column,
     Commit,
     IngestSnapshot,
-    MicroBatch,
     PartitionSnapshot,
     ProcessFigures,
     Reject,
     RunningBatch,
     SchemaChange,
+    ShownMicroBatch,
     TableHistory,
     TableSnapshot,
     Trouble,
@@ -180,10 +180,10 @@ class SyntheticSource:
             return replace(found, rejects=1, held_rejects=3)
         return replace(found, state="landing", freshness_s=7.0, lag=int(rate * 7)) if kind % 3 == 1 else found
 
-    def _batch(self, number: int, now: float) -> MicroBatch:
+    def _batch(self, number: int, now: float) -> ShownMicroBatch:
         noise = random.Random(number)
         seconds = 2.0 + 1.6 * math.sin(number / 6) ** 2 + noise.random()
-        return MicroBatch(
+        return ShownMicroBatch(
             number=700 + number,
             started_at=now - (60 - number) * 10,
             rows=int(seconds * 11_000),

@@ -226,7 +226,7 @@ def test_a_number_keeps_the_unit_that_it_was_written_in() -> None:
     """After ALTER TABLE t ALTER COLUMN a TYPE timestamp(6) Debezium writes microseconds in place of milliseconds."""
     older, newer = (record(of(f"io.debezium.time.{name}")) for name in ("Timestamp", "MicroTimestamp"))
     value_format = Avro(reader_schema=newer, rules=CONNECT)
-    from pykafka_wire.values.avro.column_reader import Plan, decode
+    from pykafka_wire.values.avro.column_reader import AvroReadPlan, decode
     from pykafka_wire.values.avro.resolution import resolved
     from pykafka_wire.values.avro.row_reader import reader_of
     from pykafka_wire.values.avro.schema import parse
@@ -235,7 +235,7 @@ def test_a_number_keeps_the_unit_that_it_was_written_in() -> None:
     write, reads = (parse(text, has_connect_types=True) for text in (older, newer))
     node, column_type = resolved(write, reads), value_format.column_type()
     rows = written(older, 126_230_400_000, 100)
-    column, left = decode(Payloads.of(rows), Plan(reads).type_reader(node, column_type), column_type)
+    column, left = decode(Payloads.of(rows), AvroReadPlan(reads).type_reader(node, column_type), column_type)
     assert not left.any()
     assert column[0].as_py()["a"] == datetime.datetime(1974, 1, 1)
     assert reader_of(node, column_type, reads)(rows[0].as_py())["a"] == 126_230_400_000_000

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.column_reader import Plan, decode
+from pykafka_wire.values.avro.column_reader import AvroReadPlan, decode
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, parse
@@ -66,7 +66,7 @@ class Reading:
                 self.by_rows.append([stored(pa.array([read_one(payload)], self.type)[0])])
             except DecodeError as error:
                 self.by_rows.append(str(error))
-        plan = Plan(self.read)
+        plan = AvroReadPlan(self.read)
         step = plan.type_reader(node, self.type)
         self.places_left = plan.left
         column, failed = decode(Payloads.of(pa.array(case.payloads, pa.binary())), step, self.type)

@@ -13,7 +13,7 @@ import pytest
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import column_reader, flat_objects
-from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
+from pykafka_wire.values.json.flat_objects import ObjectLayout, UnreadableError, are_plain, layout_of, read_flat
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import SCALARS, JsonSamples
 from tests.connector.values.test_json_columns import SHIFTING, compare, number, reader_of
@@ -243,7 +243,7 @@ def test_a_few_other_documents_do_not_decide_how_all_rows_are_read(monkeypatch: 
     compared: list[int] = []
     read = flat_objects.read_flat
 
-    def counted(documents: Payloads, layout: Layout) -> Any:
+    def counted(documents: Payloads, layout: ObjectLayout) -> Any:
         compared.append(len(layout.members))
         return read(documents, layout)
 

@@ -29,7 +29,7 @@ from pykafka_wire.wire.groups.classic.state_machine import (
 )
 from pykafka_wire.wire.groups.classic.strategies import are_cooperative, decode_assignment
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group, longer_pause_s
-from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
+from pykafka_wire.wire.groups.membership import MemberIdentity, TopicSubscription
 from pykafka_wire.wire.protocol.message import ByVersion, Request
 from pykafka_wire.wire.protocol.messages.group import (
     DescribeGroupsRequest,
@@ -80,7 +80,7 @@ class GroupMember:
     """
 
     def __init__(
-        self, cluster: Cluster, state_machine: MemberStateMachine, *, subscription: Subscription | None = None
+        self, cluster: Cluster, state_machine: MemberStateMachine, *, subscription: TopicSubscription | None = None
     ) -> None:
         """A member that has not joined yet.
 
@@ -88,7 +88,7 @@ class GroupMember:
             subscription: with a pattern, the state machine's topics become those that match it before each join.
         """
         self.state_machine = state_machine
-        self._subscription = subscription or Subscription(names=state_machine.topics)
+        self._subscription = subscription or TopicSubscription(names=state_machine.topics)
         self._cluster = cluster
         self._purpose = f"member-{next(_numbers)}"
         self._closed = threading.Event()
@@ -284,7 +284,7 @@ class ClassicMembership:
         self._losses_seen = 0
 
     @classmethod
-    def of(cls, cluster: Cluster, group: str, subscription: Subscription) -> ClassicMembership:
+    def of(cls, cluster: Cluster, group: str, subscription: TopicSubscription) -> ClassicMembership:
         """A member as the cluster's settings describe it, which has not joined yet.
 
         Raises SettingsError where this client implements none of the assignment strategies, or nobody matches the pattern."""

@@ -32,7 +32,7 @@ from pykafka_wire.wire.groups.kip848.state_machine import (
     TopicIdPartition,
 )
 from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, MemberThread, leave_group
-from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
+from pykafka_wire.wire.groups.membership import MemberIdentity, TopicSubscription
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -55,7 +55,7 @@ class ConsumerMembership:
     """See :class:`~pykafka_wire.wire.groups.membership.Membership`. The thread starts with the first :meth:`target`. It sends the
     heartbeats of the state machine, on a connection of its own, and finds the topics that they name."""
 
-    def __init__(self, cluster: Cluster, group: str, subscription: Subscription) -> None:
+    def __init__(self, cluster: Cluster, group: str, subscription: TopicSubscription) -> None:
         """A member as the cluster's settings describe it, which has not joined yet."""
         settings = cluster.settings
         self.state_machine = ConsumerMemberStateMachine(

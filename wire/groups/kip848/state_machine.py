@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
-from pykafka_wire.wire.groups.membership import MemberIdentity, Subscription
+from pykafka_wire.wire.groups.membership import MemberIdentity, TopicSubscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -96,7 +96,7 @@ class ConsumerMemberStateMachine:
     def __init__(
         self,
         group_id: str,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         *,
         member_id: str,
         instance_id: str | None = None,

@@ -63,7 +63,7 @@ class DescribedAssignment(Struct):
     topic_partitions: list[DescribedTopicPartitions] = array(DescribedTopicPartitions)
 
 
-class Member(Struct):
+class ConsumerGroupMember(Struct):
     member_id: str = string()
     instance_id: str | None = string(nullable_since=0, default=None)
     rack_id: str | None = string(nullable_since=0, default=None)
@@ -85,7 +85,7 @@ class DescribedConsumerGroup(Struct):
     group_epoch: int = int32()
     assignment_epoch: int = int32()
     assignor_name: str = string()
-    members: list[Member] = array(Member)
+    members: list[ConsumerGroupMember] = array(ConsumerGroupMember)
     authorized_operations: int = int32(default=NO_OPERATIONS)
 
 

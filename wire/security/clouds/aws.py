@@ -24,7 +24,7 @@ from typing import Any, Final
 from pykafka_wire.wire.cloud_settings import BEARER, MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
-from pykafka_wire.wire.security.token import SaslIdentity, Token, printable_line
+from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, printable_line
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class MskIam:
     def mechanism(self) -> str:
         return BEARER if self.is_bearer else MSK_IAM
 
-    def token(self, host: str) -> Token:
+    def token(self, host: str) -> AuthToken:
         region = region_of(host, self.session)
         with _botocore_calls():
             frozen = self.credentials.get_frozen_credentials()
@@ -82,7 +82,7 @@ class MskIam:
             lifetime_s = max(0.0, min(lifetime_s, expires_at - time.time()))
         name = self.role or f"access key {frozen.access_key}"
         source = self.source or f"AWS {self.credentials.method}"
-        return Token(
+        return AuthToken(
             value=value, lifetime_s=lifetime_s, identity=SaslIdentity(name=name, source=source, expires_at=expires_at)
         )
 

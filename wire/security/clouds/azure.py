@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER, cloud_of_host
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
-from pykafka_wire.wire.security.token import SaslIdentity, Token, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, jwt_claims, printable_line
 
 #: Claims that name who a token is for, the most telling first: a user, an application (v1 and v2 tokens), an object.
 _NAMES: Final = ("upn", "unique_name", "appid", "azp", "oid", "sub")
@@ -40,7 +40,7 @@ class Azure:
     source: str = ""
     mechanism: ClassVar[str] = BEARER
 
-    def token(self, host: str) -> Token:
+    def token(self, host: str) -> AuthToken:
         scope = self.scope or scope_of(host)
         try:
             access = self.credential.get_token(scope)
@@ -60,7 +60,7 @@ class Azure:
             source=self.source or _source(self.credential),
             expires_at=float(access.expires_on),
         )
-        return Token(value=access.token, lifetime_s=access.expires_on - time.time(), identity=identity)
+        return AuthToken(value=access.token, lifetime_s=access.expires_on - time.time(), identity=identity)
 
     def identity(self, host: str) -> SaslIdentity:
         return self.token(host).identity

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
-from pykafka_wire.wire.security.token import SaslIdentity, Token, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, jwt_claims, printable_line
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _HEADER: Final = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
@@ -38,7 +38,7 @@ class Google:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     mechanism: ClassVar[str] = BEARER
 
-    def token(self, host: str) -> Token:
+    def token(self, host: str) -> AuthToken:
         with self._lock:  # google-auth's credentials are not thread-safe
             self._refresh()
             access, ends = self.credentials.token, self.credentials.expiry
@@ -50,7 +50,7 @@ class Google:
         value = ".".join(_base64(part) for part in (json.dumps(_HEADER), json.dumps(claims), access))
         source = self.source or f"google-auth ({type(self.credentials).__module__})"
         identity = SaslIdentity(name=subject, source=source, expires_at=expires_at)
-        return Token(value=value, lifetime_s=None if expires_at is None else expires_at - now, identity=identity)
+        return AuthToken(value=value, lifetime_s=None if expires_at is None else expires_at - now, identity=identity)
 
     def identity(self, host: str) -> SaslIdentity:
         return self.token(host).identity
