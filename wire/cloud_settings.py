@@ -119,18 +119,18 @@ def complete(values: dict[str, Any]) -> None:  # Any: a setting's value
     auth = values.get("auth")
     if auth is None:
         return
-    own = cloud_of(auth, None, ())
+    named_cloud = cloud_of(auth, None, ())
     services = {cloud: host for host, _ in values.get("bootstrap_servers", ()) if (cloud := cloud_of_host(host))}
     for cloud, host in services.items():
-        if own not in (cloud, "databricks"):
-            right = next(name for name, (each, _) in _METHODS.items() if each == cloud)
+        if named_cloud not in (cloud, "databricks"):
+            right = next(name for name, (method_cloud, _) in _METHODS.items() if method_cloud == cloud)
             names = "{bootstrap.servers} names {host}, of {service}"
             _contradict(auth, names, "Use {auth}={right}.", host=host, service=_SERVICE_NAMES[cloud], right=right)
     protocol = values.setdefault("security_protocol", "SASL_SSL")
     if protocol not in ("SASL_SSL", "SASL_PLAINTEXT"):
         without_sasl = "{security.protocol} is {protocol}, which has no SASL"
         _contradict(auth, without_sasl, "Leave out {security.protocol}.", protocol=protocol)
-    if own != "databricks":
+    if named_cloud != "databricks":
         mechanisms = _METHODS[auth][1]
     else:
         mechanisms = (BEARER,) if services and "aws" not in services else (MSK_IAM, BEARER)
@@ -140,7 +140,7 @@ def complete(values: dict[str, Any]) -> None:  # Any: a setting's value
         _contradict(
             auth, "{sasl.mechanism} is {mechanism}", remedy, mechanism=given, mechanisms=" or ".join(mechanisms)
         )
-    if given is None and (own != "databricks" or services):
+    if given is None and (named_cloud != "databricks" or services):
         values["sasl_mechanism"] = mechanisms[0]
     for field in _OTHER_CREDENTIALS:
         if values.get(field) is not None:

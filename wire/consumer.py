@@ -275,8 +275,8 @@ class Consumer:
                     "ends of a partition seek to EARLIEST or LATEST"
                 )
         isolation = self._settings.isolation_level
-        found = list_offsets(self._cluster, timestamps_ms, isolation_level=isolation, deadline=self._api_deadline())
-        return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps_ms}
+        listed = list_offsets(self._cluster, timestamps_ms, isolation_level=isolation, deadline=self._api_deadline())
+        return {tp: listed[tp] if listed[tp].offset >= 0 else None for tp in timestamps_ms}
 
     # --- offsets of the group -------------------------------------------------------------------------------------------
 
@@ -406,9 +406,9 @@ class Consumer:
     ) -> dict[TopicPartition, Position]:
         if self._settings.group_id is None:
             return {}
-        found = self._commits.fetch(partitions, deadline, as_member=True)
-        self._commits.record({tp: committed.offset for tp, committed in found.items()})
-        return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
+        fetched = self._commits.fetch(partitions, deadline, as_member=True)
+        self._commits.record({tp: committed.offset for tp, committed in fetched.items()})
+        return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in fetched.items()}
 
     def _read_assigned(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
         try:

@@ -53,8 +53,8 @@ class Deadline:
 
     def at_most_ms(self, ms: float) -> Deadline:
         """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
-        at = time.monotonic() + ms / 1000
-        return self if self.at <= at else Deadline(at, cancelled=self.cancelled)
+        moment = time.monotonic() + ms / 1000
+        return self if self.at <= moment else Deadline(moment, cancelled=self.cancelled)
 
 
 class WorkingClock:
@@ -76,6 +76,6 @@ class WorkingClock:
     def now(self) -> float:
         return (time.monotonic() if self._paused_at is None else self._paused_at) - self._away_s
 
-    def deadline(self, at: float) -> Deadline:
+    def deadline(self, moment: float) -> Deadline:
         """A moment of this clock as a deadline, if there is no pause until then."""
-        return Deadline(at + self._away_s)
+        return Deadline(moment + self._away_s)

@@ -354,10 +354,10 @@ class ClientSettings:
 
     def __repr__(self) -> str:
         shown = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value != each.default:
-                shown.append(f"{each.name}={'***' if each.metadata.get('secret') else repr(value)}")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if value != setting.default:
+                shown.append(f"{setting.name}={'***' if setting.metadata.get('secret') else repr(value)}")
         return f"ClientSettings({', '.join(shown)})"
 
 
@@ -406,9 +406,9 @@ def described(meaning: str, is_experimental: bool) -> str:
 
 #: Every setting that has an effect, in the order of the fields.
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
-    Setting(each.name.replace("_", "."), each.name, default_text(each.default), **each.metadata)
-    for each in fields(ClientSettings)
-    if each.metadata
+    Setting(field.name.replace("_", "."), field.name, default_text(field.default), **field.metadata)
+    for field in fields(ClientSettings)
+    if field.metadata
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
@@ -416,10 +416,10 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 def settings_table(prefix: str = "kafka.") -> str:
     """Markdown tables of the settings, of those that are ignored, and of those that are rejected."""
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
-    for each in SETTINGS:
-        secret = " (secret)" if each.secret else ""
-        meaning = described(each.meaning, each.is_experimental)
-        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {meaning}{secret} |")
+    for setting in SETTINGS:
+        secret = " (secret)" if setting.secret else ""
+        meaning = described(setting.meaning, setting.is_experimental)
+        lines.append(f"| `{prefix}{setting.name}` | {setting.default} | {setting.scope} | {meaning}{secret} |")
     lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
     lines += [f"| `{prefix}{name}` | {fill_in(reason, prefix)} |" for name, reason in IGNORED.items()]
     lines += [

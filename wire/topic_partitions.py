@@ -105,8 +105,8 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
     Upper and lower case count as alike.
     """
     wanted = name.lower()
-    by_lowered = {each.lower(): each for each in known}
+    by_lowered = {name.lower(): name for name in known}
     # difflib would take seconds for a cluster's 20,000 topics: it compares those that share most pairs of letters.
     pairs = {wanted[i : i + 2] for i in range(len(wanted) - 1)}
-    candidates = heapq.nlargest(50, by_lowered, key=lambda each: sum(pair in each for pair in pairs))
-    return [by_lowered[each] for each in difflib.get_close_matches(wanted, candidates, n=3, cutoff=0.75)]
+    candidates = heapq.nlargest(50, by_lowered, key=lambda name: sum(pair in name for pair in pairs))
+    return [by_lowered[name] for name in difflib.get_close_matches(wanted, candidates, n=3, cutoff=0.75)]

@@ -166,7 +166,8 @@ class RecordTransaction(RecordSender):
         """
         self._raise_failure()
         wanted = {
-            tp: each if isinstance(each, CommittedOffset) else CommittedOffset(each) for tp, each in offsets.items()
+            tp: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
+            for tp, offset in offsets.items()
         }
         self._transaction.commit_offsets(group, wanted)
 

@@ -71,7 +71,7 @@ RowSegment = WordSegment | BytesSegment
 
 def constant(content: bytes, n: int) -> list[WordSegment]:
     """The same bytes for each of ``n`` elements."""
-    parts = [content[at : at + _WORD_BYTES] for at in range(0, len(content), _WORD_BYTES)]
+    parts = [content[start : start + _WORD_BYTES] for start in range(0, len(content), _WORD_BYTES)]
     return [
         WordSegment(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts
     ]
@@ -155,8 +155,8 @@ def expanded(array: Any, present: Flags) -> BytesSegment:
 
 def bounds(array: Any) -> npt.NDArray[np.int32]:
     """int32[n + 1]: where the elements of a binary or string array begin and end in its data."""
-    found = array.buffers()[1]
-    return np.frombuffer(found or bytes(4), dtype=np.int32)[array.offset :][: len(array) + 1]
+    offsets = array.buffers()[1]
+    return np.frombuffer(offsets or bytes(4), dtype=np.int32)[array.offset :][: len(array) + 1]
 
 
 def byte_lengths(array: Any) -> Ints:

@@ -26,7 +26,7 @@ _WORD_BYTES: Final = 8
 _FEW: Final = 8
 _HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
 _LOW_BITS: Final = ~_HIGH_BITS
-_ONE, _SEVEN_BITS, _U56, _U63 = (np.uint64(each) for each in (1, 0x7F, 56, 63))
+_ONE, _SEVEN_BITS, _U56, _U63 = (np.uint64(number) for number in (1, 0x7F, 56, 63))
 #: Which bits stay, how far away their neighbours are, and how far those move.
 _JOINS: Final = tuple(
     (np.uint64(mask), np.uint64(shift), np.uint64(distance))
@@ -83,14 +83,14 @@ def _read_wide(buffer: ByteBuffer, positions: Ints, max_tenth: int) -> tuple[Wor
         # A power of two as a float holds its exponent, which is 7, 15, 23, …
         ends += ((last_of_short.astype(np.float32).view(np.int32) >> 23) - 127) >> 3
         return short, ends
-    found = numbers_at(buffer, positions, "<u8")
-    last = ~found & _HIGH_BITS
+    words = numbers_at(buffer, positions, "<u8")
+    last = ~words & _HIGH_BITS
     other = np.negative(last)
     last &= other
     np.subtract(last, _ONE, out=other)
     other &= _LOW_BITS
-    found &= other
-    _join(found, _JOINS)
+    words &= other
+    _join(words, _JOINS)
     exponents = last.astype(np.float64).view(np.int64)
     exponents >>= 52
     exponents -= 1023
@@ -98,8 +98,8 @@ def _read_wide(buffer: ByteBuffer, positions: Ints, max_tenth: int) -> tuple[Wor
     ends += exponents
     if not int(last.min()):
         longer = np.flatnonzero(last == 0)
-        found[longer], ends[longer] = _read_long(buffer, positions.take(longer), found.take(longer), max_tenth)
-    return found, ends
+        words[longer], ends[longer] = _read_long(buffer, positions.take(longer), words.take(longer), max_tenth)
+    return words, ends
 
 
 def _join(words: npt.NDArray[Any], joins: tuple[Any, ...]) -> None:
@@ -149,8 +149,8 @@ def signed(words: Words) -> Ints:
         signs = np.negative(words & _ONE)
         halves = words >> _ONE
         halves ^= signs
-        found: Ints = halves.view(np.int64)
-        return found
+        wide: Ints = halves.view(np.int64)
+        return wide
     narrow = np.dtype(f"i{words.dtype.itemsize}")
     numbers: Ints = ((words >> 1).view(narrow) ^ -(words & 1).view(narrow)).astype(np.int64)
     return numbers

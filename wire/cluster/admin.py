@@ -111,7 +111,7 @@ def list_offsets(
                     current_leader_epoch=cluster.metadata.leader(tp)[1],
                     timestamp=timestamps[tp],
                 ),
-                lambda name, each: ListOffsetsTopic(name=name, partitions=each),
+                lambda name, partitions: ListOffsetsTopic(name=name, partitions=partitions),
             ),
             timeout_ms=cluster.settings.request_timeout_ms,
         )
@@ -119,8 +119,8 @@ def list_offsets(
     def results(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
         for topic in response.topics:
             for p in topic.partitions:
-                found = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
-                yield TopicPartition(topic.name, p.partition_index), p.error_code, found
+                listed = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                yield TopicPartition(topic.name, p.partition_index), p.error_code, listed
 
     return cluster.by_leader(
         timestamps, lambda tps: ByVersion(ListOffsetsRequest, partial(build, tps)), results, deadline=deadline
@@ -143,7 +143,7 @@ def offsets_for_leader_epoch(
                 lambda tp: OffsetForLeaderPartition(
                     partition=tp.partition, current_leader_epoch=cluster.metadata.leader(tp)[1], leader_epoch=epochs[tp]
                 ),
-                lambda name, each: OffsetForLeaderTopic(topic=name, partitions=each),
+                lambda name, partitions: OffsetForLeaderTopic(topic=name, partitions=partitions),
             ),
         )
 
@@ -269,8 +269,8 @@ def describe_topic_configs(
 def describe_configs_of(cluster: Cluster, topic: str) -> list[TopicConfig]:
     """All configs of a topic, by name, and where each value comes from (KIP-226). Raises as :func:`describe_topic_configs`."""
     (result,) = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, [topic], None)
-    found = [TopicConfig(name=c.name, value=c.value, is_own=c.config_source == _OF_TOPIC) for c in result.configs]
-    return sorted(found, key=lambda config: config.name)
+    configs = [TopicConfig(name=c.name, value=c.value, is_own=c.config_source == _OF_TOPIC) for c in result.configs]
+    return sorted(configs, key=lambda config: config.name)
 
 
 def describe_broker_configs(cluster: Cluster, node_id: int, keys: Sequence[str] | None = None) -> dict[str, str | None]:

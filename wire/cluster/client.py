@@ -386,7 +386,7 @@ class Cluster:
         """
         retry = self.retry(deadline)
         remaining = dict.fromkeys(partitions)
-        found: dict[TopicPartition, ValueT] = {}
+        values: dict[TopicPartition, ValueT] = {}
 
         def forget(group: Iterable[TopicPartition]) -> None:
             for tp in group:
@@ -406,7 +406,7 @@ class Cluster:
                         continue
                     action = error_info(code).action
                     if action is Action.SUCCESS:
-                        found[tp] = value
+                        values[tp] = value
                         del remaining[tp]
                         continue
                     if action is Action.REFRESH_METADATA:
@@ -416,7 +416,7 @@ class Cluster:
                 raise TransportError("a response leaves topic-partitions out")
             if remaining:
                 raise Unfinished
-            return found
+            return values
 
         try:
             return retry.run(ask, f"a request to the leaders of {len(remaining)} topic-partitions")
@@ -436,18 +436,18 @@ class Cluster:
         reached is forgotten, and kept as a failure."""
         timeout_ms = terms.response_ms or self.settings.request_timeout_ms
         flights: list[tuple[KeyT, int, ResponseFuture[ResponseT]]] = []
-        for each in addressed:
+        for address in addressed:
             try:
                 pending = self.send(
-                    each.node,
-                    each.request,
-                    purpose=each.purpose,
+                    address.node,
+                    address.request,
+                    purpose=address.purpose,
                     version_cap=terms.version_cap,
                     deadline=retry.deadline,
                 )
-                flights.append((each.key, each.node, pending))
+                flights.append((address.key, address.node, pending))
             except TransportError as error:
-                forget(each.key)
+                forget(address.key)
                 retry.keep(error)
         for key, node, pending in flights:
             try:
@@ -472,18 +472,18 @@ class Cluster:
     ) -> dict[str, int]:
         """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
         known = ((key, self.metadata.coordinator(kind, key)) for key in keys)
-        found = {key: node_id for key, node_id in known if node_id is not None}
-        unknown = [key for key in keys if key not in found]
+        nodes = {key: node_id for key, node_id in known if node_id is not None}
+        unknown = [key for key in keys if key not in nodes]
         if not unknown:
-            return found
+            return nodes
         retry = self.retry(deadline)
 
         def find() -> dict[str, int]:
             asked = self.resolve(ANY, retry.deadline).node_id
             batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=retry.deadline)
-            while wanted := [key for key in keys if key not in found][: _MAX_FOUND if batched else 1]:
-                found.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
-            return found
+            while wanted := [key for key in keys if key not in nodes][: _MAX_FOUND if batched else 1]:
+                nodes.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
+            return nodes
 
         return retry.run(find, f"finding the coordinator of {unknown[0]!r}")
 
@@ -499,7 +499,7 @@ class Cluster:
         response = pending.result(deadline.at_most_ms(self.settings.request_timeout_ms), deadline)
         place = _place(asked, pending)
         entries: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators if batched else [response]
-        found: dict[str, int] = {}
+        coordinators: dict[str, int] = {}
         for entry in entries:
             key = entry.key if isinstance(entry, FoundCoordinator) else keys[0]
             if key not in keys:
@@ -507,14 +507,14 @@ class Cluster:
             if entry.error_code:
                 raise broker_error(entry.error_code, detail=f"(for {key!r})", **place)
             self.metadata.keep_coordinator(kind, key, entry.node_id, entry.host, entry.port)
-            found[key] = entry.node_id
+            coordinators[key] = entry.node_id
             logger.debug(
-                "broker %d (%s:%d) coordinates %s %r", found[key], entry.host, entry.port, kind.name.lower(), key
+                "broker %d (%s:%d) coordinates %s %r", coordinators[key], entry.host, entry.port, kind.name.lower(), key
             )
-        left_out = [key for key in keys if key not in found]
+        left_out = [key for key in keys if key not in coordinators]
         if left_out:
             raise ProtocolError(f"the response names no coordinator of {left_out[0]!r}", **place)
-        return found
+        return coordinators
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
@@ -562,7 +562,7 @@ def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
         by_node.setdefault(node_id, []).append((key, node_id))
     size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
     for start in range(0, max(map(len, by_node.values()), default=0), size):
-        yield [each for own in by_node.values() for each in own[start : start + size]]
+        yield [key for keys in by_node.values() for key in keys[start : start + size]]
 
 
 class BrokerReadiness:

@@ -130,7 +130,7 @@ def topics_by_broker(
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)], allow_auto_topic_creation=False
     )
-    found: dict[int, dict[str, TopicMetadata | BrokerError]] = {}
+    by_node: dict[int, dict[str, TopicMetadata | BrokerError]] = {}
     failure: TransportError | None = None
     for node_id in node_ids:
         try:
@@ -140,15 +140,15 @@ def topics_by_broker(
         except TransportError as error:
             failure = error
             continue
-        found[node_id] = {
+        by_node[node_id] = {
             entry.name or "": broker_error(entry.error_code, topic=entry.name, broker=node_id, api="Metadata")
             if entry.error_code and not entry.partitions
             else topic_of(entry, 0)
             for entry in response.topics
         }
-    if not found and failure is not None:
+    if not by_node and failure is not None:
         raise failure
-    return found
+    return by_node
 
 
 def topic_operations(
@@ -232,8 +232,8 @@ def list_transactions(
         if response.error_code:
             raise broker_error(response.error_code, broker=node, api="ListTransactions")
         names.update(state.transactional_id for state in response.transaction_states)
-    found = (describe_transaction(cluster, name, deadline=deadline) for name in sorted(names))
-    return [each for each in found if each is not None]
+    described = (describe_transaction(cluster, name, deadline=deadline) for name in sorted(names))
+    return [transaction for transaction in described if transaction is not None]
 
 
 def open_producers(
@@ -251,7 +251,7 @@ def open_producers(
         for topic in response.topics:
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
-                found = [
+                producers = [
                     OpenProducer(
                         topic_partition=tp,
                         producer_id=producer.producer_id,
@@ -262,7 +262,7 @@ def open_producers(
                     for producer in p.active_producers
                     if producer.current_txn_start_offset >= 0
                 ]
-                yield tp, p.error_code, found
+                yield tp, p.error_code, producers
 
     by_partition = cluster.by_leader(partitions, build, results, deadline=deadline)
     return [producer for tp in sorted(by_partition) for producer in by_partition[tp]]
@@ -276,21 +276,21 @@ def open_transactions(
     As much as brokers report: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
     """
     try:
-        found = open_producers(cluster, partitions, deadline=deadline)
+        producers = open_producers(cluster, partitions, deadline=deadline)
     except WireError:
         return []
     names: dict[int, str] = {}
     try:
-        if found:
-            producer_ids = sorted({each.producer_id for each in found})
+        if producers:
+            producer_ids = sorted({producer.producer_id for producer in producers})
             for transaction in list_transactions(cluster, producer_ids, deadline=deadline):
                 names[transaction.producer_id] = f"transactional id {transaction.transactional_id!r}, "
     except WireError:
         pass  # the producers' own ids are known
     return [
-        f"{names.get(each.producer_id, '')}producer {each.producer_id}, epoch {each.producer_epoch}, open in "
-        f"{each.topic_partition} from offset {each.start_offset} on"
-        for each in found
+        f"{names.get(producer.producer_id, '')}producer {producer.producer_id}, epoch {producer.producer_epoch}, open in "
+        f"{producer.topic_partition} from offset {producer.start_offset} on"
+        for producer in producers
     ]
 
 
@@ -298,7 +298,7 @@ def operations_of(bits: int) -> frozenset[Operation] | None:
     """What a broker allows, None where it is too old to report it."""
     if bits == NO_OPERATIONS:
         return None
-    return frozenset(each for each in Operation if bits >> each & 1)
+    return frozenset(operation for operation in Operation if bits >> operation & 1)
 
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
@@ -354,20 +354,20 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
 def _listed(
     cluster: Cluster, pending: Mapping[int, ResponseFuture[ListGroupsResponse]], deadline: Deadline
 ) -> list[ListedGroup]:
-    found: dict[str, ListedGroup] = {}
-    for node, each in pending.items():
-        response = each.result(deadline.at_most_ms(cluster.settings.request_timeout_ms), deadline)
+    listed: dict[str, ListedGroup] = {}
+    for node, future in pending.items():
+        response = future.result(deadline.at_most_ms(cluster.settings.request_timeout_ms), deadline)
         if response.error_code:
-            raise broker_error(response.error_code, broker=node, api="ListGroups", version=each.version)
+            raise broker_error(response.error_code, broker=node, api="ListGroups", version=future.version)
         for group in response.groups:
-            found[group.group_id] = ListedGroup(
+            listed[group.group_id] = ListedGroup(
                 name=group.group_id,
                 protocol_type=group.protocol_type,
                 state=group.group_state,
                 kind=group.group_type.capitalize(),  # brokers send small letters; this is how Kafka's tools print it
                 coordinator=node,
             )
-    return [found[name] for name in sorted(found)]
+    return [listed[name] for name in sorted(listed)]
 
 
 def describe_group(cluster: Cluster, group: str) -> Group:
@@ -383,13 +383,17 @@ def describe_group(cluster: Cluster, group: str) -> Group:
         raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
     # Brokers that are not Apache's; Apache's only from version 6 on.
     missing = described.error_code == _GROUP_ID_NOT_FOUND
-    found = Group(
+    described_group = Group(
         state="Dead" if missing else described.group_state,
         members=_members(described.members),
         operations=None if missing else operations_of(described.authorized_operations),
     )
     # DescribeGroups takes a group of the protocol of KIP-848 for one that does not exist.
-    return (_describe_consumer_group(cluster, group) or found) if found.state == "Dead" else found
+    return (
+        (_describe_consumer_group(cluster, group) or described_group)
+        if described_group.state == "Dead"
+        else described_group
+    )
 
 
 def _describe_consumer_group(cluster: Cluster, group: str) -> Group | None:

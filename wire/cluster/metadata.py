@@ -108,7 +108,7 @@ class MetadataSource:
                 address = f"{host}:{port}"
                 asked_at = time.monotonic()
                 try:
-                    found = self._ask_one(request, node, host, port, attempt_ms, deadline)
+                    response = self._ask_one(request, node, host, port, attempt_ms, deadline)
                 except MisroutedConnectionError:
                     nodes = ()  # any other of them may be another cluster's as well
                     raise
@@ -121,11 +121,11 @@ class MetadataSource:
                     if nodes:
                         self._warn_of_silence(reasons, deadline)
                     continue
-                if found is not None:
+                if response is not None:
                     if self._warn_after_s > _WARN_AFTER_S:
                         logger.info("broker %s has responded, after %.0f s without any", address, self.silent_s())
                     self.forget_silence()
-                    return found
+                    return response
                 reasons[address] = "it does not know any broker yet"
             if not nodes and n_slow and attempt_ms < setup_ms:
                 # Each had its share of the time. Some may be slow, not dead: once more, with all the time of an attempt.
@@ -329,10 +329,10 @@ class Metadata:
         Raises:
             TransportError: the cluster has no such broker.
         """
-        found = self.known_broker(node_id) or self.brokers(refresh=True, deadline=deadline).get(node_id)
-        if found is None:
+        broker = self.known_broker(node_id) or self.brokers(refresh=True, deadline=deadline).get(node_id)
+        if broker is None:
             raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
-        return found
+        return broker
 
     def known_broker(self, node_id: int) -> Broker | None:
         """A broker, None where it is not known. Never asks."""
@@ -343,11 +343,11 @@ class Metadata:
         """The controller, or the broker that stands in for it (KRaft brokers forward what is for it); None while there is none."""
         for is_last in (False, True):
             with self._lock:
-                found = self._cache.nodes.get(self._cache.controller)
-            if found is not None or is_last:
+                broker = self._cache.nodes.get(self._cache.controller)
+            if broker is not None or is_last:
                 break
             self._refresh([], deadline or Deadline.of_call(self._settings))
-        return found
+        return broker
 
     def forget_controller(self) -> None:
         """A broker is not the controller any more: ask before the next use."""
@@ -362,9 +362,9 @@ class Metadata:
             DeadlineExceededError: it has no leader.
         """
         with self._lock:
-            found = self._cache.leader(tp, time.monotonic() - self._settings.metadata_max_age_ms / 1000)
-        if found is not None:
-            return found
+            leader = self._cache.leader(tp, time.monotonic() - self._settings.metadata_max_age_ms / 1000)
+        if leader is not None:
+            return leader
         deadline = deadline or Deadline.of_call(self._settings)
         retry = Retry(self._backoff, deadline, self._counters)
 
@@ -407,20 +407,20 @@ class Metadata:
         ):  # a new bootstrap forgets what was fresh: then a second request asks for it
             with self._lock:
                 # All at once: a response may contradict what was known before, and another thread's request too.
-                found, unknown = self._cache.leaders(partitions, oldest)
+                leaders, unknown = self._cache.leaders(partitions, oldest)
                 # Half of the pause, because jitter shortens the pauses of those who ask again.
                 due = self._cache.topics_described_before(
                     {tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000
                 )
                 if is_last or not due or failure is not None:
                     errors = {tp: failure or self._cache.leader_error(tp) for tp in unknown}
-                    topic_ids = {tp.topic: self._cache.topics[tp.topic].topic_id for tp in found}
+                    topic_ids = {tp.topic: self._cache.topics[tp.topic].topic_id for tp in leaders}
                     break
             try:
                 self._refresh_once(due, deadline or Deadline.of_call(self._settings))
             except TransportError as error:
                 failure = error
-        return LeaderLookup(found, topic_ids, errors)
+        return LeaderLookup(leaders, topic_ids, errors)
 
     def invalidate(self, where: TopicPartition | str) -> None:
         """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""

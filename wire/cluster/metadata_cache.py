@@ -118,15 +118,15 @@ class MetadataCache:
         self, partitions: Iterable[TopicPartition], oldest: float
     ) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
         """The leaders as :meth:`leader` knows them, and the partitions for which it knows none."""
-        found: dict[TopicPartition, tuple[int, int]] = {}
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
         unknown: list[TopicPartition] = []
         for tp in partitions:
             leader = self.leader(tp, oldest)
             if leader is None:
                 unknown.append(tp)
             else:
-                found[tp] = leader
-        return found, unknown
+                leaders[tp] = leader
+        return leaders, unknown
 
     def leader_error(self, tp: TopicPartition) -> BrokerError:
         """Why a partition has no leader, according to the last response."""
@@ -255,11 +255,11 @@ class MetadataCache:
         # A broker that lags behind must not send us back to an old leader (KIP-320). Without topic ids a lower epoch may
         # as well mean that the topic was made anew.
         keep_newer = topic.topic_id != ZERO_UUID
-        for partition, found in topic.partitions.items():
+        for partition, metadata in topic.partitions.items():
             tp = TopicPartition(topic.name, partition)
-            if keep_newer and 0 <= found.leader_epoch < leaders.get(tp, (-1, -1))[1]:
+            if keep_newer and 0 <= metadata.leader_epoch < leaders.get(tp, (-1, -1))[1]:
                 continue
-            if found.leader in nodes:
-                leaders[tp] = (found.leader, found.leader_epoch)
+            if metadata.leader in nodes:
+                leaders[tp] = (metadata.leader, metadata.leader_epoch)
             else:
                 leaders.pop(tp, None)

@@ -578,19 +578,19 @@ def first_to_arrive(
         while True:
             poll = select.poll()
             waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
-            for each in pending:
-                descriptor = each.readable_at
+            for future in pending:
+                descriptor = future.readable_at
                 if descriptor is None:
-                    return each
+                    return future
                 if descriptor not in waiting:  # a connection's responses come in order
-                    waiting[descriptor] = each
+                    waiting[descriptor] = future
                     poll.register(descriptor, select.POLLIN)
             # Another thread that waits on the same connection may read the response: then the descriptor does not become readable.
             ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
             if ready:
                 return waiting[ready[0][0]]
-            for each in waiting.values():  # bytes arrive slowly: those that are there are read now
-                each.clear_low_water_mark()
+            for future in waiting.values():  # bytes arrive slowly: those that are there are read now
+                future.clear_low_water_mark()
             if deadline.expired:
                 return pending[0]
     finally:

@@ -95,10 +95,10 @@ class Sockets:
 
     def addresses(self, host: str, port: int) -> list[Address]:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # a name with an empty label, or with one that is too long
             raise TransportError(f"the name {host} cannot be resolved ({reason_of(error)})") from error
-        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in addresses))
 
     def connect(self, host: str, port: int, address: Address, deadline: Deadline) -> SocketTransport:
         family, where = address

@@ -340,11 +340,11 @@ class Assignment:
         )
         # With a record's epoch the first Fetch says whether the log was truncated meanwhile (KIP-320). The epoch of LATEST is that
         # of the leader, which may have written nothing in it: then the next leader does not know it.
-        found = {
-            tp: Position(each.offset, each.leader_epoch if symbolic[tp] == EARLIEST else -1)
-            for tp, each in listed.items()
+        listed_positions = {
+            tp: Position(offset.offset, offset.leader_epoch if symbolic[tp] == EARLIEST else -1)
+            for tp, offset in listed.items()
         }
-        return {tp: Position(offset) for tp, offset in offsets.items()} | found | committed
+        return {tp: Position(offset) for tp, offset in offsets.items()} | listed_positions | committed
 
     def _reset(self, tp: TopicPartition) -> int:
         policy = self._settings.auto_offset_reset

@@ -115,26 +115,26 @@ class BatchCache:
         its broker if it is read again."""
         log = _log_of(range_, range_.leader_epoch, read_committed)
         with self._lock:
-            found = self._batches.get(log) if log is not None else None
-            if log is None or found is None or not found.start_offset <= range_.start_offset < found.next_offset:
+            batches = self._batches.get(log) if log is not None else None
+            if log is None or batches is None or not batches.start_offset <= range_.start_offset < batches.next_offset:
                 return None
-            is_next = found.start_offset == range_.start_offset
+            is_next = batches.start_offset == range_.start_offset
             first = bisect.bisect_right(
-                found.starts, range_.start_offset, key=lambda start: next_offset_of(found.records, start)
+                batches.starts, range_.start_offset, key=lambda start: next_offset_of(batches.records, start)
             )
-            starts = list(found.starts[first:])
+            starts = list(batches.starts[first:])
             origin = starts[0]
-            records = found.records[origin:]
+            records = batches.records[origin:]
             scan = scan_batches(records, range_.start_offset, range_.end_offset, [start - origin for start in starts])
-            if found.next_offset <= range_.end_offset:
+            if batches.next_offset <= range_.end_offset:
                 self._forget(log)
             else:
                 n_used = len(scan.batch_starts)
                 straddles = n_used > 0 and next_offset_of(records, scan.batch_starts[-1]) > range_.end_offset
-                found.starts = starts[n_used - straddles :]
-                found.start_offset = range_.end_offset
+                batches.starts = starts[n_used - straddles :]
+                batches.start_offset = range_.end_offset
                 self._batches[log] = self._batches.pop(log)  # used last
-            return CachedBatches(records, scan, is_next, found.leader)
+            return CachedBatches(records, scan, is_next, batches.leader)
 
     def _forget(self, log: _Log) -> None:
         forgotten = self._batches.pop(log, None)

@@ -55,7 +55,7 @@ def sample_batches(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[str,
                     fetch_offset=starts[tp],
                     partition_max_bytes=_SAMPLE_BYTES,
                 ),
-                lambda name, each: FetchTopic(topic=name, topic_id=ids[name], partitions=each),
+                lambda name, partitions: FetchTopic(topic=name, topic_id=ids[name], partitions=partitions),
             ),
         )
 

@@ -75,9 +75,9 @@ def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
     topics = list(dict.fromkeys(r.topic for r in ranges))
     if len(topics) == 1:
         return repeated(topics[0], records.n_records)
-    each = pa.concat_arrays([repeated(topic, 1) for topic in topics])
+    names = pa.concat_arrays([repeated(topic, 1) for topic in topics])
     topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
-    return each.take(to_arrow(topic_index.take(records.slice_index)))
+    return names.take(to_arrow(topic_index.take(records.slice_index)))
 
 
 def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:

@@ -253,12 +253,12 @@ class RangeProgress:
         """How many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""
         n_offsets = self.range.end_offset - self.position
         if self.batch_size is None:
-            left = int(n_offsets * _FIRST_BYTES_PER_OFFSET * _HEADROOM) + _MIN_FETCH_BYTES
+            n_bytes = int(n_offsets * _FIRST_BYTES_PER_OFFSET * _HEADROOM) + _MIN_FETCH_BYTES
         else:
             # Batches come whole: the last one, and the first one of a range that begins inside of it.
             n_more = 1 + (self.position == self.range.start_offset)
-            left = int(n_offsets * self.batch_size.bytes_per_offset) + n_more * self.batch_size.batch_bytes
-        return max(self.min_bytes, min(max(left, self.read_ahead_bytes), max_bytes))
+            n_bytes = int(n_offsets * self.batch_size.bytes_per_offset) + n_more * self.batch_size.batch_bytes
+        return max(self.min_bytes, min(max(n_bytes, self.read_ahead_bytes), max_bytes))
 
     def stalled_s(self, now: float) -> float:
         """For how many seconds it has given nothing."""

@@ -276,7 +276,7 @@ class RangeRead:
             del fetched
         # A range whose batch was corrupt is to be fetched again.
         known = set(self.unfinished)
-        self.unfinished += [each for each in ranges if not each.finished and each not in known]
+        self.unfinished += [progress for progress in ranges if not progress.finished and progress not in known]
 
     def _take_cached(self) -> Chunk:
         """What earlier reads have left of the ranges, whose positions move over it; and how much to ask for, as far as that is
@@ -286,17 +286,17 @@ class RangeRead:
             return chunk
         for progress in self.unfinished:
             progress.batch_size = self._cache.size_of(progress.topic_partition)
-            found = self._cache.take(progress.range, read_committed=self._handler.read_committed)
-            if found is not None:
+            cached = self._cache.take(progress.range, read_committed=self._handler.read_committed)
+            if cached is not None:
                 position = progress.position
-                progress.advance(found.scan)
-                progress.leader = found.leader
-                chunk.add(progress, found.records, found.scan, position)
-                if found.is_next:
+                progress.advance(cached.scan)
+                progress.leader = cached.leader
+                chunk.add(progress, cached.records, cached.scan, position)
+                if cached.is_next:
                     progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self.unfinished))
-        self.unfinished = left = [progress for progress in self.unfinished if not progress.finished]
-        if left and all(progress.batch_size is not None for progress in left):
-            self.decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in left))
+        self.unfinished = unfinished = [progress for progress in self.unfinished if not progress.finished]
+        if unfinished and all(progress.batch_size is not None for progress in unfinished):
+            self.decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in unfinished))
         return chunk
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class RangeRead:
         )
         # All at once: a partition without a leader delays no other one.
         lookup = self._cluster.metadata.leaders(
-            (each.topic_partition for each in due), deadline=self._leader_deadline()
+            (progress.topic_partition for progress in due), deadline=self._leader_deadline()
         )
         for progress in due:
             try:
@@ -351,22 +351,22 @@ class RangeRead:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
         topic = progress.range.topic
         expected = progress.range.topic_id
-        found = self._topic_ids.get(topic)
-        if found is None:
-            found = self._cluster.metadata.topic_id(topic)
-            if found != expected != ZERO_UUID:
+        topic_id = self._topic_ids.get(topic)
+        if topic_id is None:
+            topic_id = self._cluster.metadata.topic_id(topic)
+            if topic_id != expected != ZERO_UUID:
                 # What the cluster remembers may be older than the range.
                 self._cluster.metadata.invalidate(topic)
-                found = self._cluster.metadata.topic_id(topic)
-            self._topic_ids[topic] = found
-        if found != expected and ZERO_UUID not in (found, expected):
+                topic_id = self._cluster.metadata.topic_id(topic)
+            self._topic_ids[topic] = topic_id
+        if topic_id != expected and ZERO_UUID not in (topic_id, expected):
             raise TopicRecreatedError(
                 f"the range {progress.range} belongs to an earlier topic of the same name",
                 topic=topic,
                 partition=progress.range.partition,
                 offset=progress.position,
                 expected_id=topic_id_text(expected),
-                found_id=topic_id_text(found),
+                found_id=topic_id_text(topic_id),
             )
 
     def _send_to(self, node: int, batch: list[RequestedPartition]) -> None:
@@ -422,7 +422,9 @@ class RangeRead:
             session_id=0,
             session_epoch=-1,
             topics=request_topics(
-                by_tp, partition, lambda name, each: FetchTopic(topic=name, topic_id=ids[name], partitions=each)
+                by_tp,
+                partition,
+                lambda name, partitions: FetchTopic(topic=name, topic_id=ids[name], partitions=partitions),
             ),
             rack_id=self._rack_id(batch),
         )

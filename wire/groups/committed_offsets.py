@@ -107,7 +107,7 @@ class CommittedTopics:
                 committed_leader_epoch=offsets[tp].leader_epoch,
                 committed_metadata=offsets[tp].metadata,
             ),
-            lambda name, each: topic(name=name, topic_id=self._ids.get(name, ZERO_UUID), partitions=each),
+            lambda name, partitions: topic(name=name, topic_id=self._ids.get(name, ZERO_UUID), partitions=partitions),
         )
 
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
@@ -287,11 +287,11 @@ def fetch_offsets(
         named = ", ".join(repr(entry.group_id) for entry in response.groups) or "no group"
         raise ProtocolError(f"the response for group {group!r} has the offsets of {named}", api="OffsetFetch")
     part = response.groups[0] if batched else response
-    found = list(_offsets_of(part))
-    for place, code in [({}, part.error_code), *((tp._asdict(), code) for tp, code, _ in found)]:
+    group_offsets = list(_offsets_of(part))
+    for place, code in [({}, part.error_code), *((tp._asdict(), code) for tp, code, _ in group_offsets)]:
         if code not in (_NONE, _GROUP_ID_NOT_FOUND):
             raise broker_error(code, **place, api="OffsetFetch", detail=f"(group {group!r})")
-    offsets = {tp: committed for tp, _, committed in found}
+    offsets = {tp: committed for tp, _, committed in group_offsets}
     if _GROUP_ID_NOT_FOUND not in response.error_codes():
         _require_all(wanted or (), offsets, group, "OffsetFetch")
     return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
@@ -319,7 +319,7 @@ def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> 
     by_node: dict[int, list[str]] = {}
     for group in groups:
         by_node.setdefault(group.coordinator, []).append(group.name)
-    found: dict[str, Offsets] = {}
+    by_group: dict[str, Offsets] = {}
     alone: list[str] = []
     for node, names in by_node.items():
         wanted = set(names)
@@ -346,10 +346,12 @@ def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> 
                         "group %s: its offsets cannot be fetched: error codes %s", entry.group_id, sorted(codes)
                     )
                 else:
-                    found[entry.group_id] = {tp: each for tp, code, each in offsets if not code and each.offset >= 0}
+                    by_group[entry.group_id] = {
+                        tp: offset for tp, code, offset in offsets if not code and offset.offset >= 0
+                    }
     for name in alone:
         try:
-            found[name] = fetch_offsets(cluster, name, None)
+            by_group[name] = fetch_offsets(cluster, name, None)
         except BrokerError as error:
             logger.debug("group %s: its offsets cannot be fetched: %s", name, error)
-    return found
+    return by_group

@@ -69,8 +69,8 @@ class TopicSubscription:
         """The names to subscribe to, of all topics that there are: those of the pattern, sorted, without internal ones."""
         if self.pattern is None:
             return self.names
-        found = (name for name, topic in topics.items() if not topic.is_internal and self.pattern.fullmatch(name))
-        return tuple(sorted(found))
+        names = (name for name, topic in topics.items() if not topic.is_internal and self.pattern.fullmatch(name))
+        return tuple(sorted(names))
 
     def require_client_side(self) -> None:
         """Raises SettingsError for a pattern that only coordinators of the consumer protocol match."""

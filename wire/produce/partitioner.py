@@ -88,10 +88,10 @@ class Partitioner:
             partitions = np.full(len(values), -1, dtype=np.int32)
         else:
             partitions = partitions_of(keys, n_partitions)
-        left = np.flatnonzero(partitions < 0)
-        if len(left):
+        unassigned = np.flatnonzero(partitions < 0)
+        if len(unassigned):
             sizes = _n_bytes(values) if keys is None else _n_bytes(values) + _n_bytes(keys)
-            partitions[left] = self._one_after_another(topic, sizes[left], self._sticky_bytes, n_partitions)
+            partitions[unassigned] = self._one_after_another(topic, sizes[unassigned], self._sticky_bytes, n_partitions)
         return partitions
 
     def _one_after_another(self, topic: str, sizes: Ints, share: int, n_partitions: int) -> npt.NDArray[np.int32]:
@@ -176,13 +176,13 @@ def _murmur2_of_equal_length(
     whole = size & ~3
     # The four bytes from each position on, as a number: a view.
     words = np.ndarray((max(len(data_bytes) - 3, 0),), dtype="<u4", buffer=data_bytes.data, strides=(1,))
-    for at in range(0, whole, 4):
-        k = words[starts + at].astype(np.uint32) * m
+    for position in range(0, whole, 4):
+        k = words[starts + position].astype(np.uint32) * m
         k = (k ^ k >> np.uint32(_R)) * m
         h = h * m ^ k
     if whole < size:
-        for at in range(whole, size):
-            h = h ^ data_bytes[starts + at].astype(np.uint32) << np.uint32(8 * (at - whole))
+        for position in range(whole, size):
+            h = h ^ data_bytes[starts + position].astype(np.uint32) << np.uint32(8 * (position - whole))
         h = h * m
     h = (h ^ h >> np.uint32(13)) * m
     hashed: npt.NDArray[np.uint32] = h ^ h >> np.uint32(15)

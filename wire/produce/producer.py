@@ -164,8 +164,8 @@ class BatchLimits:
     def _ask(self, topic: str) -> int | None:
         deadline = Deadline.after_ms(self._settings.request_timeout_ms)
         try:
-            found = describe_topic_configs(self._cluster, [topic], [_LIMIT_SETTING], deadline=deadline)
-            return int(found[topic][_LIMIT_SETTING] or 0) or None
+            configs = describe_topic_configs(self._cluster, [topic], [_LIMIT_SETTING], deadline=deadline)
+            return int(configs[topic][_LIMIT_SETTING] or 0) or None
         except (WireError, KeyError, ValueError) as error:
             logger.debug("%s of %s is not known: %s", _LIMIT_SETTING, topic, error)
             return None
@@ -218,10 +218,10 @@ class SentProduce(SentRequest[ProduceResponse]):
         remaining = dict(self.batches)
         for topic in response.responses:
             name = names.get(topic.topic_id, "") if by_id else topic.name
-            for each in topic.partition_responses:
-                batch = remaining.pop(TopicPartition(name, each.index), None)
+            for partition in topic.partition_responses:
+                batch = remaining.pop(TopicPartition(name, partition.index), None)
                 if batch is not None:
-                    yield batch, each
+                    yield batch, partition
 
 
 class Producer:
@@ -528,7 +528,9 @@ class Producer:
         topics = request_topics(
             batches,
             lambda tp: PartitionProduceData(index=tp.partition, records=batches[tp].encoded.data),
-            lambda name, each: TopicProduceData(name=name, topic_id=self._topic_ids[name], partition_data=each),
+            lambda name, partitions: TopicProduceData(
+                name=name, topic_id=self._topic_ids[name], partition_data=partitions
+            ),
         )
         cap = None if all(topic.topic_id != ZERO_UUID for topic in topics) else TOPIC_ID_VERSION - 1
         transaction = self._transaction
@@ -557,23 +559,23 @@ class Producer:
             self._fail(FailedBatch(error))
         self._readiness.throttle(sent.node, response.throttle_time_ms)
         left_out = set(sent.batches.values())
-        for batch, each in sent.partition_responses(response):
+        for batch, partition in sent.partition_responses(response):
             left_out.discard(batch)
             queue = self._queues[batch.topic_partition]
             if batch not in queue.in_flight:
                 continue  # done before an interruption
-            if not each.error_code:  # as the rules have it, without their cost
-                self._acknowledge(batch, each.base_offset)
+            if not partition.error_code:  # as the rules have it, without their cost
+                self._acknowledge(batch, partition.base_offset)
                 continue
             cascading, now = queue.is_cascading_failure(batch), self._clock.now()
             outcome = self._handler.on_response(
-                batch, each, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
+                batch, partition, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
             )
             pause = True
             if isinstance(outcome, RetriedBatch) and outcome.find_leader:
                 # Where another leader is known by now, the retry leaves without a pause.
                 pause = not self._cluster.metadata.follow_hint(
-                    batch.topic_partition, sent.node, each.current_leader, response.node_endpoints
+                    batch.topic_partition, sent.node, partition.current_leader, response.node_endpoints
                 )
             self._act(batch, outcome, pause=pause)
         if left_out:
@@ -609,7 +611,7 @@ class Producer:
                     self._batch_limits.lower(batch.topic_partition.topic, batch.size)
                 self._rejected += rejected
                 queue.replace(batch, batches)
-                self._buffered_bytes += sum(len(each.data) for each in batches) - batch.size
+                self._buffered_bytes += sum(len(encoded.data) for encoded in batches) - batch.size
             case FailedBatch():
                 self._fail(outcome)
 

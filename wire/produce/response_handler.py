@@ -221,7 +221,7 @@ class ProduceResponseHandler:
     ) -> ProduceOutcome:
         """The broker rejects records, and the whole batch with them."""
         encoded, level = batch.encoded, self.settings.compression_level
-        faults = {each.batch_index: each.batch_index_error_message for each in response.record_errors}
+        faults = {error.batch_index: error.batch_index_error_message for error in response.record_errors}
         faults = {index: faults[index] for index in sorted(faults) if 0 <= index < encoded.n_records}
         too_large = isinstance(error, RecordTooLargeError)
         if encoded.n_records > 1 and (too_large or (self.collects_rejected and not faults)):

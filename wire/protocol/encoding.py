@@ -348,8 +348,8 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
                 raise ProtocolError(f"tagged field {tag} of {cls.__name__} follows {previous}: they must ascend")
             previous = tag
             if size > len(buffer) - position:
-                left = len(buffer) - position
-                raise ProtocolError(f"tagged field {tag} of {cls.__name__} claims {size} bytes with {left} left")
+                n_left = len(buffer) - position
+                raise ProtocolError(f"tagged field {tag} of {cls.__name__} claims {size} bytes with {n_left} left")
             section, position = buffer[position : position + size], position + size
             if tag in known:
                 set_value, read_value, where = known[tag]

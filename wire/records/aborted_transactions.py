@@ -28,15 +28,15 @@ def aborted_batches(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt
     offset of its aborted transaction and the abort marker.
     """
     aborted = np.zeros(len(framed.headers), dtype=bool)
-    if not any(each.aborted for each in slices):
+    if not any(part.aborted for part in slices):
         return aborted
     index = -1
     rest: list[tuple[int, int]] = []
     aborting: set[int] = set()
-    for nth, (of, header) in enumerate(zip(framed.slice_indexes.tolist(), framed.headers, strict=True)):
-        if of != index:
-            index = of
-            rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
+    for nth, (slice_index, header) in enumerate(zip(framed.slice_indexes.tolist(), framed.headers, strict=True)):
+        if slice_index != index:
+            index = slice_index
+            rest = sorted(slices[slice_index].aborted, key=lambda transaction: transaction[1], reverse=True)
             aborting = set()
         last_offset = int(header["base_offset"]) + int(header["last_offset_delta"])
         while rest and rest[-1][1] <= last_offset:

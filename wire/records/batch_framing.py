@@ -68,7 +68,7 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
         UnsupportedVersionError: a batch of an unknown format, or old messages of an unknown codec.
     """
     starts_by_slice = [
-        batches.complete_batches(each.records)[0] if each.batch_starts is None else each.batch_starts for each in slices
+        batches.complete_batches(part.records)[0] if part.batch_starts is None else part.batch_starts for part in slices
     ]
     counts = [len(starts) for starts in starts_by_slice]
     frame = _common_frame(slices)
@@ -80,8 +80,8 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
         if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(buffer):
             return _read_headers(frame, starts, counts, is_copy=False)
     copied: list[memoryview] = []
-    for nth, (each, places) in enumerate(zip(slices, starts_by_slice, strict=True)):
-        made = [_as_batch(each.records, place, check_crc, max_bytes) for place in places]
+    for nth, (part, places) in enumerate(zip(slices, starts_by_slice, strict=True)):
+        made = [_as_batch(part.records, place, check_crc, max_bytes) for place in places]
         copied += (batch for batch in made if len(batch))
         counts[nth] = sum(len(batch) > 0 for batch in made)
     sizes = np.array([len(batch) for batch in copied], dtype=np.int64)
@@ -129,14 +129,14 @@ def _too_short(length: int, offset: int) -> CorruptBatchError:
 
 def _common_frame(slices: Sequence[RecordSlice]) -> memoryview | None:
     """The buffer that all slices are views of, None if there are several."""
-    frames = {id(each.records.obj): each.records.obj for each in slices if len(each.records)}
+    frames = {id(part.records.obj): part.records.obj for part in slices if len(part.records)}
     return memoryview(next(iter(frames.values()))) if len(frames) == 1 else None
 
 
 def _origins(slices: Sequence[RecordSlice], frame: memoryview) -> Ints:
     """The position of each slice in the frame; int64[n_slices]."""
     first = _address(frame)
-    return np.array([_address(each.records) - first if len(each.records) else 0 for each in slices], dtype=np.int64)
+    return np.array([_address(part.records) - first if len(part.records) else 0 for part in slices], dtype=np.int64)
 
 
 def _address(view: memoryview) -> int:

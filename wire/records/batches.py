@@ -127,23 +127,23 @@ def complete_batches(records: memoryview) -> tuple[list[int], int]:
     size = len(records)
     starts: list[int] = []
     add, length_at = starts.append, _LENGTH.unpack_from
-    at = 0
-    while size - at > MAGIC_AT:
-        (length,) = length_at(records, at + _LENGTH_AT)
-        if length < MIN_LENGTH and length < min_length(records[at + MAGIC_AT]):
-            add(at)
+    start = 0
+    while size - start > MAGIC_AT:
+        (length,) = length_at(records, start + _LENGTH_AT)
+        if length < MIN_LENGTH and length < min_length(records[start + MAGIC_AT]):
+            add(start)
             return starts, size
-        end = at + LOG_OVERHEAD + length
+        end = start + LOG_OVERHEAD + length
         if end > size:
             break
-        add(at)
-        at = end
-    return starts, at
+        add(start)
+        start = end
+    return starts, start
 
 
-def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:
+def crc_error(expected: int, actual: int, base_offset: int) -> CorruptBatchError:
     return CorruptBatchError(
-        f"the batch's CRC is {found:#010x}, but its header says {expected:#010x}", offset=base_offset
+        f"the batch's CRC is {actual:#010x}, but its header says {expected:#010x}", offset=base_offset
     )
 
 

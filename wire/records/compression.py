@@ -211,8 +211,8 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
         Codec.GZIP,
         data,
         max_bytes,
-        new=lambda rest, left: isal_zlib.decompressobj(wbits=_GZIP_WINDOW),
-        feed=lambda decompressor, chunk, left: decompressor.decompress(chunk, left + 1),
+        new=lambda rest, max_bytes: isal_zlib.decompressobj(wbits=_GZIP_WINDOW),
+        feed=lambda decompressor, chunk, max_bytes: decompressor.decompress(chunk, max_bytes + 1),
     )
 
 
@@ -288,8 +288,8 @@ def _unlz4_frames(data: memoryview, max_bytes: int) -> bytes:
             Codec.LZ4,
             data,
             max_bytes,
-            new=lambda rest, left: lz4.frame.LZ4FrameDecompressor(),
-            feed=lambda decompressor, chunk, left: decompressor.decompress(chunk, max_length=left + 1),
+            new=lambda rest, max_bytes: lz4.frame.LZ4FrameDecompressor(),
+            feed=lambda decompressor, chunk, max_bytes: decompressor.decompress(chunk, max_length=max_bytes + 1),
         )
     # The output cannot exceed the limit here; the library's own limit makes a 16-KiB batch five times as slow.
     pieces: list[bytes] = []
@@ -303,12 +303,12 @@ def _unlz4_frames(data: memoryview, max_bytes: int) -> bytes:
 def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) -> bytes:
     import zstandard
 
-    def new(rest: memoryview, left: int) -> Any:
-        if zstandard.frame_content_size(rest) > left:  # -1 if the frame does not contain its size
+    def new(rest: memoryview, n_left: int) -> Any:
+        if zstandard.frame_content_size(rest) > n_left:  # -1 if the frame does not contain its size
             raise _too_large(Codec.ZSTD, max_bytes)
         return context.decompressobj()
 
-    def feed(decompressor: Any, chunk: memoryview, left: int) -> bytes:
+    def feed(decompressor: Any, chunk: memoryview, max_bytes: int) -> bytes:
         return bytes(decompressor.decompress(chunk))
 
     # In one call if the output cannot exceed the limit: chunks take a tenth longer.
@@ -329,11 +329,11 @@ def zstd_fits(data: Bytes, max_bytes: int) -> bool:
         return False
     import zstandard
 
-    at = zstandard.frame_header_size(data)
+    position = zstandard.frame_header_size(data)
     for _ in range(max_bytes // _ZSTD_BLOCK_BYTES):
-        header = int.from_bytes(data[at : at + 3], "little")
-        at += 3 + (1 if header & _ZSTD_BLOCK_TYPE == _ZSTD_RLE_BLOCK else header >> 3)
-        if header & _ZSTD_LAST_BLOCK or at >= len(data):
+        header = int.from_bytes(data[position : position + 3], "little")
+        position += 3 + (1 if header & _ZSTD_BLOCK_TYPE == _ZSTD_RLE_BLOCK else header >> 3)
+        if header & _ZSTD_LAST_BLOCK or position >= len(data):
             return True
     return False
 
@@ -357,16 +357,16 @@ def _decompress_frames(
     """
     rest = memoryview(data)
     pieces: list[bytes] = []
-    left = max_bytes
+    n_left = max_bytes
     chunk_bytes = first_chunk_bytes or len(rest)
     while len(rest):
-        decompressor = new(rest, left)
+        decompressor = new(rest, n_left)
         fed = 0
         while not decompressor.eof and fed < len(rest):
-            piece = feed(decompressor, rest[fed : fed + chunk_bytes], left)
+            piece = feed(decompressor, rest[fed : fed + chunk_bytes], n_left)
             fed += chunk_bytes
-            left -= len(piece)
-            if left < 0:
+            n_left -= len(piece)
+            if n_left < 0:
                 raise _too_large(codec, max_bytes)
             pieces.append(piece)
         if not decompressor.eof:
@@ -421,25 +421,25 @@ def plain_lz4_frame(data: memoryview) -> Lz4Frame | None:
     block_bytes = _LZ4_BLOCK_BYTES.get(code)
     if magic != _LZ4_MAGIC or flags & ~_LZ4_HAS_SIZE != _LZ4_PLAIN or block_bytes is None:
         return None
-    at = _LZ4_HEADER.size + 1
+    position = _LZ4_HEADER.size + 1
     n_bytes = None
     if flags & _LZ4_HAS_SIZE:
-        at += _LZ4_INT64.size
-        if len(data) < at:
+        position += _LZ4_INT64.size
+        if len(data) < position:
             return None
         (n_bytes,) = _LZ4_INT64.unpack_from(data, _LZ4_HEADER.size)
     blocks: list[tuple[memoryview, bool]] = []
     last = len(data) - _LZ4_INT32.size
-    while at < last:
+    while position < last:
         if len(blocks) == _LZ4_MAX_BLOCKS:
             return None
-        (size,) = _LZ4_INT32.unpack_from(data, at)
+        (size,) = _LZ4_INT32.unpack_from(data, position)
         is_compressed = size < _LZ4_UNCOMPRESSED
-        at += _LZ4_INT32.size
-        end = at + (size if is_compressed else size - _LZ4_UNCOMPRESSED)
-        blocks.append((data[at:end], is_compressed))
-        at = end
+        position += _LZ4_INT32.size
+        end = position + (size if is_compressed else size - _LZ4_UNCOMPRESSED)
+        blocks.append((data[position:end], is_compressed))
+        position = end
     # The last four bytes are a block's size of 0.
-    if at != last or any(data[last:]):
+    if position != last or any(data[last:]):
         return None
     return Lz4Frame(block_bytes, n_bytes, blocks)

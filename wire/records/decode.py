@@ -127,8 +127,8 @@ def decode(
     """
     framed = frame_batches(slices, check_crc=check_crc, max_bytes=max_decompressed_bytes)
     headers, slice_indexes = framed.headers, framed.slice_indexes
-    start_offsets = np.array([each.start_offset for each in slices], dtype=np.int64)
-    end_offsets = np.array([each.end_offset for each in slices], dtype=np.int64)
+    start_offsets = np.array([part.start_offset for part in slices], dtype=np.int64)
+    end_offsets = np.array([part.end_offset for part in slices], dtype=np.int64)
     if check_crc:
         check_crcs(framed)
 
@@ -163,10 +163,10 @@ def decode(
     # What does not fit is in the same memory.
     may_overwrite = may_overwrite and len(fitting) == len(rows)
     buffer, starts, ends = _payloads(framed, fitting, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
-    rows, left = rows[: len(starts)], rows[len(starts) :]
-    unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
-    next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
-    of = slice_indexes[rows]
+    rows, remaining = rows[: len(starts)], rows[len(starts) :]
+    unfinished, firsts = np.unique(slice_indexes[remaining], return_index=True)
+    next_offsets[unfinished] = np.maximum(base_offsets[remaining[firsts]], start_offsets[unfinished])
+    row_slices = slice_indexes[rows]
     selected = _SelectedBatches(
         buffer=buffer,
         starts=starts,
@@ -174,11 +174,11 @@ def decode(
         headers=headers[rows],
         counts=counts[rows],
         base_offsets=base_offsets[rows],
-        slice_indexes=of,
-        is_clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
+        slice_indexes=row_slices,
+        is_clipped=(base_offsets[rows] < start_offsets[row_slices]) | (last_offsets[rows] >= end_offsets[row_slices]),
     )
     decoded = _decode_records(selected, columns, start_offsets, end_offsets, next_offsets)
-    return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
+    return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(remaining) else decoded
 
 
 def _decode_records(
@@ -303,11 +303,11 @@ def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
             position = read(slice(nth, None, maximum), position, ends)
     elif maximum:
         record = np.flatnonzero(counts)
-        position, last, left, slot = position[record], ends[record], counts[record], offsets[record]
+        position, last, n_left, slot = position[record], ends[record], counts[record], offsets[record]
         while len(slot):
             position = read(slot, position, last)
-            more = np.flatnonzero(left > 1)
-            position, last, left, slot = position[more], last[more], left[more] - 1, slot[more] + 1
+            more = np.flatnonzero(n_left > 1)
+            position, last, n_left, slot = position[more], last[more], n_left[more] - 1, slot[more] + 1
     entries = pa.StructArray.from_arrays(
         [_text(binary_column(buffer, key_start, key_size)), binary_column(buffer, value_start, value_size)],
         names=["key", "value"],
@@ -387,7 +387,7 @@ def _decompressed(
     usual = USUAL_RATIO * int(sizes.sum())
     buffer = GrowingBuffer(min(budget_bytes, usual) + USUAL_RATIO * int(sizes.max(initial=0)))
     decompressor = Decompressor(max_bytes)
-    found: list[int] = []
+    ends_in_buffer: list[int] = []
     for row, codec, start, end in zip(rows.tolist(), codecs, starts.tolist(), ends.tolist(), strict=True):
         if buffer.size >= budget_bytes:
             break
@@ -396,5 +396,5 @@ def _decompressed(
         except WireError as error:
             error.offset = int(framed.headers["base_offset"][row])
             raise
-        found.append(buffer.size)
-    return buffer.written(), np.array(found, dtype=np.int64)
+        ends_in_buffer.append(buffer.size)
+    return buffer.written(), np.array(ends_in_buffer, dtype=np.int64)

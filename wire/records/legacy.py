@@ -92,19 +92,19 @@ def _unwrap(outer: _LegacyMessage, check_crc: bool, max_bytes: int) -> list[_Leg
     compressed = fix_lz4_checksum(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
     payload = memoryview(decompress(codec, compressed, max_bytes))
     messages: list[_LegacyMessage] = []
-    at = 0
-    while at < len(payload):
-        if len(payload) - at < batches.LOG_OVERHEAD + batches.MIN_MESSAGE_LENGTH:
+    start = 0
+    while start < len(payload):
+        if len(payload) - start < batches.LOG_OVERHEAD + batches.MIN_MESSAGE_LENGTH:
             raise CorruptBatchError("a wrapper's messages end early")
-        (size,) = _INT32.unpack_from(payload, at + 8)
-        end = at + batches.LOG_OVERHEAD + size
+        (size,) = _INT32.unpack_from(payload, start + 8)
+        end = start + batches.LOG_OVERHEAD + size
         if size < batches.MIN_MESSAGE_LENGTH or end > len(payload):
             raise CorruptBatchError(f"a message of {size} bytes in a wrapper of {len(payload)}")
-        message = _read(payload, at, end, check_crc)
+        message = _read(payload, start, end, check_crc)
         if message.magic != outer.magic or codec_of(message.attributes) is not Codec.NONE:
             raise CorruptBatchError("a wrapper holds messages of another format, or another wrapper")
         messages.append(message)
-        at = end
+        start = end
     if outer.magic == 1 and messages:
         # Relative offsets (KIP-31): the last message has the wrapper's offset.
         shift = outer.offset - messages[-1].offset
@@ -112,11 +112,11 @@ def _unwrap(outer: _LegacyMessage, check_crc: bool, max_bytes: int) -> list[_Leg
     return messages
 
 
-def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _LegacyMessage:
-    offset, _, crc, magic, attributes = _HEAD.unpack_from(data, at)
-    if check_crc and zlib.crc32(data[at + _CRC_FROM : end]) != crc:
+def _read(data: memoryview, start: int, end: int, check_crc: bool) -> _LegacyMessage:
+    offset, _, crc, magic, attributes = _HEAD.unpack_from(data, start)
+    if check_crc and zlib.crc32(data[start + _CRC_FROM : end]) != crc:
         raise CorruptBatchError("a message's CRC does not match", offset=offset)
-    position = at + _HEAD.size
+    position = start + _HEAD.size
     timestamp = _NO_TIMESTAMP
     if magic == 1:
         if end - position < _INT64.size:
@@ -166,9 +166,9 @@ def fix_lz4_checksum(frame: memoryview) -> bytes:
     fixed = bytearray(frame)
     if len(fixed) >= 7:
         flags = fixed[4]
-        at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        if at < len(fixed):
-            fixed[at] = xxh32(bytes(fixed[4:at])) >> 8 & 0xFF
+        position = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        if position < len(fixed):
+            fixed[position] = xxh32(bytes(fixed[4:position])) >> 8 & 0xFF
     return bytes(fixed)
 
 
@@ -177,8 +177,8 @@ def xxh32(data: bytes) -> int:
     p1, p2, p3, p4, p5 = _PRIMES
     value = p5 + len(data)
     whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        value = _rotate(value + int.from_bytes(data[at : at + 4], "little") * p3, 17) * p4
+    for position in range(0, whole, 4):
+        value = _rotate(value + int.from_bytes(data[position : position + 4], "little") * p3, 17) * p4
     for byte in data[whole:]:
         value = _rotate(value + byte * p5, 11) * p1
     value &= _MASK

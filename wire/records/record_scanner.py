@@ -160,8 +160,8 @@ def _scan_one_by_one(
 ) -> Ints:
     """The end of each record, one at a time; int64[n_records]."""
     data = buffer.data
-    found: list[int] = []
-    add = found.append
+    starts: list[int] = []
+    add = starts.append
     for count, position, limit, base_offset in zip(
         counts.tolist(), batch_starts.tolist(), batch_ends.tolist(), base_offsets, strict=True
     ):
@@ -181,7 +181,7 @@ def _scan_one_by_one(
             position = -1
         if position != limit:
             raise CorruptBatchError(f"the lengths of {count} records do not add up to their batch", offset=base_offset)
-    return np.array(found, dtype=np.int64)
+    return np.array(starts, dtype=np.int64)
 
 
 def _skip_long(data: memoryview, position: int) -> int:
@@ -221,11 +221,11 @@ def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, 
             continue
         final[scans] = position
         taken[scans] = len(steps)
-        left = np.flatnonzero(going)
-        scans = left if isinstance(scans, slice) else scans[left]
-        if len(left) < _MIN_SCANS:
+        unfinished = np.flatnonzero(going)
+        scans = unfinished if isinstance(scans, slice) else scans[unfinished]
+        if len(unfinished) < _MIN_SCANS:
             break
-        position, limit = position[left], limit[left]
+        position, limit = position[unfinished], limit[unfinished]
 
     missed = np.flatnonzero(final != stop)
     extra = _scan_missed(buffer, start, stop, final, taken, missed) if len(missed) else {}
@@ -234,8 +234,8 @@ def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, 
     slots = taken.copy()
     for scan, more in extra.items():
         slots[scan] += len(more)
-    at = np.cumsum(slots) - slots
-    if not (np.diff(np.append(at[first_scans], slots.sum())) == counts).all():
+    slot = np.cumsum(slots) - slots
+    if not (np.diff(np.append(slot[first_scans], slots.sum())) == counts).all():
         return None
     ends = np.empty(n_records, dtype=np.int64)
     for step, (scans, position) in enumerate(steps):
@@ -243,9 +243,9 @@ def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, 
             valid = np.flatnonzero(taken[scans] > step)
             position = position[valid]
             scans = valid if isinstance(scans, slice) else scans[valid]
-        ends[at[scans] + step] = position
+        ends[slot[scans] + step] = position
     for scan, more in extra.items():
-        first = int(at[scan] + taken[scan])
+        first = int(slot[scan] + taken[scan])
         ends[first : first + len(more)] = more
     return ends
 
@@ -293,7 +293,7 @@ def _scan_missed(
         if position > stops[scan]:  # one of the two scans is wrong
             position = starts[scan]
             taken[scan] = 0
-        found: list[int] = []
+        true_ends: list[int] = []
         reached = scan
         try:
             while position != stops[reached]:
@@ -305,13 +305,13 @@ def _scan_missed(
                     position += 2 + ((byte & 0x7F | second << 7) >> 1)
                 else:
                     position = _skip_long(data, position)
-                found.append(position)
+                true_ends.append(position)
                 while stops[reached] < position:
                     reached += 1
         except IndexError:
             return None
         taken[scan + 1 : reached + 1] = 0
-        extra[scan] = found
+        extra[scan] = true_ends
     return extra
 
 
@@ -330,35 +330,35 @@ def _scans(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Int
     if len(guessed):
         window = max(_WINDOW_BYTES, int(sizes.sum()) // n_records * 3 // 2)
         start[guessed] = _anchors(buffer, start[guessed], batch_ends[batch[guessed]], window)
-        found = np.flatnonzero((start >= 0) & np.append(True, start[1:] != start[:-1]))
-        start, nth = start[found], nth[found]
+        distinct = np.flatnonzero((start >= 0) & np.append(True, start[1:] != start[:-1]))
+        start, nth = start[distinct], nth[distinct]
     return start, np.flatnonzero(nth == 0)
 
 
 def _anchors(buffer: ByteBuffer, target: Ints, limit: Ints, size: int) -> Ints:
     """A position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
-    found = np.full(len(target), -1, dtype=np.int64)
+    matches = np.full(len(target), -1, dtype=np.int64)
     n_bytes = size + 1  # the zero after the last one
     if len(buffer) < n_bytes:
-        return found
+        return matches
     windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - size, n_bytes), (1, 1), writeable=False)
     pending = np.arange(len(target))
     for nth in range(_WINDOWS):
-        at = target[pending] + nth * size
-        base = np.minimum(at, len(buffer) - n_bytes)
+        candidate = target[pending] + nth * size
+        base = np.minimum(candidate, len(buffer) - n_bytes)
         window = windows[base]
         # The last byte of a length is 1 to 0x7F.
         hit = np.flatnonzero((window[:, 1:] == 0) & (window[:, :-1] - np.uint8(1) < 0x7F))
         row = hit // size
         last = base[row] + (hit - row * size)  # the last byte of a length
-        keep = np.flatnonzero(last >= np.maximum(at, target[pending] + 2)[row])
+        keep = np.flatnonzero(last >= np.maximum(candidate, target[pending] + 2)[row])
         row, start = _plausible(buffer, row[keep], last[keep], limit[pending])
         earliest = np.flatnonzero(np.append(True, row[1:] != row[:-1])) if len(row) else row
-        found[pending[row[earliest]]] = start[earliest]
-        pending = pending[found[pending] < 0]
+        matches[pending[row[earliest]]] = start[earliest]
+        pending = pending[matches[pending] < 0]
         if not len(pending):
             break
-    return found
+    return matches
 
 
 def _plausible(buffer: ByteBuffer, row: Ints, last: Ints, limits: Ints) -> tuple[Ints, Ints]:
@@ -399,11 +399,11 @@ def _plausible(buffer: ByteBuffer, row: Ints, last: Ints, limits: Ints) -> tuple
 
 def _offset_deltas(buffer: ByteBuffer, attributes_at: Ints) -> Ints:
     """The offset deltas of what may be records, whose attributes are at these positions; meaningless where they are none."""
-    at = attributes_at + 1
+    position = attributes_at + 1
     for _ in range(_MAX_LENGTH_BYTES - 1):
-        at += buffer.take(at, mode="clip") >> 7  # the timestamp's delta, up to its last byte
-    at += 1
-    first, second, third = (buffer.take(at + nth, mode="clip").astype(np.int64) for nth in range(3))
+        position += buffer.take(position, mode="clip") >> 7  # the timestamp's delta, up to its last byte
+    position += 1
+    first, second, third = (buffer.take(position + nth, mode="clip").astype(np.int64) for nth in range(3))
     delta = first & 0x7F
     delta |= (first >> 7) * (second & 0x7F) << 7
     delta |= (first >> 7 & second >> 7) * (third & 0x7F) << 14

@@ -100,17 +100,17 @@ def parse_jaas(line: str) -> LoginModule:
 
 
 def _tokens(line: str) -> list[_JaasToken]:
-    found = []
-    at = 0
-    while at < len(line):
-        match = _TOKEN.match(line, at)
+    tokens = []
+    position = 0
+    while position < len(line):
+        match = _TOKEN.match(line, position)
         if match is None:
             raise SettingsError("{setting} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
         double, single, symbol, word = match.groups()
         quoted = double if double is not None else single
-        found.append(_JaasToken(symbol or word, False) if quoted is None else _JaasToken(_unescaped(quoted), True))
-        at = match.end()
-    return found
+        tokens.append(_JaasToken(symbol or word, False) if quoted is None else _JaasToken(_unescaped(quoted), True))
+        position = match.end()
+    return tokens
 
 
 def _unescaped(text: str) -> str:

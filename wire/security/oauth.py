@@ -377,11 +377,11 @@ def _error_description(error: urllib.error.HTTPError, deadline: Deadline) -> str
 
 
 def _extensions(text: str) -> dict[str, str]:
-    found = {}
+    extensions = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals and part.strip():
             raise SettingsError("{setting} is malformed.", setting=_EXTENSIONS, remedy="Write name=value,name=value.")
         if equals:
-            found[name.strip()] = value.strip()
-    return found
+            extensions[name.strip()] = value.strip()
+    return extensions

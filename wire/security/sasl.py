@@ -100,15 +100,15 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         AuthenticationError: the token endpoint rejected the client.
         TransportError: the token endpoint could not be reached.
     """
-    found = login(settings)
-    name, options = found.mechanism, found.options
+    sasl_login = login(settings)
+    name, options = sasl_login.mechanism, sasl_login.options
     if name == "GSSAPI":
         from pykafka_wire.wire.security.kerberos import Kerberos
 
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
         return Kerberos.from_options(service, host, options)
     if name == MSK_IAM:
-        request = provider(found.settings, options).token(host).value
+        request = provider(sasl_login.settings, options).token(host).value
         return MskIamExchange(signed_request=request, on_rejected=forget)
     if name == "OAUTHBEARER":
         from pykafka_wire.wire.security import oauth
@@ -116,7 +116,7 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         source = oauth.token_source(settings)
         token = source.token()
         return OAuthBearer(token=token.value, extensions=token.extensions, on_rejected=lambda: source.invalidate(token))
-    username, password = found.user_and_password()
+    username, password = sasl_login.user_and_password()
     if name in HASHES:
         is_token = options.get("tokenauth", "").lower() == "true"
         return Scram(name=name, username=username, password=password, is_token=is_token)
@@ -140,19 +140,19 @@ def sasl_identity(settings: ClientSettings, host: str) -> SaslIdentity:
     Raises:
         SettingsError, AuthenticationError, TransportError: as a connection would.
     """
-    found = login(settings)
-    if found.settings.cloud is not None:
-        return provider(found.settings, found.options).identity(host)
-    if found.mechanism == "OAUTHBEARER":
+    sasl_login = login(settings)
+    if sasl_login.settings.cloud is not None:
+        return provider(sasl_login.settings, sasl_login.options).identity(host)
+    if sasl_login.mechanism == "OAUTHBEARER":
         from pykafka_wire.wire.security import oauth
 
         return oauth.token_source(settings).token().identity
-    if found.mechanism == "GSSAPI":
-        uses_keytab = found.options.get("useKeyTab", "").lower() == "true"
-        principal = found.options.get("principal") or "the default principal"
+    if sasl_login.mechanism == "GSSAPI":
+        uses_keytab = sasl_login.options.get("useKeyTab", "").lower() == "true"
+        principal = sasl_login.options.get("principal") or "the default principal"
         return SaslIdentity(name=principal, source="its keytab" if uses_keytab else "the ticket cache")
-    user, _ = found.user_and_password()
-    is_token = found.options.get("tokenauth", "").lower() == "true"
+    user, _ = sasl_login.user_and_password()
+    is_token = sasl_login.options.get("tokenauth", "").lower() == "true"
     return SaslIdentity(
         name=f"delegation token {user}" if is_token else user,
         source="sasl.username" if settings.sasl_username else jaas.SETTING,
@@ -221,10 +221,10 @@ class OAuthBearer:
 
 def _status(error_response: bytes) -> str:
     try:
-        found = json_object(error_response)["status"]
+        status = json_object(error_response)["status"]
     except (ValueError, KeyError):
         return "no reason given"
-    return repr(found[:200]) if isinstance(found, str) else "no reason given"
+    return repr(status[:200]) if isinstance(status, str) else "no reason given"
 
 
 _MSK_REMEDY: Final = (

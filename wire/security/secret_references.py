@@ -76,9 +76,9 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
     if not colon or not module_name or not attributes:
         raise SettingsError("{setting} is {path}.", setting=setting, remedy="Write module:function.", path=quoted(path))
     try:
-        found: Any = importlib.import_module(module_name)
+        provider: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):
-            found = getattr(found, attribute)
+            provider = getattr(provider, attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(
             "{setting} names {path}, which cannot be imported: {reason}.",
@@ -87,9 +87,9 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
             path=path,
             reason=error,
         ) from error
-    if not callable(found):
+    if not callable(provider):
         raise SettingsError("{setting} names {path}, which cannot be called.", setting=setting, path=path)
-    called: Callable[..., Any] = found
+    called: Callable[..., Any] = provider
     return called
 
 

@@ -224,9 +224,9 @@ def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
     if loaded.key is not None:
         plain, form = serialization.NoEncryption(), serialization.PrivateFormat.PKCS8
         key = loaded.key.private_bytes(pem, form, plain).decode()
-    own = [loaded.cert.certificate.public_bytes(pem).decode()] if loaded.cert is not None else []
-    others = [each.certificate.public_bytes(pem).decode() for each in loaded.additional_certs]
-    return key, "".join(own + others), "".join(others or own)
+    certificates = [loaded.cert.certificate.public_bytes(pem).decode()] if loaded.cert is not None else []
+    others = [certificate.certificate.public_bytes(pem).decode() for certificate in loaded.additional_certs]
+    return key, "".join(certificates + others), "".join(others or certificates)
 
 
 def _content(store: _Store) -> bytes:

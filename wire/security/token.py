@@ -81,12 +81,12 @@ def jwt_claims(token: str) -> Mapping[str, Any]:  # Any: JSON
 def json_object(text: bytes) -> Mapping[str, Any]:  # Any: JSON
     """The JSON object in a peer's bytes. Raises ValueError for anything else, and for what is nested too deeply."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError as error:
         raise ValueError("too deeply nested") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return found
+    return value
 
 
 def printable_line(text: object, limit: int = 400) -> str:

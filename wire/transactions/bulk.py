@@ -132,17 +132,19 @@ def list_in_states(
         wanted = pattern if version >= _FIRST_PATTERN else None
         return ListTransactionsRequest(state_filters=list(states), transactional_id_pattern=wanted)
 
-    found = {}
+    state_of = {}
     for node in cluster.metadata.brokers(deadline=deadline):
         response = cluster.request(node, ByVersion(ListTransactionsRequest, build), deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, broker=node, api="ListTransactions")
-        for each in response.transaction_states:
-            if each.transactional_id.startswith(prefix):
-                found[each.transactional_id] = ListedTransaction(
-                    transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.transaction_state
+        for state in response.transaction_states:
+            if state.transactional_id.startswith(prefix):
+                state_of[state.transactional_id] = ListedTransaction(
+                    transactional_id=state.transactional_id,
+                    producer_id=state.producer_id,
+                    state=state.transaction_state,
                 )
-    return [found[name] for name in sorted(found)]
+    return [state_of[name] for name in sorted(state_of)]
 
 
 def _end_all(

@@ -146,8 +146,8 @@ class Transaction:
             return cls(cluster, handle)
         except DeadlineExceededError as error:
             if isinstance(error.__cause__, BrokerError):  # the coordinator responds, so it can describe the transaction
-                found = last_known_state(cluster, transactional_id)
-                error.remedy = f"The id's last transaction has not ended: {found}." if found else error.remedy
+                state = last_known_state(cluster, transactional_id)
+                error.remedy = f"The id's last transaction has not ended: {state}." if state else error.remedy
             raise
 
     @property
@@ -187,8 +187,9 @@ class Transaction:
         self._require_writable("produce")
         self._add_partitions(batches, deadline)
         # Round robin, so that a request carries a batch of each partition.
-        for each_one in itertools.zip_longest(*([(tp, batch) for batch in own] for tp, own in batches.items())):
-            for tp, batch in filter(None, each_one):
+        queues = [[(tp, batch) for batch in encoded] for tp, encoded in batches.items()]
+        for batch_of_each in itertools.zip_longest(*queues):
+            for tp, batch in filter(None, batch_of_each):
                 self.append(tp.topic, tp.partition, [batch])
         return self.flush(deadline)
 
@@ -385,10 +386,10 @@ class Transaction:
             self._move(TransactionState.ABORTED)
         open_ms = int((time.monotonic() - self._begun_at) * 1000)
         timeout_ms = self._cluster.settings.transaction_timeout_ms
-        found = last_known_state(self._cluster, self.transactional_id)
+        state = last_known_state(self._cluster, self.transactional_id)
         taken_over = (
             f"another producer has taken over the transactional id {self.transactional_id!r} from producer "
-            f"{self.identity.producer_id}, epoch {self.identity.producer_epoch}" + (f" (now {found})" if found else "")
+            f"{self.identity.producer_id}, epoch {self.identity.producer_epoch}" + (f" (now {state})" if state else "")
         )
         error.remedy = f"Only one producer may use an id, and {taken_over}."
         if open_ms >= timeout_ms:

@@ -242,7 +242,7 @@ def encode_subscription(
             owned_partitions=request_topics(
                 sorted(owned),
                 lambda tp: tp.partition,
-                lambda topic, each: OwnedTopicPartitions(topic=topic, partitions=each),
+                lambda topic, partitions: OwnedTopicPartitions(topic=topic, partitions=partitions),
             ),
             generation_id=generation,
             rack_id=rack_id,
@@ -266,7 +266,9 @@ def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
         member_id=member.member_id,
         instance_id=member.group_instance_id,
         topics=frozenset(subscription.topics),
-        owned=tuple(TopicPartition(each.topic, p) for each in subscription.owned_partitions for p in each.partitions),
+        owned=tuple(
+            TopicPartition(owned.topic, p) for owned in subscription.owned_partitions for p in owned.partitions
+        ),
         generation=generation,
     )
 
@@ -276,7 +278,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     assigned = request_topics(
         sorted(partitions),
         lambda tp: tp.partition,
-        lambda topic, each: AssignedTopicPartitions(topic=topic, partitions=each),
+        lambda topic, partitions: AssignedTopicPartitions(topic=topic, partitions=partitions),
     )
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), _ASSIGNMENT_VERSION)
 
@@ -288,4 +290,4 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
     if not len(data):
         return ()
     assigned = decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions
-    return tuple(sorted(TopicPartition(each.topic, partition) for each in assigned for partition in each.partitions))
+    return tuple(sorted(TopicPartition(topic.topic, partition) for topic in assigned for partition in topic.partitions))

@@ -325,8 +325,8 @@ class ConsumerMembership:
         )
 
     def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
-        found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
-        return {topic_id: name for topic_id, name in found.items() if name is not None}
+        names = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
+        return {topic_id: name for topic_id, name in names.items() if name is not None}
 
     def _deadline(self, max_ms: int | None = None) -> Deadline:
         timeout_ms = self._cluster.settings.default_api_timeout_ms

@@ -162,8 +162,10 @@ def _assumed(session: Any, role: str, options: Mapping[str, str]) -> Any:  # Any
     from botocore.credentials import AssumeRoleCredentialFetcher, Credentials, DeferredRefreshableCredentials
 
     key, secret = options.get("awsRoleAccessKeyId"), options.get("awsRoleSecretAccessKey")
-    own = Credentials(key, secret, options.get("awsRoleSessionToken")) if key and secret else session.get_credentials()
-    if own is None:
+    credentials = (
+        Credentials(key, secret, options.get("awsRoleSessionToken")) if key and secret else session.get_credentials()
+    )
+    if credentials is None:
         return None
     region = options.get("awsStsRegion") or region_setting(session) or "us-east-1"
     arguments = {"RoleSessionName": options.get("awsRoleSessionName", _SESSION_NAME)}
@@ -173,7 +175,7 @@ def _assumed(session: Any, role: str, options: Mapping[str, str]) -> Any:  # Any
     def create_client(service: str, **more: Any) -> Any:  # Any: botocore's own arguments
         return session.create_client(service, region_name=region, **more)
 
-    fetcher = AssumeRoleCredentialFetcher(create_client, own, role, extra_args=arguments)
+    fetcher = AssumeRoleCredentialFetcher(create_client, credentials, role, extra_args=arguments)
     return DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
 
 

@@ -125,8 +125,8 @@ def _unreachable(error: BaseException | None) -> bool:
 
 def _source(credential: Any) -> str:  # Any: one of azure-identity's classes
     # DefaultAzureCredential tries several, and has no public name for the one that succeeded.
-    found = getattr(credential, "_successful_credential", None) or credential
-    return f"azure-identity's {type(found).__name__}"
+    source = getattr(credential, "_successful_credential", None) or credential
+    return f"azure-identity's {type(source).__name__}"
 
 
 def _azure_identity() -> Any:  # Any: its types are not installed everywhere

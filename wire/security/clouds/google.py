@@ -67,7 +67,7 @@ class Google:
             what = f"no access token of Google: {printable_line(error)}"
             # A metadata server that does not respond is the cause of a RefreshError that is not called retryable.
             unreachable = any(
-                isinstance(each, google.auth.exceptions.TransportError) for each in (error, error.__cause__)
+                isinstance(cause, google.auth.exceptions.TransportError) for cause in (error, error.__cause__)
             )
             if unreachable or error.retryable:
                 raise TransportError(what) from error
@@ -75,17 +75,17 @@ class Google:
 
     def _subject(self) -> str:
         """The e-mail address of the account, which the service requires."""
-        found = getattr(self.credentials, "service_account_email", None) or getattr(self.credentials, "account", None)
-        if not found:
-            found = jwt_claims(getattr(self.credentials, "id_token", None) or "").get("email")
-        if not found:
+        account = getattr(self.credentials, "service_account_email", None) or getattr(self.credentials, "account", None)
+        if not account:
+            account = jwt_claims(getattr(self.credentials, "id_token", None) or "").get("email")
+        if not account:
             raise AuthenticationError(
                 f"google-auth's {type(self.credentials).__name__} do not tell the account's e-mail address, "
                 "which Google's managed Kafka requires",
                 remedy="Use a service account, or impersonate one: gcloud auth application-default login "
                 "--impersonate-service-account=ACCOUNT",
             )
-        return printable_line(found)
+        return printable_line(account)
 
 
 def find_credentials() -> Any:  # Any: any of google-auth's classes
