@@ -106,11 +106,11 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
         return {field.name: from_arrow(value[field.name], field.type) for field in column_type}
     if pa.types.is_map(column_type):
         try:
-            return {key: from_arrow(each, column_type.item_type) for key, each in value}
+            return {key: from_arrow(item, column_type.item_type) for key, item in value}
         except TypeError as error:
             raise DecodeError(f"a map's key cannot be {column_type.key_type}") from error
     if pa.types.is_list(column_type) or pa.types.is_large_list(column_type):
-        return [from_arrow(each, column_type.value_type) for each in value]
+        return [from_arrow(item, column_type.value_type) for item in value]
     return value
 
 
@@ -120,7 +120,7 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         return variant_of
     if is_a.is_struct(wanted):
         return _struct(
-            [(each.name, each.nullable, _field_conversion(each, _within(binary_text, each))) for each in wanted]
+            [(field.name, field.nullable, _field_conversion(field, _within(binary_text, field))) for field in wanted]
         )
     if is_a.is_list(wanted):
         return _list(_field_conversion(wanted.value_field, binary_text))
@@ -149,7 +149,7 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         (is_a.is_date, _date),
         (is_a.is_time, _only(datetime.time, "a time")),
         (is_a.is_null, _only((), "null")),
-        (lambda each: is_a.is_duration(each) and each.unit == "us", _duration),
+        (lambda wanted: is_a.is_duration(wanted) and wanted.unit == "us", _duration),
     ):
         if test(wanted):
             return conversion
@@ -187,16 +187,16 @@ def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _unexpected(value, "a struct")
-        found = {}
+        row = {}
         for name, is_nullable, inner in fields:
-            each = value.get(name)
-            if each is None and is_nullable:  # left out: an empty object of a wide type takes no memory here
+            field = value.get(name)
+            if field is None and is_nullable:  # left out: an empty object of a wide type takes no memory here
                 continue
             try:
-                found[name] = inner(each)
+                row[name] = inner(field)
             except DecodeError as error:
                 raise DecodeError(f"{name}: {error}") from None
-        return found
+        return row
 
     return convert
 
@@ -205,7 +205,7 @@ def _list(inner: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise _unexpected(value, "an array")
-        return [inner(each) for each in value]
+        return [inner(item) for item in value]
 
     return convert
 
@@ -215,7 +215,7 @@ def _map(key: Conversion, item: Conversion) -> Conversion:
         if not isinstance(value, dict):
             raise _unexpected(value, "a map")
         # The last of several, as in JSON itself: 1 and 01 are one key of MAP<INT, …>, and Spark's maps have each key once.
-        return list({key(name): item(each) for name, each in value.items()}.items())
+        return list({key(name): item(element) for name, element in value.items()}.items())
 
     return convert
 
@@ -280,8 +280,8 @@ def _finite_decimal(value: Any) -> Decimal | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        found = Decimal(repr(value))
-        return found if found.is_finite() else None
+        decimal = Decimal(repr(value))
+        return decimal if decimal.is_finite() else None
     return Decimal(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
@@ -296,9 +296,9 @@ def _rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
     # Looked at first, since a number such as 1E+1000000 must not be written out.
     if number.adjusted() < precision - scale:
         unit, context = _unit(precision, scale)
-        found = number.quantize(unit, ROUND_DOWN, context)
-        if found == number:
-            return found
+        quantized = number.quantize(unit, ROUND_DOWN, context)
+        if quantized == number:
+            return quantized
     raise DecodeError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
 
 
@@ -389,10 +389,10 @@ def _json_time(
             return of_number(value)
         if isinstance(value, str) and value in INFINITE_TEXTS:
             return None
-        found = of_text(value)
-        if found is None:
+        converted = of_text(value)
+        if converted is None:
             raise _unexpected(value, wanted)
-        return found
+        return converted
 
     return convert
 
@@ -409,10 +409,10 @@ def _local_timestamp(value: Any) -> Any:
 def _moment(value: Any) -> datetime.datetime:
     if isinstance(value, datetime.datetime):
         return value
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise _unexpected(value, "a timestamp (ISO-8601)")
-    day, clock, fraction, zone = found.groups()
+    day, clock, fraction, zone = match.groups()
     offset = "+00:00" if zone in ("Z", "z") else (zone if not zone or ":" in zone else f"{zone[:3]}:{zone[3:]}")
     try:
         return datetime.datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}{offset or ''}")
@@ -436,9 +436,9 @@ def _date(value: Any) -> Any:
 def _duration(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value
-    found = _SECONDS.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _SECONDS.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise _unexpected(value, "a duration (seconds, such as 1.5s)")
-    sign, seconds, fraction = found.groups()
+    sign, seconds, fraction = match.groups()
     span = datetime.timedelta(seconds=int(seconds), microseconds=int(f"{(fraction or '')[:6]:0<6}"))
     return -span if sign else span

@@ -208,10 +208,10 @@ class RowWriter:
         values = _values(column)
         present = [row for row, value in enumerate(values) if value is not None]
         made = (values[row] for row in present)
-        found, reasons = _convert_each(made, encode_row, pa.binary(), array_of(pa.binary()))
+        encoded, reasons = _convert_each(made, encode_row, pa.binary(), array_of(pa.binary()))
         if reasons:
             raise EncodeError({present[nth]: reason for nth, reason in reasons.items()})
-        return reassemble(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
+        return reassemble(len(column), pa.binary(), [(np.array(present, dtype=np.int64), encoded)])
 
 
 def read_column(
@@ -264,26 +264,26 @@ def _read_types(
     others: list[Ints] = []
     for schema_id, index in frames.groups:
         try:
-            found = types.type_of(schema_id)
+            type_format = types.type_of(schema_id)
         except DecodeError as error:
             frames.reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
             continue
-        if found is not None:
-            formats[found.field] = found.format
-            groups.setdefault(found.field, []).append((schema_id, index))
+        if type_format is not None:
+            formats[type_format.field] = type_format.format
+            groups.setdefault(type_format.field, []).append((schema_id, index))
         elif not types.is_null(schema_id):
             others.append(index)
     columns = [
         _read_groups(
-            formats[each.name], each.type, frames.payloads, groups[each.name], n_rows, frames.reasons, max_bytes
+            formats[field.name], field.type, frames.payloads, groups[field.name], n_rows, frames.reasons, max_bytes
         )
-        if each.name in groups
-        else pa.nulls(n_rows, each.type)
-        for each in column_type
+        if field.name in groups
+        else pa.nulls(n_rows, field.type)
+        for field in column_type
     ]
     is_null = np.ones(n_rows, dtype=np.bool_)
-    for each in column_type:
-        for _, index in groups.get(each.name, ()):
+    for field in column_type:
+        for _, index in groups.get(field.name, ()):
             is_null[index] = False
     is_null[list(frames.reasons)] = True
     column = pa.StructArray.from_arrays(columns, fields=list(column_type), mask=pa.array(is_null))
@@ -329,10 +329,10 @@ def _read_groups(
             reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
             continue
         payloads = all_payloads if len(index) == n_rows else all_payloads.take(index)
-        column, left = _read_together(reader, payloads, column_type)
+        column, unread = _read_together(reader, payloads, column_type)
         add(index, column)
-        for some, found, failed in _read_alone(np.flatnonzero(left), payloads, reader, column_type):
-            add(index[some], found)
+        for some, values, failed in _read_alone(np.flatnonzero(unread), payloads, reader, column_type):
+            add(index[some], values)
             reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
     try:
         return reassemble(n_rows, column_type, parts)
@@ -389,29 +389,29 @@ def _convert_each(
     Args:
         make: the array of values of the type (:func:`array_of`).
     """
-    found: list[Any] = []
+    converted: list[Any] = []
     reasons: dict[int, str] = {}
     for nth, row in enumerate(rows):
         try:
-            found.append(convert(row))
+            converted.append(convert(row))
         except ConnectorError:  # the registry, a library, an option: not the value
             raise
         except Exception as error:
-            found.append(None)
+            converted.append(None)
             reasons[nth] = _reason(error)
     try:
-        return make(found), reasons
+        return make(converted), reasons
     except Exception:  # Arrow does not accept one of them, or more: each is tried alone
         pass
     n_bytes = 0
-    for nth, value in enumerate(found):
+    for nth, value in enumerate(converted):
         try:
             n_bytes += make([value]).nbytes
         except Exception:
-            found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
+            converted[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
         if n_bytes > _MAX_ARRAY_BYTES:
-            raise ColumnTooLargeError.of(len(found), column_type)
-    return make(found), reasons
+            raise ColumnTooLargeError.of(len(converted), column_type)
+    return make(converted), reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,8 +431,8 @@ class _Unread:
 
 def _values(rows: Any) -> list[Any]:
     try:
-        found: list[Any] = rows.to_pylist()
-        return found
+        values: list[Any] = rows.to_pylist()
+        return values
     except Exception:  # a timestamp of the year 10000, for instance, which Spark has and Python does not
         return [_Unread(row) if row.is_valid else None for row in rows]
 

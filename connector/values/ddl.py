@@ -57,9 +57,9 @@ def arrow_type(ddl: str) -> pa.DataType:
         DdlError: it is not valid, or has a type that no value can have.
     """
     parser = _DdlParser(ddl)
-    found = parser.data_type(0) if parser.is_single_type() else parser.struct(0, end=None)
+    parsed = parser.data_type(0) if parser.is_single_type() else parser.struct(0, end=None)
     parser.expect_end()
-    return found
+    return parsed
 
 
 class _DdlParser:
@@ -87,7 +87,7 @@ class _DdlParser:
         while self._kind() and self._mark() != end:
             name = self._name()
             self._skip(":")
-            found = self.data_type(depth)
+            parsed = self.data_type(depth)
             if self._keyword() == "not":
                 self._next += 1
                 self._expect_word("null")
@@ -99,7 +99,7 @@ class _DdlParser:
                     self._next += 1
             if any(name == other for other, _ in fields):
                 raise DdlError(f"the field {name} is there twice")
-            fields.append((name, found))
+            fields.append((name, parsed))
             if not self._skip(","):
                 break
             if not self._kind() or self._mark() == end:
@@ -123,11 +123,11 @@ class _DdlParser:
             return self._parametric(lambda: self._map(depth + 1))
         if name in _DECIMALS:
             return self._decimal()
-        found = _TYPES.get(name)
-        if found is None:
+        simple = _TYPES.get(name)
+        if simple is None:
             self._next -= 1
             raise self._error("a type such as BIGINT, DOUBLE, STRING or TIMESTAMP")
-        return found
+        return simple
 
     def expect_end(self) -> None:
         if self._kind():
@@ -135,9 +135,9 @@ class _DdlParser:
 
     def _parametric(self, inner: Callable[[], pa.DataType]) -> pa.DataType:
         self._expect("<")
-        found = inner()
+        parsed = inner()
         self._expect(">")
-        return found
+        return parsed
 
     def _map(self, depth: int) -> pa.DataType:
         key = self.data_type(depth)
@@ -182,9 +182,9 @@ class _DdlParser:
         return int(text)
 
     def _skip(self, mark: str) -> bool:
-        found = self._mark() == mark
-        self._next += found
-        return found
+        is_next = self._mark() == mark
+        self._next += is_next
+        return is_next
 
     def _expect(self, mark: str) -> None:
         if not self._skip(mark):

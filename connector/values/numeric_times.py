@@ -46,7 +46,7 @@ INFINITE_DAYS: Final = frozenset(
 INFINITE: Final[dict[TimeUnit, frozenset[int]]] = {
     "days": INFINITE_DAYS,
     "seconds": frozenset(),
-    "milliseconds": frozenset({*_DRIVERS, *(each // 1_000 for each in _DRIVERS), _LONG - 1, -_LONG}),
+    "milliseconds": frozenset({*_DRIVERS, *(millis // 1_000 for millis in _DRIVERS), _LONG - 1, -_LONG}),
     "microseconds": frozenset({*_DRIVERS, _LONG - 1, -_LONG}),
     "nanoseconds": frozenset({_LONG - 1, -_LONG}),
 }
@@ -89,11 +89,11 @@ def _scaled(number: int | Decimal, unit: TimeUnit, nanos: int, wanted: str) -> i
         raise DecodeError(f"a number that is not the {unit} of {wanted}")
     if number in INFINITE[unit]:
         return None
-    found = int(Fraction(number) * _NANOS[unit] // nanos)
+    moment = int(Fraction(number) * _NANOS[unit] // nanos)
     per_day = _DAY_NANOS // nanos
-    if not FIRST_DAY * per_day <= found < END_DAY * per_day:
+    if not FIRST_DAY * per_day <= moment < END_DAY * per_day:
         raise DecodeError(f"a number that is not the {unit} of a time in the years 1 to 9999")
-    return found
+    return moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,11 @@ def days(numbers: Ints, unit: TimeUnit) -> Times:
     """As :func:`days_of`, of int64[n]."""
     infinite = _infinite(numbers, unit)
     per_day = _DAY_NANOS // _NANOS[unit]
-    found = numbers // per_day
-    wrong = _beyond(found, 1)
-    if per_day != 1 and (parts := found * per_day != numbers).any():
+    days = numbers // per_day
+    wrong = _beyond(days, 1)
+    if per_day != 1 and (parts := days * per_day != numbers).any():
         wrong = parts if wrong is None else wrong | parts
-    return Times(found, wrong, infinite)
+    return Times(days, wrong, infinite)
 
 
 def _beyond(numbers: Ints, per_day: int) -> Flags | None:
@@ -145,5 +145,5 @@ def _infinite(numbers: Ints, unit: TimeUnit) -> Flags | None:
     least = _LEAST[unit]
     if not len(numbers) or least >= _LONG or (int(numbers.max()) < least and int(numbers.min()) > -least):
         return None
-    found: Flags = np.isin(numbers, np.array(sorted(INFINITE[unit]), dtype=np.int64))
-    return found if found.any() else None
+    is_infinite: Flags = np.isin(numbers, np.array(sorted(INFINITE[unit]), dtype=np.int64))
+    return is_infinite if is_infinite.any() else None

@@ -65,38 +65,41 @@ class RecordTypes:
         if isinstance(value_format, Protobuf):
             return frames
         payloads = Payloads(frames.payloads.data, frames.payloads.starts.copy(), frames.payloads.ends)
-        found = Frames(payloads, [], frames.reasons)
+        divided = Frames(payloads, [], frames.reasons)
         for schema_id, index in frames.groups:
             try:
                 n_branches = value_format.n_branches(schema_id)
             except DecodeError:  # reported where its values are read
                 n_branches = None
             if n_branches is None:
-                found.groups.append((schema_id, index))
+                divided.groups.append((schema_id, index))
                 continue
             number = schema_id.id if schema_id is not None else 0
             for branch, rows in _branches(payloads, index):
                 if 0 <= branch < n_branches:
-                    found.groups.append((SchemaId(number, (branch,)), rows))
+                    divided.groups.append((SchemaId(number, (branch,)), rows))
                 else:
-                    found.reasons.update(dict.fromkeys(rows.tolist(), f"its union has no branch {branch}"))
-        return found
+                    divided.reasons.update(dict.fromkeys(rows.tolist(), f"its union has no branch {branch}"))
+        return divided
 
 
 def field_names(types: Sequence[str]) -> list[str]:
     """The fields of types by their full names: their last parts, and the whole name where these are not distinct."""
     short = [name.rpartition(".")[2] for name in types]
     lower = [name.lower() for name in short]
-    return [own if lower.count(own.lower()) == 1 else name for own, name in zip(short, types, strict=True)]
+    return [
+        short_name if lower.count(short_name.lower()) == 1 else name
+        for short_name, name in zip(short, types, strict=True)
+    ]
 
 
 def _branches(payloads: Payloads, index: Ints) -> list[tuple[int, Ints]]:
     """The branch of an Avro union, and the rows of ``index`` that have it; -1 where there is none. Moves their payloads' starts."""
     data, starts, ends = payloads.data, payloads.starts, payloads.ends
-    at = starts[index]
-    size = ends[index] - at
-    first = data.take(at, mode="clip").astype(np.int64)
-    second = data.take(at + 1, mode="clip").astype(np.int64)
+    position = starts[index]
+    size = ends[index] - position
+    first = data.take(position, mode="clip").astype(np.int64)
+    second = data.take(position + 1, mode="clip").astype(np.int64)
     is_long = first >= 0x80
     number = np.where(is_long, first & 0x7F | second << 7, first)
     # Zigzag; a branch is two bytes at most, since no union has so many.

@@ -139,9 +139,9 @@ class AvroBoolean(TypeReader):
     width = 1
 
     def read(self, reader: BulkReader) -> Any:
-        found = reader.single_bytes()
-        reader.fail(found > 1)
-        return flag_array(found == 1)
+        flags = reader.single_bytes()
+        reader.fail(flags > 1)
+        return flag_array(flags == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,11 @@ class Numbers(TypeReader):
 
     def read(self, reader: BulkReader) -> Any:
         of_numbers = numeric_times.days if pa.types.is_date32(self.type) else numeric_times.moments
-        found = of_numbers(reader.longs(), self.unit)
-        if found.wrong is not None:
-            wrong = found.wrong if found.infinite is None else found.wrong & ~found.infinite
+        times = of_numbers(reader.longs(), self.unit)
+        if times.wrong is not None:
+            wrong = times.wrong if times.infinite is None else times.wrong & ~times.infinite
             reader.fail(wrong)
-        return with_validity(_numbers(found.numbers, self.type), None if found.infinite is None else ~found.infinite)
+        return with_validity(_numbers(times.numbers, self.type), None if times.infinite is None else ~times.infinite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +218,10 @@ class Converted(TypeReader):
         return self.inner.free_bytes
 
     def read(self, reader: BulkReader) -> Any:
-        found, wrong = self.convert(self.inner.read(reader), self.type)
+        converted, wrong = self.convert(self.inner.read(reader), self.type)
         if wrong is not None:
             reader.fail(wrong & ~reader.failed)
-        return found
+        return converted
 
     def skip(self, reader: BulkReader) -> None:
         self.inner.skip(reader)
@@ -262,10 +262,10 @@ class AvroBytes(TypeReader):
     width: int | None = None
 
     def read(self, reader: BulkReader) -> Any:
-        found = reader.slices(self.width, pa.string() if self.is_text else self.type)
-        if self.is_text and (wrong := not_utf8(found)) is not None:
+        texts = reader.slices(self.width, pa.string() if self.is_text else self.type)
+        if self.is_text and (wrong := not_utf8(texts)) is not None:
             reader.fail(wrong)
-        return found if found.type == self.type else found.view(self.type)
+        return texts if texts.type == self.type else texts.view(self.type)
 
     def skip(self, reader: BulkReader) -> None:
         reader.spans(self.width)
@@ -353,7 +353,7 @@ class Union(TypeReader):
 
     @property
     def free_bytes(self) -> int:
-        return max(each.free_bytes for each in self.branches)
+        return max(branch.free_bytes for branch in self.branches)
 
     def read(self, reader: BulkReader) -> Any:
         branch_numbers = self._branch_numbers(reader)
@@ -484,7 +484,7 @@ class Items(TypeReader):
             reader.fail(too_many)
             counts[too_many] = 0
             blocks = [
-                tuple(each[~too_many[index]] for each in (index, *others))  # type: ignore[misc]  # as long as it was
+                tuple(indexes[~too_many[index]] for indexes in (index, *others))  # type: ignore[misc]  # as long as it was
                 for index, *others in blocks
             ]
         offsets = np.zeros(n + 1, dtype=np.int32)
@@ -536,27 +536,27 @@ class Items(TypeReader):
         puts them back before the next round. It is one item, or a whole block where all items are as wide.
         """
         index = np.arange(len(reader))
-        left = np.zeros(len(reader), dtype=np.int64)
+        n_left = np.zeros(len(reader), dtype=np.int64)
         n_rounds = 0
         while len(index):
-            begins = np.flatnonzero(left == 0)
+            begins = np.flatnonzero(n_left == 0)
             if len(begins):
-                left[begins] = self._counts(reader, index[begins])
-                going = left > 0
+                n_left[begins] = self._counts(reader, index[begins])
+                going = n_left > 0
                 if not going.all():
-                    index, left = index[going], left[going]
+                    index, n_left = index[going], n_left[going]
                     continue
             n_rounds += 1
             is_few = len(index) < _MIN_VALUES
             if is_few and (n_rounds > _MAX_ROUNDS_OF_FEW or not reader.rounds.spend()):
                 reader.fail(flags_at(index, len(reader)))
                 return
-            n_items: Ints | int = 1 if self._width is None else left.copy()
+            n_items: Ints | int = 1 if self._width is None else n_left.copy()
             yield index, reader.select(index), n_items
             going = ~reader.failed[index]
-            left -= n_items
+            n_left -= n_items
             if not going.all():
-                index, left = index[going], left[going]
+                index, n_left = index[going], n_left[going]
 
     def _counts(self, reader: BulkReader, index: Ints) -> Ints:
         """The number of items in the next block of some values; 0 after the last block."""
@@ -629,7 +629,7 @@ class AvroReadPlan:
         ):
             return None
         if isinstance(node, resolution.WrittenUnion):
-            branches = [self.type_reader(each, wanted, path, inside) for each in node.branches]
+            branches = [self.type_reader(branch, wanted, path, inside) for branch in node.branches]
             return Union(branches, pa.null() if wanted is None else wanted)
         if isinstance(node, resolution.Branch):
             if wanted is not None and node.member is not None and is_member_struct(wanted):
@@ -654,7 +654,7 @@ class AvroReadPlan:
         assert node.member is not None
         place, name = node.member.field_of(wanted)
         inner = self.type_reader(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
-        others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
+        others = [(Null(field.type), nth) for nth, field in enumerate(wanted) if nth != place]
         return AvroRecord([(inner, place)], others, wanted)
 
     def _record(
@@ -666,17 +666,17 @@ class AvroReadPlan:
         places = {field.name: place for place, field in enumerate(wanted)}
         if len(places) != wanted.num_fields:
             return None
-        found: list[tuple[TypeReader, int]] = []
+        readers: list[tuple[TypeReader, int]] = []
         for value, name in node.fields:
             place = -1 if name is None else places.pop(name, -1)
             inner = None if place < 0 else wanted.field(place).type
-            found.append((self.type_reader(value, inner, f"{path}.{name}" if path else str(name), inside), place))
-        defaults = {each.name: each for each in node.defaults}
+            readers.append((self.type_reader(value, inner, f"{path}.{name}" if path else str(name), inside), place))
+        defaults = {default.name: default for default in node.defaults}
         absent: list[tuple[TypeReader, int]] = []
         for name, place in places.items():
             column = wanted.field(place).type
             absent.append((self._default(defaults.get(name), column), place))
-        return AvroRecord(found, absent, wanted)
+        return AvroRecord(readers, absent, wanted)
 
     def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> TypeReader:
         if default is None:
@@ -736,8 +736,8 @@ def _scalar(node: resolution.ResolvedScalar, wanted: pa.DataType) -> TypeReader 
     is_a = pa.types
     kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
     if (connect := counted_by(node.written, node.read)) is not None and kind in ("int", "long"):
-        if (found := _number_of_connect(connect, wanted)) is not None:
-            return found
+        if (number_reader := _number_of_connect(connect, wanted)) is not None:
+            return number_reader
     elif (connect := connect_type_of(node.read)) is not None and kind == "string":
         if is_variant(wanted):
             return Converted(AvroBytes(pa.string(), is_text=True), wanted, variants_of_texts)
@@ -795,5 +795,5 @@ def _integer(node: resolution.ResolvedScalar, kind: str, target: str, wanted: pa
 
 
 def _enum(node: resolution.ResolvedSymbols) -> TypeReader:
-    symbols = binary_array([(each or "").encode() for each in node.names]).view(pa.string())
-    return Enum(symbols, np.array([each is not None for each in node.names]))
+    symbols = binary_array([(name or "").encode() for name in node.names]).view(pa.string())
+    return Enum(symbols, np.array([name is not None for name in node.names]))

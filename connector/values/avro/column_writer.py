@@ -125,16 +125,16 @@ def _fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> list[R
 
 def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
     """A uuid's text as the 16 bytes of a fixed."""
-    found: list[bytes] = []
+    encoded: list[bytes] = []
     wrong = np.zeros(len(column), dtype=np.bool_)
     for row, text in enumerate(binary(column).to_pylist()):
         try:
-            found.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
+            encoded.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
         except ValueError:
-            found.append(b"")
+            encoded.append(b"")
             wrong[row] = True
     errors.add(wrong, path, "text that is not a uuid")
-    return [BytesSegment(binary_array(found))]
+    return [BytesSegment(binary_array(encoded))]
 
 
 def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list[RowSegment]:
@@ -304,12 +304,12 @@ class AvroWritePlan:
         return _null
 
     def _union(self, union: list[Schema], column: pa.DataType, path: str) -> Write:
-        branches = [self._schema.definition(each) for each in union]
-        null = next((index for index, each in enumerate(branches) if kind_of(each) == "null"), None)
+        branches = [self._schema.definition(branch) for branch in union]
+        null = next((index for index, branch in enumerate(branches) if kind_of(branch) == "null"), None)
         if pa.types.is_null(column) and null is not None:
             return partial(_null, content=_branch(null))
-        others = [(index, each) for index, each in enumerate(branches) if index != null]
-        by_type = member_names([each for _, each in others])
+        others = [(index, branch) for index, branch in enumerate(branches) if index != null]
+        by_type = member_names([branch for _, branch in others])
         if len(others) > 1 and _is_members(column, by_type):
             members = [
                 (self._value(branch, member.type, within(path, member.name)), index)
@@ -321,11 +321,11 @@ class AvroWritePlan:
             write = self._value(branch, column, path)
         else:
             fitting = [
-                (index, found) for index, each in others if (found := self._exact(each, column, path)) is not None
+                (index, writer) for index, branch in others if (writer := self._exact(branch, column, path)) is not None
             ]
             if len(fitting) != 1:
                 members_shown = ", ".join(
-                    f"{name}: {_shown(each)}" for name, (_, each) in zip(by_type, others, strict=True)
+                    f"{name}: {_shown(branch)}" for name, (_, branch) in zip(by_type, others, strict=True)
                 )
                 return self._mismatch(
                     path, column, union, f"make it one of the union's types, or a struct of {members_shown}"
@@ -353,37 +353,37 @@ class AvroWritePlan:
         """What writes values that are not null."""
         is_a = pa.types
         kind, logical = kind_of(schema), logical_of(schema)
-        found: Write | None = None
+        write: Write | None = None
         if kind == "record":
             return self._record(schema, column, path)
         if kind == "array" and is_list(column):
-            found = partial(_items, item=self.write(schema["items"], column.value_type, f"{path}[]"))
+            write = partial(_items, item=self.write(schema["items"], column.value_type, f"{path}[]"))
         elif kind == "map" and is_a.is_map(column) and is_text(column.key_type):
             item = self.write(schema["values"], column.item_type, f"{path}{{}}")
-            found = partial(_items, item=item, key=partial(_bytes, path=within(path, "key")))
+            write = partial(_items, item=item, key=partial(_bytes, path=within(path, "key")))
         elif kind == "boolean" and is_a.is_boolean(column):
-            found = _boolean
+            write = _boolean
         elif kind in ("int", "long"):
-            found = _integer_writer(32 if kind == "int" else 64, logical, column, path)
+            write = _integer_writer(32 if kind == "int" else 64, logical, column, path)
         elif kind in ("float", "double") and _is_exact(column, kind):
-            found = partial(_floating, n_bytes=8 if kind == "double" else 4)
+            write = partial(_floating, n_bytes=8 if kind == "double" else 4)
         elif kind == "enum" and is_text(column):
-            symbols = binary_array([each.encode() for each in schema["symbols"]]).view(pa.string())
-            found = partial(_enum, path=path, symbols=symbols)
+            symbols = binary_array([symbol.encode() for symbol in schema["symbols"]]).view(pa.string())
+            write = partial(_enum, path=path, symbols=symbols)
         elif logical == "decimal" and is_a.is_decimal(column):
             digits, scale = min(schema["precision"], _MAX_DIGITS), schema.get("scale", 0)
             if scale <= _MAX_DIGITS and schema.get("size", 0) <= _MAX_DECIMAL_BYTES:
                 decimal, size = pa.decimal128(digits, scale), schema.get("size")
-                found = partial(_decimal, path=path, decimal=decimal, size=size, has_length=self._has_length)
+                write = partial(_decimal, path=path, decimal=decimal, size=size, has_length=self._has_length)
         elif kind == "fixed" and is_bytes(column):
-            found = partial(_fixed, path=path, size=schema["size"])
+            write = partial(_fixed, path=path, size=schema["size"])
         elif kind == "fixed" and logical == "uuid" and is_text(column):
-            found = partial(_uuid, path=path)
+            write = partial(_uuid, path=path)
         elif kind == "string" and is_text(column):
-            found = partial(_bytes, path=path)
+            write = partial(_bytes, path=path)
         elif kind == "bytes" and is_bytes(column):
-            found = partial(_bytes, path=path, has_length=self._has_length)
-        return found or self._mismatch(path, column, schema, "cast the column, or change the schema")
+            write = partial(_bytes, path=path, has_length=self._has_length)
+        return write or self._mismatch(path, column, schema, "cast the column, or change the schema")
 
     def _record(self, schema: Schema, column: pa.DataType, path: str) -> Write:
         names = [field["name"] for field in schema["fields"]]
@@ -391,14 +391,14 @@ class AvroWritePlan:
             remedy = f"make it a struct of the record's fields, as in struct({', '.join(names)})"
             return self._mismatch(path, column, schema, remedy)
         places = self.problems.places_of(column, names, path, f"schema, whose record {schema['name']} has")
-        found: list[tuple[Write, int]] = []
-        for each in schema["fields"]:
-            inner, place = within(path, each["name"]), places.get(each["name"], -1)
+        writes: list[tuple[Write, int]] = []
+        for schema_field in schema["fields"]:
+            inner, place = within(path, schema_field["name"]), places.get(schema_field["name"], -1)
             if place >= 0:
-                found.append((self.write(each["type"], column.field(place).type, inner), place))
+                writes.append((self.write(schema_field["type"], column.field(place).type, inner), place))
             else:
-                found.append((self._absent(each["type"], inner), -1))
-        return partial(_record, fields=found)
+                writes.append((self._absent(schema_field["type"], inner), -1))
+        return partial(_record, fields=writes)
 
     def _absent(self, schema: Schema, path: str) -> Write:
         definition = self._schema.definition(schema)
@@ -452,7 +452,7 @@ def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:
 
 
 def _is_members(column: pa.DataType, by_type: list[str]) -> bool:
-    names = [each.name for each in column] if pa.types.is_struct(column) else []
+    names = [field.name for field in column] if pa.types.is_struct(column) else []
     return names in (by_type, [member_name(nth) for nth in range(len(by_type))])
 
 
@@ -467,4 +467,4 @@ def _shown(schema: Schema) -> str:
         size = f" of {schema['size']} bytes" if kind_of(schema) == "fixed" else ""
         return f"{kind_of(schema)} decimal({schema['precision']},{schema.get('scale', 0)}){size}"
     name = schema.get("name")
-    return " ".join(each for each in (kind_of(schema), str(name) if name else "", logical) if each)
+    return " ".join(word for word in (kind_of(schema), str(name) if name else "", logical) if word)

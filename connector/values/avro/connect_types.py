@@ -16,8 +16,8 @@ def connect_type_of(definition: Schema) -> ConnectType | None:
     """The type by Connect's name; None where it has none, or one that changes nothing."""
     if isinstance(definition, (str, list)):
         return None
-    found = CONNECT_TYPES.get(str(definition.get(CONNECT_TYPE)))
-    return found if found is not None and kind_of(definition) in found.carriers else None
+    connect_type = CONNECT_TYPES.get(str(definition.get(CONNECT_TYPE)))
+    return connect_type if connect_type is not None and kind_of(definition) in connect_type.carriers else None
 
 
 def counted_by(written: Schema, read: Schema) -> ConnectType | None:
@@ -25,10 +25,10 @@ def counted_by(written: Schema, read: Schema) -> ConnectType | None:
 
     The number that was written keeps its meaning under a reader's schema with another unit.
     """
-    own, wanted = connect_type_of(written), connect_type_of(read)
+    written_type, wanted = connect_type_of(written), connect_type_of(read)
     if wanted is None or wanted.unit is None:
         return None
-    kind, unit = (own.kind, own.unit) if own is not None else _of_logical_type(written)
+    kind, unit = (written_type.kind, written_type.unit) if written_type is not None else _of_logical_type(written)
     return replace(wanted, unit=unit) if kind == wanted.kind and unit else wanted
 
 

@@ -31,11 +31,11 @@ _DAY_MICROS: Final = 86_400_000_000
 
 def is_variable_decimal(definition: Schema) -> bool:
     """Whether a record is a decimal with a scale of its own."""
-    found = connect_type_of(definition)
+    connect_type = connect_type_of(definition)
     return (
-        found is not None
-        and found.kind == "decimal"
-        and {each["name"] for each in definition["fields"]} == {"scale", "value"}
+        connect_type is not None
+        and connect_type.kind == "decimal"
+        and {field["name"] for field in definition["fields"]} == {"scale", "value"}
     )
 
 
@@ -57,15 +57,15 @@ def time_of_text(text: str, wanted: pa.DataType) -> int | None:
     if text in INFINITE_TEXTS:
         return None
     if pa.types.is_date32(wanted):
-        found = date_days(text.removesuffix("Z"))
+        moment = date_days(text.removesuffix("Z"))
     else:
-        found = timestamp_micros(text) if wanted.tz else local_timestamp_micros(text.removesuffix("Z"))
-    if found is None:
+        moment = timestamp_micros(text) if wanted.tz else local_timestamp_micros(text.removesuffix("Z"))
+    if moment is None:
         raise DecodeError("text where a time (ISO-8601) is expected")
     per_day = 1 if pa.types.is_date32(wanted) else _DAY_MICROS
-    if not FIRST_DAY * per_day <= found < END_DAY * per_day:
+    if not FIRST_DAY * per_day <= moment < END_DAY * per_day:
         raise DecodeError("a time beyond the years 1 to 9999")
-    return found
+    return moment
 
 
 def decimals_of_structs(structs: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
@@ -95,8 +95,8 @@ def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | Non
         return array_of(wanted)([]), None
     from pykafka_wire.values.json.variant_columns import VariantReader  # which needs the types of all JSON
 
-    column, left = VariantReader(wanted).read_column(Payloads.of(texts.view(pa.binary())))
-    return column, left if left.any() else None
+    column, failed = VariantReader(wanted).read_column(Payloads.of(texts.view(pa.binary())))
+    return column, failed if failed.any() else None
 
 
 def _one_by_one(values: Any, wanted: pa.DataType, convert: Callable[[Any], Any]) -> tuple[Any, Flags | None]:

@@ -95,19 +95,19 @@ class Defaults:
             return encode_long(definition["symbols"].index(value))
         if name in ("array", "map"):
             pairs = (
-                [(b"", each) for each in value]
+                [(b"", item) for item in value]
                 if name == "array"
-                else [(self._encode("string", key), each) for key, each in value.items()]
+                else [(self._encode("string", key), item) for key, item in value.items()]
             )
             item = definition["items" if name == "array" else "values"]
-            items = b"".join(key + self._encode(item, each) for key, each in pairs)
+            items = b"".join(key + self._encode(item, value) for key, value in pairs)
             return encode_long(len(value)) + items + b"\0" if value else b"\0"
-        found = b""
+        encoded = b""
         for field in definition["fields"]:
             if field["name"] not in value and "default" not in field:
                 raise DecodeError(f"the reader's default has no {field['name']}")
-            found += self._encode(field["type"], value.get(field["name"], field.get("default")))
-        return found
+            encoded += self._encode(field["type"], value.get(field["name"], field.get("default")))
+        return encoded
 
     def _is_a(self, kind: Schema, value: Any) -> bool:
         """Whether JSON may be of a type, judged by its outermost part, as the branch of a union is chosen."""

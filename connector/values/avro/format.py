@@ -113,8 +113,8 @@ class Avro:
         """The full names of the types that ``reader_schema`` has, if it is a union of them, or one. Raises DecodeError."""
         read = self._read()
         assert read is not None
-        branches = [read.definition(each) for each in (read.root if isinstance(read.root, list) else [read.root])]
-        return [each["name"] for each in branches if isinstance(each, dict) and "name" in each]
+        branches = [read.definition(branch) for branch in (read.root if isinstance(read.root, list) else [read.root])]
+        return [branch["name"] for branch in branches if isinstance(branch, dict) and "name" in branch]
 
     def _written(self, schema_id: SchemaId | None) -> ParsedSchema:
         if self.registry is None or schema_id is None:

@@ -19,7 +19,7 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 def field_paths(schema: ParsedSchema) -> set[tuple[str, ...]]:
     """The paths of all fields, those of records within arrays, maps and unions included; of a recursive record once."""
-    found: set[tuple[str, ...]] = set()
+    paths: set[tuple[str, ...]] = set()
 
     def add(place: Schema, path: tuple[str, ...], around: tuple[str, ...]) -> None:
         for record in _records(schema, place):
@@ -27,11 +27,11 @@ def field_paths(schema: ParsedSchema) -> set[tuple[str, ...]]:
                 continue
             for field in record["fields"]:
                 inner = (*path, str(field["name"]))
-                found.add(inner)
+                paths.add(inner)
                 add(field["type"], inner, (*around, record["name"]))
 
     add(schema.root, (), ())
-    return found
+    return paths
 
 
 def with_removed_fields(newest: ParsedSchema, older: Iterable[ParsedSchema], is_kept: IsKept) -> str:
@@ -42,8 +42,8 @@ def with_removed_fields(newest: ParsedSchema, older: Iterable[ParsedSchema], is_
     """
     kept: dict[str, list[dict[str, Any]]] = {}
     types: dict[str, Schema] = {}
-    for each in older:
-        _collect(newest, each, is_kept, kept, types)
+    for older_schema in older:
+        _collect(newest, older_schema, is_kept, kept, types)
     return json.dumps(_SchemaText(newest, kept, types).of(newest.root))
 
 
@@ -61,7 +61,7 @@ def _collect(
         records = list(_records(newest, new))
         for was in _records(older, old):
             # A record keeps its name, or is the only one there.
-            same = [each for each in records if _short(each["name"]) == _short(was["name"])] or records[:1]
+            same = [record for record in records if _short(record["name"]) == _short(was["name"])] or records[:1]
             if not same or (same[0]["name"], was["name"]) in seen:
                 continue
             now = same[0]
@@ -73,7 +73,7 @@ def _collect(
                 name = field["name"]
                 if name in fields:
                     compare(fields[name]["type"], field["type"], (*path, name))
-                elif name not in renamed and is_kept((*path, name)) and all(each["name"] != name for each in mine):
+                elif name not in renamed and is_kept((*path, name)) and all(field["name"] != name for field in mine):
                     mine.append({"name": name, "type": nullable(field["type"]), "default": None})
                     _add_types(older, field["type"], types)
 
@@ -96,7 +96,7 @@ def _records(parsed: ParsedSchema, place: Schema) -> Iterable[Any]:
 def nullable(kind: Schema) -> Schema:
     """A type, or null, which is the default's branch."""
     branches = kind if isinstance(kind, list) else [kind]
-    return ["null", *(each for each in branches if each != "null")]
+    return ["null", *(branch for branch in branches if branch != "null")]
 
 
 def _add_types(parsed: ParsedSchema, place: Schema, types: dict[str, Schema]) -> None:
@@ -105,8 +105,8 @@ def _add_types(parsed: ParsedSchema, place: Schema, types: dict[str, Schema]) ->
             types[place] = parsed.named[place]
             _add_types(parsed, parsed.named[place], types)
     elif isinstance(place, list):
-        for each in place:
-            _add_types(parsed, each, types)
+        for branch in place:
+            _add_types(parsed, branch, types)
     elif place["type"] in ("array", "map"):
         _add_types(parsed, place["items" if place["type"] == "array" else "values"], types)
     elif place["type"] in _NAMED:
@@ -125,7 +125,7 @@ class _SchemaText:
 
     def of(self, place: Schema) -> Any:
         if isinstance(place, list):
-            return [self.of(each) for each in place]
+            return [self.of(branch) for branch in place]
         if isinstance(place, str):
             if place in PRIMITIVES or place in self._written:
                 return place

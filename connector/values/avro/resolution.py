@@ -122,9 +122,9 @@ class UnionMember:
     def field_of(self, wanted: pa.DataType) -> tuple[int, str]:
         """The place and the name of its field in a struct of branches, by whichever names that has; -1 where it has none."""
         for name in (self.name, member_name(self.place)):
-            found = int(wanted.get_field_index(name))
-            if found >= 0:
-                return found, name
+            place = int(wanted.get_field_index(name))
+            if place >= 0:
+                return place, name
         return -1, self.name
 
 
@@ -226,26 +226,26 @@ class _Resolution:
         return ResolvedScalar(written, written if read is None else read)
 
     def _written_union(self, written: Sequence[Schema], read: Schema | None) -> ResolvedNode:
-        names = [self._name(each) for each in map(self._written.definition, written) if kind_of(each) in _NAMED]
+        names = [self._name(branch) for branch in map(self._written.definition, written) if kind_of(branch) in _NAMED]
         if len(set(names)) != len(names):
             raise DecodeError("the reader's aliases give two branches of a union one name")
         if read is None or (kind_of(read) == "union" and self._are_equivalent(written, read, set())):
             union = written if read is None else read
-            inner = [self.node(each, None if read is None else read[n]) for n, each in enumerate(written)]
+            inner = [self.node(branch, None if read is None else read[n]) for n, branch in enumerate(written)]
             parsed = self._written if read is None else self._read
-            return WrittenUnion(tuple(self._branch(union, n, each, parsed) for n, each in enumerate(inner)))
-        return WrittenUnion(tuple(self.node(each, read) for each in written))
+            return WrittenUnion(tuple(self._branch(union, n, node, parsed) for n, node in enumerate(inner)))
+        return WrittenUnion(tuple(self.node(branch, read) for branch in written))
 
     def _branch(
         self, union: Sequence[Schema], place: int, value: ResolvedNode, parsed: ParsedSchema | None = None
     ) -> ResolvedNode:
-        definitions = [(parsed or self._read).definition(each) for each in union]
+        definitions = [(parsed or self._read).definition(branch) for branch in union]
         if isinstance(value, Mismatch):
             return value
-        columns = [each for each in definitions if kind_of(each) != "null"]
+        columns = [branch for branch in definitions if kind_of(branch) != "null"]
         if kind_of(definitions[place]) == "null" or widest(columns) is not None:
             return Branch(value, None)
-        nth = sum(kind_of(each) != "null" for each in definitions[:place])
+        nth = sum(kind_of(branch) != "null" for branch in definitions[:place])
         return Branch(value, UnionMember(nth, member_names(columns)[nth]))
 
     def _record(self, written: Schema, read: Schema | None) -> ResolvedNode:
@@ -256,16 +256,16 @@ class _Resolution:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
-        found = ResolvedRecord(written["name"], [], [], written if read is None else read)
-        self._records[key] = found
+        record = ResolvedRecord(written["name"], [], [], written if read is None else read)
+        self._records[key] = record
         readers = {} if read is None else {field["name"]: field for field in read["fields"]}
         for name, field in zip(names, written["fields"], strict=True):
             if read is None:
-                found.fields.append((self.node(field["type"], None), name))
+                record.fields.append((self.node(field["type"], None), name))
             elif name in readers:
-                found.fields.append((self.node(field["type"], readers[name]["type"]), name))
+                record.fields.append((self.node(field["type"], readers[name]["type"]), name))
             else:
-                found.fields.append((self._skipped.node(field["type"], None), None))
+                record.fields.append((self._skipped.node(field["type"], None), None))
         for name, field in readers.items():
             if name in names:
                 continue
@@ -273,14 +273,14 @@ class _Resolution:
                 reason = f"{name}: it was not written, and the reader's schema has no default for it"
                 self._records[key] = Mismatch(reason)
                 return self._records[key]
-            found.defaults.append(Default(name, field["default"], field["type"]))
-        return found
+            record.defaults.append(Default(name, field["default"], field["type"]))
+        return record
 
     def _matching_branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
         """The branch that the Java library takes: the same type and name, a record with matching fields, the first promotion."""
         kind = kind_of(written)
         similar: int | None = None
-        branches = [self._read.definition(each) for each in union]
+        branches = [self._read.definition(branch) for branch in union]
         for place, branch in enumerate(branches):
             if kind_of(branch) != kind:
                 continue
@@ -295,8 +295,10 @@ class _Resolution:
         return next((place for place, branch in enumerate(branches) if kind_of(branch) in promotions), None)
 
     def _has_matching_fields(self, written: Schema, read: Schema) -> bool:
-        found = self._record(written, read)
-        return isinstance(found, ResolvedRecord) and not any(isinstance(node, Mismatch) for node, _ in found.fields)
+        resolved = self._record(written, read)
+        return isinstance(resolved, ResolvedRecord) and not any(
+            isinstance(node, Mismatch) for node, _ in resolved.fields
+        )
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
         """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
@@ -343,8 +345,8 @@ class _Resolution:
         read = self._read.definition(read)
         kind = kind_of(read)
         if kind == "union":
-            for each in read:
-                self._collect_aliases(each, seen)
+            for read_field in read:
+                self._collect_aliases(read_field, seen)
         elif kind in ("array", "map"):
             self._collect_aliases(read["items" if kind == "array" else "values"], seen)
         elif kind in _NAMED and read["name"] not in seen:
@@ -364,7 +366,7 @@ def _symbols(written: Schema, read: Schema | None) -> ResolvedNode:
         return ResolvedSymbols(tuple(written["symbols"]))
     default = read.get("default")
     names = set(read["symbols"])
-    return ResolvedSymbols(tuple(each if each in names else default for each in written["symbols"]))
+    return ResolvedSymbols(tuple(symbol if symbol in names else default for symbol in written["symbols"]))
 
 
 def _without_aliases(parsed: ParsedSchema) -> Any:
@@ -375,20 +377,20 @@ def _without_aliases(parsed: ParsedSchema) -> Any:
         if isinstance(schema, str) and schema in parsed.named and schema not in seen:
             schema = parsed.named[schema]
         if isinstance(schema, list):
-            return [plain(each) for each in schema]
+            return [plain(part) for part in schema]
         if not isinstance(schema, Mapping):
             return schema
         if schema.get("type") in ("record", "error", "enum", "fixed"):
             if schema["name"] in seen:
                 return schema["name"]
             seen.add(schema["name"])
-        left = {name: each for name, each in schema.items() if name not in ("aliases", "doc") and name[:2] != "__"}
+        kept = {name: value for name, value in schema.items() if name not in ("aliases", "doc") and name[:2] != "__"}
         for inner in ("type", "items", "values"):
-            if inner in left:
-                left[inner] = plain(left[inner])
-        if "fields" in left:
-            left["fields"] = [plain(each) for each in left["fields"]]
-        return left
+            if inner in kept:
+                kept[inner] = plain(kept[inner])
+        if "fields" in kept:
+            kept["fields"] = [plain(field) for field in kept["fields"]]
+        return kept
 
     return plain(parsed.root)
 

@@ -84,12 +84,12 @@ class ByteReader:
 
     def long(self) -> int:
         """The next zigzag varint. Raises DecodeError where it has no end within ten bytes."""
-        data, at = self.data, self.at
+        data, position = self.data, self.at
         number = shift = 0
         try:
             while True:
-                byte = data[at]
-                at += 1
+                byte = data[position]
+                position += 1
                 number |= (byte & 0x7F) << shift
                 if byte < 0x80:
                     break
@@ -98,7 +98,7 @@ class ByteReader:
                     raise DecodeError("an integer of more than ten bytes")
         except IndexError:
             raise DecodeError("it is shorter than its schema says") from None
-        self.at = at
+        self.at = position
         number &= _MASK  # as the Java library, which drops what the tenth byte has above 64 bits
         return (number >> 1) ^ -(number & 1)
 
@@ -128,14 +128,14 @@ class ByteReader:
                 "memory for each of its own"
             )
 
-    def check_item(self, at: int, item_bytes: int) -> None:
+    def check_item(self, start: int, item_bytes: int) -> None:
         """Count an item that was read since ``at``, and that takes ``item_bytes`` in a column.
 
         Raises:
             DecodeError: too many took no bytes of the value, or all take too much for its size.
         """
         self.spend(item_bytes)
-        if self.at == at:
+        if self.at == start:
             self._n_free += 1
             if self._n_free > _MAX_FREE:
                 raise DecodeError(f"its arrays have more than {_MAX_FREE} items that take no bytes")
@@ -151,10 +151,10 @@ def reader_of(node: resolution.ResolvedNode, wanted: pa.DataType, read: ParsedSc
 
     def read_one(payload: bytes) -> Any:
         reader = ByteReader(payload)
-        found = read_value(reader)
+        value = read_value(reader)
         if reader.at != len(payload):
             raise DecodeError(f"{len(payload) - reader.at} bytes are left over after what its schema describes")
-        return found
+        return value
 
     return read_one
 
@@ -188,7 +188,7 @@ class RowReader:
                 return self.of(node.value, wanted)
             return self._member(node, wanted)
         if isinstance(node, resolution.WrittenUnion):
-            return _union([self.of(each, wanted) for each in node.branches])
+            return _union([self.of(branch, wanted) for branch in node.branches])
         if isinstance(node, resolution.ResolvedRecord):
             if isinstance(wanted, Way) or is_a.is_struct(wanted):
                 return self._record(node, wanted)
@@ -213,8 +213,8 @@ class RowReader:
         if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
             size = item_bytes(wanted.key_type) + item_bytes(wanted.item_type)
             return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"), size)
-        if isinstance(node, resolution.ResolvedScalar) and (found := _stored(node, wanted)) is not None:
-            return found
+        if isinstance(node, resolution.ResolvedScalar) and (stored := _stored(node, wanted)) is not None:
+            return stored
         natural, convert = self.of(node, Way.NATURAL), conversion_to(wanted, "utf-8")
         return lambda reader: convert(natural(reader))
 
@@ -315,16 +315,16 @@ def _record(steps: list[tuple[str | None, Read]], size: int) -> Read:
     def read(reader: ByteReader) -> Any:
         reader.descend()
         reader.spend(size)
-        found = {}
+        row = {}
         for name, step in steps:
             try:
                 value = step(reader)
             except DecodeError as error:
                 raise (DecodeError(f"{name}: {error}") if name else error) from None
             if name is not None:
-                found[name] = value
+                row[name] = value
         reader.ascend()
-        return found
+        return row
 
     return read
 
@@ -333,13 +333,13 @@ def _array(item: Read, size: int = 0) -> Read:
     """Reads a list; ``size`` is what an item takes in a column."""
 
     def read(reader: ByteReader) -> Any:
-        found = []
+        items = []
         while count := reader.block():
             for _ in range(count):  # each takes a byte at least, is counted, or the data ends
-                at = reader.at
-                found.append(item(reader))
-                reader.check_item(at, size)
-        return found
+                start = reader.at
+                items.append(item(reader))
+                reader.check_item(start, size)
+        return items
 
     return read
 
@@ -358,14 +358,14 @@ def _map(item: Read, convert_key: Callable[[str], Any], size: int = 0) -> Read:
     """Reads a map; ``size`` is what a key and its value take in a column."""
 
     def read(reader: ByteReader) -> Any:
-        found = {}
+        entries = {}
         while count := reader.block():
             for _ in range(count):
-                at = reader.at
+                start = reader.at
                 key = convert_key(_text(reader))
-                found[key] = item(reader)  # the last of several, as in the Java library
-                reader.check_item(at, size)
-        return list(found.items()) if convert_key is not str else found
+                entries[key] = item(reader)  # the last of several, as in the Java library
+                reader.check_item(start, size)
+        return list(entries.items()) if convert_key is not str else entries
 
     return read
 

@@ -80,9 +80,9 @@ def parse(text: str, referenced: Sequence[str] = (), *, has_connect_types: bool 
     named: dict[str, Schema] = {}
     root: Schema = None
     try:
-        for each in (*referenced, text):
+        for schema_text in (*referenced, text):
             parser = _SchemaParser(named, has_connect_types)
-            root = parser.schema(json.loads(each), "")
+            root = parser.schema(json.loads(schema_text), "")
             parser.check_names()
         if _FreeValues(named).of(root) > _MAX_FREE:
             raise DecodeError("its schema holds too many values that take no bytes")
@@ -113,29 +113,29 @@ class _SchemaParser:
         for name in self._early - self._named.keys():
             raise _invalid(f"the type {name} is unknown")
 
-    def schema(self, found: Any, namespace: str) -> Schema:
+    def schema(self, parsed: Any, namespace: str) -> Schema:
         """A part of the JSON; ``namespace`` is that of the named type around."""
-        if isinstance(found, str):
-            return self._reference(found, namespace)
-        if isinstance(found, list):
-            return self._union(found, namespace)
-        kind = found.get("type") if isinstance(found, dict) else None
+        if isinstance(parsed, str):
+            return self._reference(parsed, namespace)
+        if isinstance(parsed, list):
+            return self._union(parsed, namespace)
+        kind = parsed.get("type") if isinstance(parsed, dict) else None
         if isinstance(kind, (dict, list)):
             return self.schema(kind, namespace)
         if not isinstance(kind, str):
             raise _invalid("a type is neither a name nor an object with a type")
         if kind in ("record", "error", "enum", "fixed"):
-            return self._named_type(self._with_connect_type(_with_valid_logical_type(found)), kind, namespace)
+            return self._named_type(self._with_connect_type(_with_valid_logical_type(parsed)), kind, namespace)
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
-            return {**found, inner: self.schema(found.get(inner), namespace)}
+            return {**parsed, inner: self.schema(parsed.get(inner), namespace)}
         if kind in PRIMITIVES:
-            return self._with_connect_type(_with_valid_logical_type(found))
+            return self._with_connect_type(_with_valid_logical_type(parsed))
         return self._reference(kind, namespace)
 
-    def _with_connect_type(self, found: dict[str, Any]) -> dict[str, Any]:
-        name = found.get("connect.name") if self._has_connect_types else None
-        return {**found, CONNECT_TYPE: name} if isinstance(name, str) else found
+    def _with_connect_type(self, parsed: dict[str, Any]) -> dict[str, Any]:
+        name = parsed.get("connect.name") if self._has_connect_types else None
+        return {**parsed, CONNECT_TYPE: name} if isinstance(name, str) else parsed
 
     def _reference(self, name: str, namespace: str) -> Schema:
         if name in PRIMITIVES:
@@ -148,23 +148,23 @@ class _SchemaParser:
         self._early.add(full_name)
         return full_name
 
-    def _union(self, found: list[Any], namespace: str) -> Schema:
-        branches = [self.schema(each, namespace) for each in found]
-        names = [each if isinstance(each, str) else _name_in_union(each) for each in branches]
+    def _union(self, union: list[Any], namespace: str) -> Schema:
+        branches = [self.schema(branch, namespace) for branch in union]
+        names = [branch if isinstance(branch, str) else _name_in_union(branch) for branch in branches]
         if len(set(names)) < len(names):
             raise _invalid("a union has a type twice")
         if not branches:
             raise DecodeError("its schema has a union without branches")
         return branches
 
-    def _named_type(self, found: dict[str, Any], kind: str, namespace: str) -> Schema:
-        own_namespace = found.get("namespace")
-        if not isinstance(found.get("name"), str):
+    def _named_type(self, parsed: dict[str, Any], kind: str, namespace: str) -> Schema:
+        own_namespace = parsed.get("namespace")
+        if not isinstance(parsed.get("name"), str):
             raise _invalid(f"a {kind} has no name")
-        name = _full_name(found["name"], own_namespace if isinstance(own_namespace, str) else namespace)
+        name = _full_name(parsed["name"], own_namespace if isinstance(own_namespace, str) else namespace)
         if name in PRIMITIVES or not all(map(_NAME.fullmatch, name.rpartition(".")[::2] if "." in name else (name,))):
             raise _invalid(f"a {kind} cannot be named {name[:100]!r}")
-        made = {each: value for each, value in found.items() if each != "namespace"} | {"name": name}
+        made = {key: value for key, value in parsed.items() if key != "namespace"} | {"name": name}
         known = self._named.setdefault(name, made)
         if kind == "enum":
             _check_symbols(made)
@@ -174,21 +174,21 @@ class _SchemaParser:
                     f"the size of its schema's fixed {name} is not an integer from 0 to {_MAX_FIXED_SIZE}"
                 )
         else:
-            made["fields"] = self._fields(name, found.get("fields"))
+            made["fields"] = self._fields(name, parsed.get("fields"))
         if known != made:
             raise _invalid(f"the type {name} is defined twice, differently")
         return made
 
-    def _fields(self, record: str, found: Any) -> list[dict[str, Any]]:
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    def _fields(self, record: str, fields: Any) -> list[dict[str, Any]]:
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
             raise _invalid(f"the record {record} has no fields")
-        names = [each.get("name") for each in found]
-        if not all(isinstance(each, str) and _NAME.fullmatch(each) for each in names) or len(set(names)) < len(names):
+        names = [field.get("name") for field in fields]
+        if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
             raise _invalid(
                 f"a field of the record {record} has no name, one that is not valid, or that of another field"
             )
         namespace = record.rpartition(".")[0]
-        return [{**each, "type": self.schema(each.get("type"), namespace)} for each in found]
+        return [{**field, "type": self.schema(field.get("type"), namespace)} for field in fields]
 
 
 def _full_name(name: str, namespace: str) -> str:
@@ -204,7 +204,9 @@ def _name_in_union(branch: Schema) -> str:
 
 def _check_symbols(enum: dict[str, Any]) -> None:
     symbols = enum.get("symbols")
-    if not isinstance(symbols, list) or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in symbols):
+    if not isinstance(symbols, list) or not all(
+        isinstance(symbol, str) and _NAME.fullmatch(symbol) for symbol in symbols
+    ):
         raise _invalid(f"the enum {enum['name']} has no symbols, or one that is no name")
     if len(set(symbols)) < len(symbols) or enum.get("default", symbols and symbols[0]) not in symbols:
         raise _invalid(f"the enum {enum['name']} has a symbol twice, or a default that is none of its symbols")
@@ -221,7 +223,7 @@ def _invalid(reason: str) -> DecodeError:
 def _with_valid_logical_type(schema: dict[str, Any]) -> dict[str, Any]:
     if "logicalType" not in schema or _is_valid(schema):
         return schema
-    return {name: each for name, each in schema.items() if name != "logicalType"}
+    return {name: value for name, value in schema.items() if name != "logicalType"}
 
 
 def _is_valid(schema: dict[str, Any]) -> bool:
@@ -277,8 +279,8 @@ class _FreeValues:
         name = schema["name"]
         if name not in self._of:
             self._of[name] = None
-            self._of[name] = min(_MAX_FREE + 1, 1 + sum(self.of(each["type"]) for each in schema["fields"]))
-        found = self._of[name]
-        if found is None:
+            self._of[name] = min(_MAX_FREE + 1, 1 + sum(self.of(field["type"]) for field in schema["fields"]))
+        n_free = self._of[name]
+        if n_free is None:
             raise DecodeError(f"its schema's record {name} contains itself without an end")
-        return found
+        return n_free

@@ -91,14 +91,14 @@ def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE, rules: TypeRu
 
 def column_branches(branches: Sequence[Schema]) -> list[Schema]:
     """The branches of a union that need a column: all but null."""
-    return [each for each in branches if kind_of(each) != "null"]
+    return [branch for branch in branches if kind_of(branch) != "null"]
 
 
 def widest(branches: Sequence[Schema]) -> Schema | None:
     """The schema of the one column that holds all branches, which are not null; None where it takes a struct of them."""
     if len(branches) == 1:
         return branches[0]
-    kinds = {kind_of(each) for each in branches}
+    kinds = {kind_of(branch) for branch in branches}
     if len(branches) == 2 and kinds == {"int", "long"}:
         return "long"
     if len(branches) == 2 and kinds == {"float", "double"}:
@@ -114,7 +114,9 @@ def member_name(place: int) -> str:
 def member_names(branches: Sequence[Schema]) -> list[str]:
     """The fields for a union's branches, which are not null, by their types: the last part of a full name, or all of it where two
     branches have the same last part."""
-    names = [str(each["name"]) if isinstance(each, dict) and "name" in each else kind_of(each) for each in branches]
+    names = [
+        str(branch["name"]) if isinstance(branch, dict) and "name" in branch else kind_of(branch) for branch in branches
+    ]
     short = [name.rpartition(".")[2] for name in names]
     lower = [name.lower() for name in short]
     return [
@@ -178,7 +180,7 @@ class _AvroTypes:
                 "reader's schema without this field, or name the wanted fields in the option columns or in .schema(…)."
             )
         inside = (*inside, name)
-        return self._struct([(each["name"], each["type"]) for each in definition["fields"]], inside, path, selection)
+        return self._struct([(field["name"], field["type"]) for field in definition["fields"]], inside, path, selection)
 
     def _struct(
         self, fields: Sequence[tuple[str, Schema]], inside: tuple[str, ...], path: str, selection: Selection
@@ -196,7 +198,7 @@ class _AvroTypes:
         )
 
     def _union(self, union: Sequence[Schema], inside: tuple[str, ...], path: str, selection: Selection) -> pa.DataType:
-        branches = column_branches([self._parsed.definition(each) for each in union])
+        branches = column_branches([self._parsed.definition(branch) for branch in union])
         one = widest(branches)
         if one is not None:
             return self.of(one, inside, path, selection)
@@ -253,7 +255,7 @@ def with_new_fields(text: str, column_type: pa.DataType) -> str:
         return text
     name, namespace = document["name"], document.get("namespace", "")
     full_name = name if "." in name or not namespace else f"{namespace}.{name}"
-    known = {each["name"].lower() for each in document["fields"]}
+    known = {field["name"].lower() for field in document["fields"]}
     new = [
         _field(field.with_nullable(True), full_name, field.name)
         for field in column_type
@@ -268,7 +270,7 @@ def _schema(column: pa.DataType, name: str, namespace: str, path: str) -> Any:
         return simple
     full_name = f"{namespace}.{name}" if namespace else name
     if is_a.is_struct(column):
-        fields = [_field(each, full_name, f"{path}.{each.name}" if path else each.name) for each in column]
+        fields = [_field(field, full_name, f"{path}.{field.name}" if path else field.name) for field in column]
         return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
     if is_a.is_list(column) or is_a.is_large_list(column):
         return {"type": "array", "items": _nullable(column.value_field, name, namespace, f"{path}[]")}

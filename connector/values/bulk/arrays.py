@@ -88,7 +88,7 @@ def not_utf8(texts: Any) -> Flags | None:
         texts.validate(full=True)
         return None
     except pa.ArrowInvalid:
-        return np.array([not _is_utf8(each) for each in texts.view(pa.binary()).to_pylist()], dtype=np.bool_)
+        return np.array([not _is_utf8(value) for value in texts.view(pa.binary()).to_pylist()], dtype=np.bool_)
 
 
 def _is_utf8(text: bytes | None) -> bool:
@@ -142,10 +142,10 @@ def _by_parts(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
 
 
 def _array(column_type: pa.DataType, values: list[Any]) -> Any:
-    found = pa.array(values, column_type)
-    if isinstance(found, pa.ChunkedArray):  # of texts and bytes that one cannot hold
+    array = pa.array(values, column_type)
+    if isinstance(array, pa.ChunkedArray):  # of texts and bytes that one cannot hold
         raise pa.ArrowCapacityError(f"{len(values)} values of {column_type} are too large for one array")
-    return found
+    return array
 
 
 def _structs(
@@ -201,7 +201,7 @@ def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, An
     for index, _ in parts:
         order[index] = np.arange(n_taken, n_taken + len(index))
         n_taken += len(index)
-    column = parts[0][1] if len(parts) == 1 else pa.concat_arrays([each for _, each in parts])
+    column = parts[0][1] if len(parts) == 1 else pa.concat_arrays([part for _, part in parts])
     is_null = order == _NO_PLACE
     breaks = np.flatnonzero((np.diff(order) != 1) & ~(is_null[1:] & is_null[:-1])) + 1
     if len(breaks) > n_rows // _ROWS_OF_A_RUN:

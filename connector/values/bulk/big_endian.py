@@ -24,9 +24,9 @@ def last_bytes(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, Ints,
     before[wrong] = 0
     rest = starts + before
     sign = np.where(data.take(rest, mode="clip") > 0x7F, 0xFF, 0).astype(np.uint8)
-    for at in range(int(before.max())):
-        going = np.flatnonzero(before > at)
-        wrong[going] |= data.take(starts[going] + at, mode="clip") != sign[going]
+    for nth in range(int(before.max())):
+        going = np.flatnonzero(before > nth)
+        wrong[going] |= data.take(starts[going] + nth, mode="clip") != sign[going]
     return rest, np.minimum(sizes, WORDS_BYTES), wrong
 
 
@@ -36,9 +36,9 @@ def words_of(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDA
     negative = (first > 0x7F) & (sizes > 0)
     high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
     low = high.copy()
-    for at in range(int(sizes.max(initial=0))):
-        going = np.flatnonzero(sizes > at)
-        following = data.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+    for nth in range(int(sizes.max(initial=0))):
+        going = np.flatnonzero(sizes > nth)
+        following = data.take(starts.take(going) + nth, mode="clip").astype(np.uint64)
         high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
         low[going] = (low[going] << np.uint64(8)) | following
     return high.view(np.int64), low

@@ -199,17 +199,17 @@ class Problems:
         in_any_case: dict[str, list[str]] = {}
         for name in names:
             in_any_case.setdefault(name.lower(), []).append(name)
-        for place, each in enumerate(column):
-            found = in_any_case.get(each.name.lower(), [])
-            known = each.name if each.name in found else found[0] if len(found) == 1 else None
+        for place, child in enumerate(column):
+            candidates = in_any_case.get(child.name.lower(), [])
+            known = child.name if child.name in candidates else candidates[0] if len(candidates) == 1 else None
             if known is None:
                 self.add(
-                    f"field {within(path, each.name)} is not in the {owner} {', '.join(names) or 'no fields'}: drop it from the "
+                    f"field {within(path, child.name)} is not in the {owner} {', '.join(names) or 'no fields'}: drop it from the "
                     "column, or add it to the schema"
                 )
             elif known in places:
                 self.add(
-                    f"fields {within(path, column.field(places[known]).name)} and {within(path, each.name)} are both the schema's "
+                    f"fields {within(path, column.field(places[known]).name)} and {within(path, child.name)} are both the schema's "
                     f"field {known}: drop one of them"
                 )
             else:
@@ -230,7 +230,7 @@ class Problems:
 def sql_name(column: pa.DataType) -> str:
     """An Arrow type as Spark's SQL names it."""
     if pa.types.is_struct(column):
-        return f"STRUCT<{', '.join(f'{each.name}: {sql_name(each.type)}' for each in column)}>"
+        return f"STRUCT<{', '.join(f'{field.name}: {sql_name(field.type)}' for field in column)}>"
     if pa.types.is_map(column):
         return f"MAP<{sql_name(column.key_type)}, {sql_name(column.item_type)}>"
     if pa.types.is_list(column) or pa.types.is_large_list(column):
@@ -259,29 +259,29 @@ def halves_of(column: Any) -> tuple[Words64, Words64]:
 
 def _numbers(column: Any, dtype: str, per_element: int) -> Any:
     numbers = np.frombuffer(column.buffers()[1] or b"", dtype=dtype)
-    found = numbers[column.offset * per_element :][: len(column) * per_element]
-    return found if len(found) else np.zeros(len(column) * per_element, dtype=dtype)
+    elements = numbers[column.offset * per_element :][: len(column) * per_element]
+    return elements if len(elements) else np.zeros(len(column) * per_element, dtype=dtype)
 
 
 def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tuple[Ints, Flags]:
     """The numbers of a column of integers or times, in a larger unit and rounded down; and bool[n]: which are out of bounds."""
     numbers = numbers_of(column)
-    own, found = np.iinfo(numbers.dtype), numbers.astype(np.int64)
+    limits, wide = np.iinfo(numbers.dtype), numbers.astype(np.int64)
     if divide != 1:
-        found //= divide
-    wrong = np.zeros(len(found), dtype=np.bool_)
-    if int(own.min) // divide < lowest:
-        wrong |= found < lowest
-    if int(own.max) // divide > highest:
-        wrong |= found > highest
-    return found, wrong
+        wide //= divide
+    wrong = np.zeros(len(wide), dtype=np.bool_)
+    if int(limits.min) // divide < lowest:
+        wrong |= wide < lowest
+    if int(limits.max) // divide > highest:
+        wrong |= wide > highest
+    return wide, wrong
 
 
 def places_in(column: Any, names: Any) -> tuple[Ints, Flags]:
     """The place of each text of a column in a pa.StringArray, and bool[n]: which are not there, a null, too."""
-    found = pc.index_in(column.cast(pa.string()), value_set=names)
-    is_known = validity(found)
-    return np.where(is_known, numbers_of(found), 0).astype(np.int64), ~is_known
+    indexes = pc.index_in(column.cast(pa.string()), value_set=names)
+    is_known = validity(indexes)
+    return np.where(is_known, numbers_of(indexes), 0).astype(np.int64), ~is_known
 
 
 def binary(column: Any) -> Any:
@@ -306,11 +306,11 @@ def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
 
 def varint(number: int) -> bytes:
     """An unsigned varint of up to 64 bits."""
-    found = bytearray()
+    content = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        content.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*content, number])
 
 
 def within(path: str, name: str) -> str:

@@ -86,13 +86,13 @@ class JsonReader:
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         payloads, whole = object_bounds(payloads)
         parts: list[tuple[Ints, Any]] = []
-        left: list[Ints] = [np.flatnonzero(~whole)]
+        unread: list[Ints] = [np.flatnonzero(~whole)]
         flat = FlatReader(self.plan)
         for first, last in self._ranges(payloads, _FLAT_BYTES):
-            found, others = flat.read(payloads, first + np.flatnonzero(whole[first:last]))
-            parts += found
-            left.append(others)
-        rows = np.sort(np.concatenate(left)) if parts else np.arange(len(payloads))
+            flat_parts, others = flat.read(payloads, first + np.flatnonzero(whole[first:last]))
+            parts += flat_parts
+            unread.append(others)
+        rows = np.sort(np.concatenate(unread)) if parts else np.arange(len(payloads))
         if len(rows):
             some = whole[rows]
             parts.append((rows, self._in_blocks(payloads.take(rows), some)))

@@ -98,15 +98,17 @@ def _struct(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     if len({field.name for field in fields}) < len(fields) or not fields:
         raise NotInColumnsError(f"{wanted}, without fields or with two of one name")
     inner = [column_type_of(field.type, encodings.within(field.name)) for field in fields]
-    read_as = pa.struct([pa.field(field.name, each.read_as) for field, each in zip(fields, inner, strict=True)])
+    read_as = pa.struct(
+        [pa.field(field.name, inner_type.read_as) for field, inner_type in zip(fields, inner, strict=True)]
+    )
     required = [nth for nth, field in enumerate(fields) if not field.nullable]
 
     def finish(column: Any, matters: Flags) -> Any:
         if column.null_count:
             matters = matters & validity(column)
         children = [
-            column.field(nth) if each.finish is None else each.finish(column.field(nth), matters)
-            for nth, each in enumerate(inner)
+            column.field(nth) if inner_type.finish is None else inner_type.finish(column.field(nth), matters)
+            for nth, inner_type in enumerate(inner)
         ]
         for nth in required:
             if children[nth].null_count and (matters & ~validity(children[nth])).any():
@@ -115,10 +117,10 @@ def _struct(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
 
     return ColumnType(
         read_as,
-        None if read_as == wanted and not any(each.finish for each in inner) else finish,
-        has_decimals=any(each.has_decimals for each in inner),
-        decimal_scale=max(each.decimal_scale for each in inner),
-        ambiguous=frozenset[str]().union(*(each.ambiguous for each in inner)),
+        None if read_as == wanted and not any(inner_type.finish for inner_type in inner) else finish,
+        has_decimals=any(inner_type.has_decimals for inner_type in inner),
+        decimal_scale=max(inner_type.decimal_scale for inner_type in inner),
+        ambiguous=frozenset[str]().union(*(inner_type.ambiguous for inner_type in inner)),
     )
 
 
@@ -164,12 +166,12 @@ def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
 
     def finish(column: Any, matters: Flags) -> Any:
         valid = validity(column)
-        found = of_numbers(numbers_of(column), unit)
-        if found.infinite is not None:
-            valid = valid & ~found.infinite
-        if found.wrong is not None and (found.wrong & valid & matters).any():
+        times = of_numbers(numbers_of(column), unit)
+        if times.infinite is not None:
+            valid = valid & ~times.infinite
+        if times.wrong is not None and (times.wrong & valid & matters).any():
             raise InDoubtError("a number that is no time")
-        numbers = np.ascontiguousarray(found.numbers.astype(f"<i{wanted.bit_width // 8}", copy=False))
+        numbers = np.ascontiguousarray(times.numbers.astype(f"<i{wanted.bit_width // 8}", copy=False))
         made = pa.Array.from_buffers(wanted, len(column), [None, pa.py_buffer(numbers)])
         return with_validity(made, None if valid.all() else valid)
 
@@ -224,5 +226,5 @@ def _from_base64(column: Any, matters: Flags) -> Any:
         raise InDoubtError("not base64")
     n_bytes = sizes // 4 * 3
     ends = np.cumsum(n_bytes)
-    found = slices(np.frombuffer(buffer, dtype=np.uint8), ends - n_bytes, ends - padding, pa.binary())
-    return with_validity(found, validity(column) if column.null_count else None)
+    encoded = slices(np.frombuffer(buffer, dtype=np.uint8), ends - n_bytes, ends - padding, pa.binary())
+    return with_validity(encoded, validity(column) if column.null_count else None)

@@ -261,10 +261,10 @@ def _years_outside(column: Any, first: int, end: int) -> Any:
     """Times of which some are not in the years 0 to 9999, each as Spark writes it."""
     cycle = (end - first) // 25  # 400 years
     numbers = column.cast(pa.int64()) if not pa.types.is_date(column.type) else column.cast(pa.int32())
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for number in numbers.to_pylist():
         if number is None:
-            found.append(None)
+            texts.append(None)
             continue
         n_cycles = (number - first) // cycle
         moment = number - n_cycles * cycle + 5 * cycle  # the same time in the years 2000 to 2399
@@ -272,8 +272,8 @@ def _years_outside(column: Any, first: int, end: int) -> Any:
         text = pa.array([moment], kind).cast(pa.string())[0].as_py().replace(" ", "T")
         year = int(text[:4]) + 400 * (n_cycles - 5)
         text = (text[:-3] if len(text) > 10 and text.endswith("000") else text)[4:]
-        found.append(f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}{text}")
-    return pa.array(found, pa.string())
+        texts.append(f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}{text}")
+    return pa.array(texts, pa.string())
 
 
 def _base64(column: Any) -> Any:

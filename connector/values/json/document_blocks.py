@@ -163,9 +163,9 @@ class Block:
         """Whether a few documents from ``first`` on may have an error's reason, too: the parser does not see them any more."""
         begin = int(self.edges[first])
         places = [
-            begin + found.start()
+            begin + match.start()
             for pattern in error.suspects
-            for found in re.finditer(pattern, self.buffer[begin:].data)
+            for match in re.finditer(pattern, self.buffer[begin:].data)
         ]
         rows = np.unique(np.searchsorted(self.edges, places, side="right") - 1)
         if not len(rows) or len(rows) * _MIN_TIMES_AS_MANY > len(self) - first:
@@ -194,9 +194,9 @@ class Block:
             )
         except pa.ArrowException as error:
             text = str(error)
-            found = _ROW.search(text)
+            match = _ROW.search(text)
             suspects = _suspects(text, read_schema)
-            raise BlockError("pyarrow cannot read it", first + int(found[1]) if found else None, suspects) from error
+            raise BlockError("pyarrow cannot read it", first + int(match[1]) if match else None, suspects) from error
         if len(batches) != 1 or batches[0].num_rows != last - first:
             raise BlockError("a value holds more than one document")
         return batches[0]
@@ -204,13 +204,13 @@ class Block:
 
 def _suspects(error: str, read_schema: pa.Schema) -> list[bytes]:
     """Patterns of the members whose values may cause an error of pyarrow."""
-    if found := _OTHER_KIND.search(error):
-        return [_member(found[1]) + _BEGINS_AS[found[2]]] if found[2] in _BEGINS_AS else []
-    found = _OTHER_VALUE.search(error)
-    sure = None if found is None else _sure_values(found[1])
-    if found is None or sure is None:
+    if match := _OTHER_KIND.search(error):
+        return [_member(match[1]) + _BEGINS_AS[match[2]]] if match[2] in _BEGINS_AS else []
+    match = _OTHER_VALUE.search(error)
+    sure = None if match is None else _sure_values(match[1])
+    if match is None or sure is None:
         return []
-    return [_member(name) + rb"(?!\s|null\b|" + sure + rb"\s*[,}])" for name in _names_of(read_schema, found[1])]
+    return [_member(name) + rb"(?!\s|null\b|" + sure + rb"\s*[,}])" for name in _names_of(read_schema, match[1])]
 
 
 def _member(name: str) -> bytes:
@@ -233,8 +233,8 @@ def _sure_values(type_name: str) -> bytes | None:
     """A pattern of values that are sure to be of a type, not of all that are; None where there is no pattern."""
     if type_name in _SURE_DIGITS:
         return rb"-?[0-9]{1,%d}" % _SURE_DIGITS[type_name]
-    if found := re.fullmatch(r"decimal128\(([0-9]+), ([0-9]+)\)", type_name):
-        whole, scale = int(found[1]) - int(found[2]), int(found[2])
+    if match := re.fullmatch(r"decimal128\(([0-9]+), ([0-9]+)\)", type_name):
+        whole, scale = int(match[1]) - int(match[2]), int(match[2])
         fraction = rb"(?:\.[0-9]{1,%d})?" % scale if scale else b""
         return rb"-?[0-9]{1,%d}" % max(whole, 1) + fraction
     return _TIMESTAMP if type_name.startswith("timestamp[") else None
@@ -259,16 +259,16 @@ def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints
 
 def _traps(buffer: ByteBuffer, decimal_scale: int | None, ambiguous: Collection[str]) -> Ints:
     """int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
-    found = [_nulls_between(buffer), _infinities(buffer), _negative_nans(buffer)]
+    positions = [_nulls_between(buffer), _infinities(buffer), _negative_nans(buffer)]
     if decimal_scale is not None:
-        found.append(_overflows(buffer, decimal_scale))
+        positions.append(_overflows(buffer, decimal_scale))
     if ambiguous:
-        found.append(_ambiguous_texts(buffer, ambiguous))
+        positions.append(_ambiguous_texts(buffer, ambiguous))
     if buffer.min() == 0:
-        found.append(np.flatnonzero(buffer == 0))
+        positions.append(np.flatnonzero(buffer == 0))
     if buffer.max() > _LAST_ASCII:
-        found.append(_invalid_utf8(buffer))
-    return np.concatenate(found)
+        positions.append(_invalid_utf8(buffer))
+    return np.concatenate(positions)
 
 
 def _invalid_utf8(buffer: ByteBuffer) -> Ints:
@@ -300,16 +300,16 @@ def _nulls_between(buffer: ByteBuffer) -> Ints:
     expected |= (following == _NEWLINE) & (buffer.take(closing + 2, mode="clip") == _OPEN)
     if expected.all():
         return _NOWHERE
-    return np.array([found.start() for found in _NULL_BETWEEN.finditer(buffer.data)], dtype=np.int64)
+    return np.array([match.start() for match in _NULL_BETWEEN.finditer(buffer.data)], dtype=np.int64)
 
 
 def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
     """Where a number with an exponent or many digits may be, of which Arrow (26.0) makes another one as 128 bits overflow."""
     is_digit = buffer - _ZERO < 10
-    found = _long_numbers(buffer, is_digit, _MAX_DECIMAL_DIGITS - scale)
+    positions = _long_numbers(buffer, is_digit, _MAX_DECIMAL_DIGITS - scale)
     exponents = is_digit[:-2] & (buffer[1:-1] | _TO_LOWER == _e)
     if not exponents.any():
-        return found
+        return positions
     places = np.flatnonzero(exponents) + 1
     behind = places + 1
     behind += (buffer[behind] == _PLUS) | (buffer[behind] == _MINUS)
@@ -324,7 +324,7 @@ def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
     is_long = is_digit[before] | is_digit[behind]
     before -= buffer[before] == _MINUS
     is_number = _DECIMAL_BEGINS[buffer[before]] & _DECIMAL_ENDS[buffer[behind]]
-    return np.concatenate([found, places[is_number | is_long]])
+    return np.concatenate([positions, places[is_number | is_long]])
 
 
 def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
@@ -354,8 +354,8 @@ def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
         for nth, byte in enumerate(reversed(f'"{name}"'.encode())):
             wanted = wanted[buffer.take(last[wanted] - nth, mode="clip") == byte]
         is_member[wanted] = False
-    found: Ints = opening[~is_member]
-    return found
+    positions: Ints = opening[~is_member]
+    return positions
 
 
 def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:
@@ -367,8 +367,8 @@ def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:
         return _NOWHERE
     begins = np.flatnonzero(is_digit[1:] & ~is_digit[:-1]) + 1
     ends = np.flatnonzero(is_digit[:-1] & ~is_digit[1:]) + 1
-    found: Ints = begins[ends - begins > np.where(buffer[begins - 1] == _POINT, _MAX_DECIMAL_DIGITS, max_digits)]
-    return found
+    positions: Ints = begins[ends - begins > np.where(buffer[begins - 1] == _POINT, _MAX_DECIMAL_DIGITS, max_digits)]
+    return positions
 
 
 def _infinities(buffer: ByteBuffer) -> Ints:
@@ -377,8 +377,8 @@ def _infinities(buffer: ByteBuffer) -> Ints:
     if not begins.any():
         return _NOWHERE
     places: Ints = np.flatnonzero(begins)
-    found: Ints = places[(buffer[places + 2] == _f) & _NUMBER_ENDS[buffer[places + 3]]]
-    return found
+    positions: Ints = places[(buffer[places + 2] == _f) & _NUMBER_ENDS[buffer[places + 3]]]
+    return positions
 
 
 def _negative_nans(buffer: ByteBuffer) -> Ints:
@@ -387,5 +387,5 @@ def _negative_nans(buffer: ByteBuffer) -> Ints:
     if not begins.any():
         return _NOWHERE
     places: Ints = np.flatnonzero(begins)
-    found: Ints = places[buffer[places + 2] == _a]
-    return found
+    positions: Ints = places[buffer[places + 2] == _a]
+    return positions

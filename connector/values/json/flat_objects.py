@@ -110,41 +110,42 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     documents = [payloads[row] for row in rows[:_SAMPLED].tolist()]
     usual = sorted(map(len, documents))[len(documents) // 2]
     document = max(
-        (each for each in documents if len(each) <= _MAX_TIMES_AS_LARGE * usual), key=lambda each: each.count(b'":')
+        (document for document in documents if len(document) <= _MAX_TIMES_AS_LARGE * usual),
+        key=lambda document: document.count(b'":'),
     )
     members: list[ObjectMember] = []
     separators: set[bytes] = set()
     spaces: set[bytes] = set()
-    before, at = b"{", 1
-    while len(members) < _MAX_MEMBERS and (found := _MEMBER.match(document, at)):
+    before, position = b"{", 1
+    while len(members) < _MAX_MEMBERS and (match := _MEMBER.match(document, position)):
         try:
-            name = found["name"].decode()
+            name = match["name"].decode()
         except UnicodeDecodeError:
             return None
-        kind = _kind(found, wanted.get(name))
-        if kind is None or _BETWEEN_DOCUMENTS in found["name"]:
+        kind = _kind(match, wanted.get(name))
+        if kind is None or _BETWEEN_DOCUMENTS in match["name"]:
             return None
-        prefix = before + document[at : found.start(found.lastgroup or "")]
+        prefix = before + document[position : match.start(match.lastgroup or "")]
         members.append(ObjectMember(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
-        spaces.add(found["space"])
-        at = found.end()
-        if at == len(document) - 1:
+        spaces.add(match["space"])
+        position = match.end()
+        if position == len(document) - 1:
             break
-        before = b", " if document.startswith(b", ", at) else b","
+        before = b", " if document.startswith(b", ", position) else b","
         separators.add(before)
-        at += len(before)
+        position += len(before)
     else:
         return None
-    names = {each.name for each in members}
+    names = {member.name for member in members}
     if len(names) < len(members) or len(separators) > 1 or len(spaces) > 1:
         return None
     return ObjectLayout(members=tuple(members), separator=separators.pop() if separators else b",")
 
 
-def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | None:
+def _kind(match: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | None:
     """How a member's values are written; None if that does not go with its type."""
-    assert found.lastgroup is not None
-    kind = MemberKind[found.lastgroup.upper()]
+    assert match.lastgroup is not None
+    kind = MemberKind[match.lastgroup.upper()]
     if wanted is None:
         return kind
     is_a = pa.types
@@ -208,7 +209,7 @@ class _Objects:
     def __init__(self, payloads: Payloads, layout: ObjectLayout) -> None:
         first, last = int(payloads.starts[0]), int(payloads.ends[-1])
         # More than the documents, so that a member can be looked for at each of their positions.
-        n_more = max(len(each.prefix) for each in layout.members) + 3 * _WORD_BYTES
+        n_more = max(len(member.prefix) for member in layout.members) + 3 * _WORD_BYTES
         self._buffer: ByteBuffer = np.zeros(last - first + n_more, dtype=np.uint8)
         text = self._buffer[: last - first]
         text[:] = payloads.data[first:last]
@@ -259,17 +260,17 @@ class _Objects:
         right: Flags = next_quotes < limits
         if member.type is None:
             return None, next_quotes + 1, right
-        found = slices(self._buffer, starts, np.minimum(next_quotes, limits), pa.string())
-        values, right = _parsed(found, right, member.type)
+        texts = slices(self._buffer, starts, np.minimum(next_quotes, limits), pa.string())
+        values, right = _parsed(texts, right, member.type)
         return values, next_quotes + 1, right
 
     def _numbers(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
-        found = slices(self._buffer, starts, ends, pa.string())
+        texts = slices(self._buffer, starts, ends, pa.string())
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
-        right = _are_numbers(found, wanted)
-        values, right = _parsed(found, right, wanted)
+        right = _are_numbers(texts, wanted)
+        values, right = _parsed(texts, right, wanted)
         return values, ends, right
 
     def _flags(self, starts: Ints) -> tuple[Any, Ints, Flags]:
@@ -294,16 +295,16 @@ class _Objects:
 
     def _are(self, literal: bytes, places: Ints) -> Flags:
         """bool[n]: whether the bytes at each place are these."""
-        found: Flags | None = None
-        for at in range(0, len(literal), _WORD_BYTES):
-            part = literal[at : at + _WORD_BYTES]
-            words = self._words[places + at] if at else self._words[places]
+        matches: Flags | None = None
+        for start in range(0, len(literal), _WORD_BYTES):
+            part = literal[start : start + _WORD_BYTES]
+            words = self._words[places + start] if start else self._words[places]
             if len(part) < _WORD_BYTES:
                 words &= np.uint64((1 << 8 * len(part)) - 1)
             equal = words == np.uint64(int.from_bytes(part, "little"))
-            found = equal if found is None else found & equal
-        assert found is not None
-        return found
+            matches = equal if matches is None else matches & equal
+        assert matches is not None
+        return matches
 
 
 def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
@@ -416,31 +417,31 @@ class FlatReader:
         documents = Payloads.of(payloads.take(rows).array())  # without the frames between them
         # The others are left out from the beginning, so that all that are read begin alike.
         plain = are_plain(documents)
-        left, min_rows = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)
+        unread_rows, min_rows = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)
         nth = 0
         for _ in range(_MAX_LAYOUTS):
-            if len(left) < min_rows:
+            if len(unread_rows) < min_rows:
                 break
             if nth == len(self._layouts):
-                layout = layout_of(documents, left, self._types)
+                layout = layout_of(documents, unread_rows, self._types)
                 if layout is None:
                     break
                 self._layouts.append(layout)
-            some = documents if len(left) == len(rows) else documents.take(left)
+            some = documents if len(unread_rows) == len(rows) else documents.take(unread_rows)
             try:
                 column, unread = self._column(some, self._layouts[nth], self._types)
             except (pa.ArrowException, InDoubtError, UnreadableError):
                 break
-            if np.count_nonzero(~unread) < len(left) // _MIN_SHARE:
+            if np.count_nonzero(~unread) < len(unread_rows) // _MIN_SHARE:
                 del self._layouts[nth]
                 self._n_failed_attempts += 1
             else:
                 nth += 1
-            parts.append((rows[left], column))
-            left = left[unread]
+            parts.append((rows[unread_rows], column))
+            unread_rows = unread_rows[unread]
         self._n_failed_attempts += not parts
         is_left = ~plain
-        is_left[left] = True
+        is_left[unread_rows] = True
         return parts, rows[is_left]
 
     def _column(self, payloads: Payloads, layout: ObjectLayout, types: Mapping[str, pa.DataType]) -> tuple[Any, Any]:
@@ -455,4 +456,4 @@ class FlatReader:
 def _flat_types(read_as: pa.DataType) -> Mapping[str, pa.DataType] | None:
     """The type of each field, by its name; None if one of them is nested."""
     types = {field.name: field.type for field in read_as}
-    return None if any(pa.types.is_nested(each) for each in types.values()) else types
+    return None if any(pa.types.is_nested(inner_type) for inner_type in types.values()) else types

@@ -79,9 +79,9 @@ class JsonSchema:
         convert = document_conversion(column_type)
 
         def read(payload: bytes) -> Any:
-            found = parse_json(payload)
-            _validate(self.registry, schema, found)
-            return convert(found, len(payload))
+            value = parse_json(payload)
+            _validate(self.registry, schema, value)
+            return convert(value, len(payload))
 
         return OneByOne(column_type, read)
 
@@ -143,14 +143,14 @@ def _unique_items(validator: Any, is_wanted: Any, value: Any, schema: Any) -> An
     """The rule uniqueItems in time in proportion to the items; jsonschema compares each object with all others."""
     from jsonschema import ValidationError
 
-    if is_wanted and validator.is_type(value, "array") and len({_hashable(each) for each in value}) < len(value):
+    if is_wanted and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):
         yield ValidationError("not unique")
 
 
 def _hashable(value: Any) -> Any:
     """Equal for values that JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, dict):
-        return frozenset((name, _hashable(each)) for name, each in value.items())
+        return frozenset((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):
-        return tuple(_hashable(each) for each in value)
+        return tuple(_hashable(item) for item in value)
     return (bool, value) if isinstance(value, bool) else value

@@ -38,7 +38,7 @@ def document_conversion(column_type: pa.DataType, encodings: Encodings = UNKNOWN
 
 def n_fields(column_type: pa.DataType) -> int:
     """The fields of a type and of the structs in it, without what is in arrays and maps."""
-    return 1 + sum(n_fields(each.type) for each in column_type) if pa.types.is_struct(column_type) else 1
+    return 1 + sum(n_fields(field.type) for field in column_type) if pa.types.is_struct(column_type) else 1
 
 
 def item_fields(column_type: pa.DataType) -> int:
@@ -46,7 +46,7 @@ def item_fields(column_type: pa.DataType) -> int:
     items = _items(column_type)
     if items is not None:
         return max(sum(map(n_fields, items)), *map(item_fields, items))
-    return max((item_fields(each.type) for each in column_type), default=0) if pa.types.is_struct(column_type) else 0
+    return max((item_fields(field.type) for field in column_type), default=0) if pa.types.is_struct(column_type) else 0
 
 
 def _items(column_type: pa.DataType) -> list[pa.DataType] | None:
@@ -71,7 +71,7 @@ def _counter(column_type: pa.DataType) -> Callable[[Any], int] | None:
         return count_items
     if not pa.types.is_struct(column_type):
         return None
-    fields = [(each.name, found) for each in column_type if (found := _counter(each.type)) is not None]
+    fields = [(field.name, counter) for field in column_type if (counter := _counter(field.type)) is not None]
 
     def count_fields(value: Any) -> int:
         return sum(count(value.get(name)) for name, count in fields) if isinstance(value, dict) else 0

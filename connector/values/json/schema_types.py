@@ -68,8 +68,8 @@ def type_and_encodings(
 
     resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
     types = _JsonSchemaTypes(has_connect_types)
-    found = _stored(types.of(document, resolver, (), (ROOT,)))
-    return found, Encodings(
+    column_type = _stored(types.of(document, resolver, (), (ROOT,)))
+    return column_type, Encodings(
         time_units=tuple(types.time_units.items()), decimal_formats=tuple(types.decimal_formats.items())
     )
 
@@ -101,15 +101,17 @@ class _JsonSchemaTypes:
         if id(schema) in above or len(above) > _MAX_DEPTH:
             return _TEXT
         above = (*above, id(schema))
-        found = [self._own(schema, resolver, above, path)]
+        types = [self._own(schema, resolver, above, path)]
         if isinstance(schema.get("$ref"), str):
             other = _resolved(resolver, schema["$ref"])
-            found.append(self.of(other.contents, other.resolver, above, path))
-        for each in _list(schema, "allOf"):
-            found.append(self.of(each, resolver, above, path))
+            types.append(self.of(other.contents, other.resolver, above, path))
+        for schema_part in _list(schema, "allOf"):
+            types.append(self.of(schema_part, resolver, above, path))
         for name in ("oneOf", "anyOf"):
-            found.append(_alternatives([self.of(each, resolver, above, path) for each in _list(schema, name)]))
-        return _together([each for each in found if each is not None])
+            types.append(
+                _alternatives([self.of(schema_part, resolver, above, path) for schema_part in _list(schema, name)])
+            )
+        return _together([inner_type for inner_type in types if inner_type is not None])
 
     def _own(
         self, schema: Mapping[str, Any], resolver: Any, above: tuple[int, ...], path: tuple[str, ...]
@@ -123,7 +125,10 @@ class _JsonSchemaTypes:
             properties, more = schema.get("properties"), schema.get("additionalProperties")
             if isinstance(properties, dict) and properties:
                 return pa.struct(
-                    [(name, _known(self.of(each, resolver, above, (*path, name)))) for name, each in properties.items()]
+                    [
+                        (name, _known(self.of(definition, resolver, above, (*path, name))))
+                        for name, definition in properties.items()
+                    ]
                 )
             if isinstance(more, dict) and more:
                 return pa.map_(_TEXT, _stored(self.of(more, resolver, above, path)))
@@ -135,7 +140,7 @@ class _JsonSchemaTypes:
                 more = schema.get("items" if "prefixItems" in schema else "additionalItems")
                 items = [*items, more] if isinstance(more, dict) else items
             of_items = [
-                self.of(each, resolver, above, path) for each in (items if isinstance(items, list) else [items])
+                self.of(item, resolver, above, path) for item in (items if isinstance(items, list) else [items])
             ]
             return pa.list_(pa.field("element", _known(_alternatives(of_items))))
         if values == {"boolean"}:
@@ -159,28 +164,32 @@ class _JsonSchemaTypes:
         if values == {"string"} and title == DECIMAL and schema.get("connect.type") == "bytes":
             self.decimal_formats[path] = "base64"
             return _connect_decimal(schema.get("connect.parameters"))
-        found = CONNECT_TYPES.get(title)
-        if found is None or found.kind not in ("date", "timestamp"):
+        connect_type = CONNECT_TYPES.get(title)
+        if connect_type is None or connect_type.kind not in ("date", "timestamp"):
             return None
-        if values <= {"integer", "number"} and found.unit is not None:
-            self.time_units[path] = found.unit
-            return found.type
-        return found.type if values == {"string"} and found.unit is None and found.type == _INSTANT else None
+        if values <= {"integer", "number"} and connect_type.unit is not None:
+            self.time_units[path] = connect_type.unit
+            return connect_type.type
+        return (
+            connect_type.type
+            if values == {"string"} and connect_type.unit is None and connect_type.type == _INSTANT
+            else None
+        )
 
 
 def _connect_decimal(parameters: Any) -> pa.DataType:
     """Of Kafka Connect's decimals under ``decimal.format=NUMERIC``; text where a DECIMAL could not hold them."""
-    found = parameters if isinstance(parameters, dict) else {}
+    given = parameters if isinstance(parameters, dict) else {}
     try:
-        scale, precision = int(found["scale"]), int(found.get("connect.decimal.precision", _MAX_DIGITS))
+        scale, precision = int(given["scale"]), int(given.get("connect.decimal.precision", _MAX_DIGITS))
     except (KeyError, TypeError, ValueError):
         return _TEXT
     return pa.decimal128(precision, scale) if 0 <= scale <= precision <= _MAX_DIGITS and precision else _TEXT
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
-    found = schema.get(name)
-    return found if isinstance(found, list) else []
+    parts = schema.get(name)
+    return parts if isinstance(parts, list) else []
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
@@ -202,27 +211,27 @@ def _resolved(resolver: Any, reference: str) -> Any:
         raise DecodeError(f"its schema refers to {reference[:200]!r}, which the registry does not have") from error
 
 
-def _known(found: pa.DataType | None) -> pa.DataType:
-    return _UNKNOWN if found is None else found
+def _known(column_type: pa.DataType | None) -> pa.DataType:
+    return _UNKNOWN if column_type is None else column_type
 
 
-def _stored(found: pa.DataType | None) -> pa.DataType:
+def _stored(column_type: pa.DataType | None) -> pa.DataType:
     """The type of a column: text for what nothing is known of."""
-    if found is None or found in (_NULL, _UNKNOWN):
+    if column_type is None or column_type in (_NULL, _UNKNOWN):
         return _TEXT
-    if pa.types.is_struct(found):
-        return pa.struct([(field.name, _stored(field.type)) for field in found])
-    if pa.types.is_list(found):
-        return pa.list_(pa.field("element", _stored(found.value_type)))
-    return found
+    if pa.types.is_struct(column_type):
+        return pa.struct([(field.name, _stored(field.type)) for field in column_type])
+    if pa.types.is_list(column_type):
+        return pa.list_(pa.field("element", _stored(column_type.value_type)))
+    return column_type
 
 
 def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
     """The type of values that are of one of these."""
-    known = [each for each in types if each is not None]
+    known = [inner_type for inner_type in types if inner_type is not None]
     if not known:
         return None
-    values = [each for each in known if each != _NULL]
+    values = [inner_type for inner_type in known if inner_type != _NULL]
     if len(known) < len(types):
         return _TEXT
     return reduce(_wider, values) if values else _NULL
@@ -258,8 +267,8 @@ def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     merged = _merged_parts(one, other, _narrower)
     if merged is not None:
         return merged
-    if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
-        return min(one, other, key=lambda each: (is_a.is_floating(each), each.bit_width))
+    if all(is_a.is_integer(number_type) or is_a.is_floating(number_type) for number_type in (one, other)):
+        return min(one, other, key=lambda number_type: (is_a.is_floating(number_type), number_type.bit_width))
     return other if is_a.is_struct(other) else one
 
 
@@ -274,7 +283,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if merged is not None:
         return merged
     if is_a.is_integer(one) and is_a.is_integer(other):
-        return max(one, other, key=lambda each: each.bit_width)
-    if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
+        return max(one, other, key=lambda number_type: number_type.bit_width)
+    if all(is_a.is_integer(number_type) or is_a.is_floating(number_type) for number_type in (one, other)):
         return pa.float64()
     return _TEXT

@@ -75,23 +75,23 @@ class VariantReader:
             for rows, values, metadata in groups
         ]
         encoder, rows = VariantEncoder(), np.flatnonzero(rest)
-        left = np.zeros(len(payloads), dtype=np.bool_)
-        found: list[tuple[bytes, bytes]] = []
+        failed = np.zeros(len(payloads), dtype=np.bool_)
+        variants: list[tuple[bytes, bytes]] = []
         for row in rows.tolist():
             try:
-                found.append(encoder.encoded(parse_json(payloads[row])))
+                variants.append(encoder.encoded(parse_json(payloads[row])))
             except Exception:  # which read_one raises again, for the reason
-                found.append((NULL, NULL))
-                left[row] = True
-        columns = (pa.array([each[nth] for each in found], pa.binary()) for nth in (0, 1))
+                variants.append((NULL, NULL))
+                failed[row] = True
+        columns = (pa.array([variant[nth] for variant in variants], pa.binary()) for nth in (0, 1))
         if len(rows):
             parts.append((rows, self._column(*columns)))
-        return reassemble(len(payloads), self.column_type, parts), left
+        return reassemble(len(payloads), self.column_type, parts), failed
 
     def _column(self, values: Any, metadata: Any) -> Any:
         columns = {"value": values, "metadata": metadata}
         return pa.StructArray.from_arrays(
-            [columns[each.name] for each in self.column_type], fields=list(self.column_type)
+            [columns[field.name] for field in self.column_type], fields=list(self.column_type)
         )
 
 
@@ -103,64 +103,64 @@ def flat_variants(
     Args:
         metadata_of: the metadata of keys.
     """
-    left = np.ones(len(payloads), dtype=np.bool_)
+    remaining = np.ones(len(payloads), dtype=np.bool_)
     first = payloads.data.take(payloads.starts, mode="clip") == _OPEN
     last = payloads.data.take(payloads.ends - 1, mode="clip") == _CLOSE
     rows = np.flatnonzero(first & last & (payloads.ends - payloads.starts > 1))
     if len(rows) < _MIN_ROWS:
-        return [], left
+        return [], remaining
     documents = Payloads.of(payloads.take(rows).array())
     plain = np.flatnonzero(are_plain(documents))
     if len(plain) < _MIN_ROWS:
-        return [], left
+        return [], remaining
     rows, documents = rows[plain], documents.take(plain)
     layout = _layout(documents)
     if layout is None:
-        return [], left
+        return [], remaining
     has: dict[str, Flags] = {}
     try:
         columns, unread = read_flat(documents, layout, has)
     except UnreadableError:
-        return [], left
+        return [], remaining
     groups = []
     for names, index in _same_members(layout, has, ~unread):
         segments, sizes, right = _members(layout, names, {name: columns.get(name) for name in names}, index)
         for size in (1, 2, 3):
             some = np.flatnonzero(right & (_offset_bytes(sizes[-1]) == size))
             if len(some):
-                chosen = [_taken(each, some) for each in segments]
-                found = join_segments([_head(names, sizes[:, some], size), *chosen], len(some))
-                groups.append((rows[index[some]], found, metadata_of(names)))
-                left[rows[index[some]]] = False
-    return groups, left
+                chosen = [_taken(segment, some) for segment in segments]
+                objects = join_segments([_head(names, sizes[:, some], size), *chosen], len(some))
+                groups.append((rows[index[some]], objects, metadata_of(names)))
+                remaining[rows[index[some]]] = False
+    return groups, remaining
 
 
 def _layout(documents: Payloads) -> ObjectLayout | None:
     """The members of the richest of the first documents; of those that are null in it, the kind that another one shows."""
-    found = layout_of(documents, np.arange(len(documents)), {})
-    if found is None or len(found.members) > _MAX_MEMBERS:
+    layout = layout_of(documents, np.arange(len(documents)), {})
+    if layout is None or len(layout.members) > _MAX_MEMBERS:
         return None
-    kinds = {each.name: each.kind for each in found.members}
+    kinds = {member.name: member.kind for member in layout.members}
     if MemberKind.NULL in kinds.values():
         for row in range(_SAMPLED):
             other = layout_of(documents, np.array([row]), {})
-            for each in other.members if other is not None else ():
-                if kinds.get(each.name) is MemberKind.NULL:
-                    kinds[each.name] = each.kind
-    members = (replace(each, kind=kinds[each.name], type=_TYPES[kinds[each.name]]) for each in found.members)
-    return replace(found, members=tuple(members))
+            for member in other.members if other is not None else ():
+                if kinds.get(member.name) is MemberKind.NULL:
+                    kinds[member.name] = member.kind
+    members = (replace(member, kind=kinds[member.name], type=_TYPES[kinds[member.name]]) for member in layout.members)
+    return replace(layout, members=tuple(members))
 
 
 def _same_members(layout: ObjectLayout, has: dict[str, Flags], readable: Flags) -> list[tuple[tuple[str, ...], Ints]]:
     """The members that rows have in common, and these rows; without those that few have."""
-    there = np.stack([has[each.name] for each in layout.members], axis=1)
+    there = np.stack([has[member.name] for member in layout.members], axis=1)
     index = np.flatnonzero(readable)
     _, patterns = np.unique(np.packbits(there[index], axis=1), axis=0, return_inverse=True)
     patterns = patterns.reshape(-1)  # of NumPy 2.0 it has two dimensions
     groups = []
     for pattern in np.flatnonzero(np.bincount(patterns) >= _MIN_ROWS).tolist():
         some = index[patterns == pattern]
-        names = tuple(each.name for nth, each in enumerate(layout.members) if there[some[0], nth])
+        names = tuple(member.name for nth, member in enumerate(layout.members) if there[some[0], nth])
         if names:
             groups.append((names, some))
     return groups
@@ -170,7 +170,7 @@ def _members(
     layout: ObjectLayout, names: Sequence[str], columns: dict[str, Any], index: Ints
 ) -> tuple[list[RowSegment], Ints, Flags]:
     """The values' bytes, int64[members + 1, n] of where each begins and the last ends, and bool[n]: which rows have values."""
-    kinds = {each.name: each.kind for each in layout.members}
+    kinds = {member.name: member.kind for member in layout.members}
     segments: list[RowSegment] = []
     ends = np.zeros((len(names) + 1, len(index)), dtype=np.int64)
     right = np.ones(len(index), dtype=np.bool_)
@@ -186,7 +186,7 @@ def _members(
             flags = np.zeros(len(index), dtype=np.uint64) if column is None else _flags(values)
             written = [WordSegment(flags, 1, 1)]
         segments += written
-        ends[nth + 1] = ends[nth] + sum(_sizes(each) for each in written)
+        ends[nth + 1] = ends[nth] + sum(_sizes(segment) for segment in written)
     return segments, ends, right
 
 
@@ -231,20 +231,20 @@ def _numbers(texts: Any) -> tuple[list[RowSegment], Flags]:
             right &= ~is_long
             digits = pc.if_else(pa.array(is_long), pa.scalar("0"), digits)
         numbers = digits.cast(pa.int64())
-    found = numbers.to_numpy(zero_copy_only=False)
-    if not len(found):
+    unscaled = numbers.to_numpy(zero_copy_only=False)
+    if not len(unscaled):
         return [], right
-    size = np.full(len(found), 8, dtype=np.int64)
+    size = np.full(len(unscaled), 8, dtype=np.int64)
     for bits, n_bytes in ((32, 4), (16, 2), (8, 1)):
-        size[(found >= -(1 << bits - 1)) & (found < 1 << bits - 1)] = n_bytes
+        size[(unscaled >= -(1 << bits - 1)) & (unscaled < 1 << bits - 1)] = n_bytes
     header = (np.log2(size).astype(np.int64) + 3) << 2
-    is_small = (np.abs(found) < 10**9) & (scales <= 9)
+    is_small = (np.abs(unscaled) < 10**9) & (scales <= 9)
     size = np.where(is_decimal, np.where(is_small, 4, 8), size)
     header = np.where(is_decimal, np.where(is_small, 0x20, 0x24) | scales << 8, header)
     header_size, size = np.where(is_decimal, 2, 1), np.where(present, size, 0)
     header, header_size = np.where(present, header, 0), np.where(present, header_size, 1)
     bits = (
-        found.view(np.uint64)
+        unscaled.view(np.uint64)
         & np.array([0, 0xFF, 0xFFFF, 0, 0xFFFFFFFF, 0, 0, 0, (1 << 64) - 1], dtype=np.uint64)[size]
     )
     return [WordSegment(header.astype(np.uint64), header_size, 2), WordSegment(bits, size, 8)], right

@@ -59,11 +59,11 @@ class Encodings:
 
     @property
     def timestamp_unit(self) -> TimeUnit | None:
-        return _chosen([each for each in self.time_units if each[0] or each[1] != "days"], self.path)
+        return _chosen([unit for unit in self.time_units if unit[0] or unit[1] != "days"], self.path)
 
     @property
     def date_unit(self) -> TimeUnit | None:
-        return _chosen([each for each in self.time_units if each[0] or each[1] == "days"], self.path)
+        return _chosen([unit for unit in self.time_units if unit[0] or unit[1] == "days"], self.path)
 
     @property
     def decimal_format(self) -> DecimalFormat | None:
@@ -88,8 +88,8 @@ def _choices(chosen: Any) -> Any:
 
 
 def _chosen(choices: Iterable[tuple[tuple[str, ...], ChoiceT]], path: tuple[str, ...]) -> ChoiceT | None:
-    found = [(len(end), choice) for end, choice in choices if not end or path[-len(end) :] == end]
-    return max(found)[1] if found else None
+    matching = [(len(end), choice) for end, choice in choices if not end or path[-len(end) :] == end]
+    return max(matching)[1] if matching else None
 
 
 def timestamp_of_number(number: int | Decimal, unit: TimeUnit | None) -> int | None:

@@ -97,19 +97,19 @@ def _write(value: Any, out: Callable[[str], None], depth: int, target: _Target) 
             raise DecodeError(f"a value nested more than {_MAX_DEPTH} deep, for which JSON text is expected")
         if isinstance(value, dict):
             separator = "{"
-            for name, each in value.items():
-                if each is not None or target == "part":
+            for name, item in value.items():
+                if item is not None or target == "part":
                     # A key that is no text (a date's, a number's) is written as the text of its value.
                     key = name if type(name) is str else _scalar(name).strip('"')
                     out(f"{separator}{_quoted(key)}:")
-                    _write(each, out, depth + 1, target)
+                    _write(item, out, depth + 1, target)
                     separator = ","
             out("}" if separator != "{" else "{}")
         else:
             separator = "["
-            for each in value:
+            for item in value:
                 out(separator)
-                _write(each, out, depth + 1, target)
+                _write(item, out, depth + 1, target)
                 separator = ","
             out("]" if separator != "[" else "[]")
     else:
@@ -167,33 +167,33 @@ _LONG: Final = 2**63
 
 def date_days(value: Any) -> int | None:
     """Days since 1970 of a date's text, whatever time follows it; None if it is none."""
-    found = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if found is None else _days(found[1], found[2], found[3])
+    match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else _days(match[1], match[2], match[3])
 
 
 def timestamp_micros(value: Any) -> int | None:
     """Microseconds since 1970 of a timestamp's text, in UTC if it has no zone; None if it is none."""
-    found = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
-    local = None if found is None else _local_micros(found)
-    if found is None or local is None or found[8] is None:
+    match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
+    local = None if match is None else _local_micros(match)
+    if match is None or local is None or match[8] is None:
         return local
-    offset = _offset(found[8].strip(), local)
+    offset = _offset(match[8].strip(), local)
     return None if offset is None else _long(local - offset * _MICROS_PER_SECOND)
 
 
 def local_timestamp_micros(value: Any) -> int | None:
     """As :func:`timestamp_micros` of a text without a zone; None for one with a zone, as for one that is none."""
-    found = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if found is None or found[8] is not None else _local_micros(found)
+    match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None or match[8] is not None else _local_micros(match)
 
 
-def _local_micros(found: re.Match[str]) -> int | None:
-    days = _days(found[1], found[2], found[3])
-    hour, minute, second = (int(found[nth] or 0) for nth in (4, 5, 6))
+def _local_micros(match: re.Match[str]) -> int | None:
+    days = _days(match[1], match[2], match[3])
+    hour, minute, second = (int(match[nth] or 0) for nth in (4, 5, 6))
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
     seconds = days * _SECONDS_PER_DAY + hour * 3_600 + minute * 60 + second
-    return _long(seconds * _MICROS_PER_SECOND + int(f"{(found[7] or '')[:6]:0<6}"))
+    return _long(seconds * _MICROS_PER_SECOND + int(f"{(match[7] or '')[:6]:0<6}"))
 
 
 def _long(micros: int) -> int | None:
@@ -214,12 +214,12 @@ def _offset(zone: str, local_micros: int) -> int | None:
     """Seconds that a zone is ahead of UTC."""
     if zone in ("Z", "UTC", "GMT", "UT"):
         return 0
-    found = _OFFSET.fullmatch(zone)
-    if found:
-        hours, minutes, seconds = (int(found[nth] or 0) for nth in (2, 3, 4))
+    match = _OFFSET.fullmatch(zone)
+    if match:
+        hours, minutes, seconds = (int(match[nth] or 0) for nth in (2, 3, 4))
         if hours > 23 or minutes > 59 or seconds > 59:
             return None
-        return (-1 if found[1] == "-" else 1) * (hours * 3_600 + minutes * 60 + seconds)
+        return (-1 if match[1] == "-" else 1) * (hours * 3_600 + minutes * 60 + seconds)
     if zone not in _zones():
         return None
     try:

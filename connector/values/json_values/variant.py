@@ -48,7 +48,7 @@ class VariantEncoder:
         """The value's bytes, and its metadata: all keys in the order in which they appear."""
         self._ids = {}
         try:
-            found = self._value(value)
+            encoded = self._value(value)
             keys = tuple(self._ids)
             metadata = self._metadata.get(keys)
             if metadata is None:
@@ -57,9 +57,9 @@ class VariantEncoder:
                 metadata = self._metadata[keys] = variant_metadata(keys)
         except (UnicodeEncodeError, OverflowError) as error:
             raise DecodeError("a text or a number that VARIANT cannot hold") from error
-        if max(len(found), len(metadata)) > _MAX_BYTES:
+        if max(len(encoded), len(metadata)) > _MAX_BYTES:
             raise DecodeError(f"it is larger than a VARIANT can be, {_MAX_BYTES} bytes")
-        return found, metadata
+        return encoded, metadata
 
     def _value(self, value: Any) -> bytes:
         kind = type(value)
@@ -80,16 +80,16 @@ class VariantEncoder:
         if value is None:
             return NULL
         if kind is list:
-            return _container(0b11, 2, len(value), b"", [self._value(each) for each in value])
+            return _container(0b11, 2, len(value), b"", [self._value(item) for item in value])
         if kind is Decimal:
             return _decimal(value)
         raise DecodeError(f"{value!r:.40} is not JSON, and VARIANT has no value for it")
 
     def _object(self, value: Mapping[str, Any]) -> bytes:
         ids, names, parts = [], self._ids, []
-        for name, each in value.items():
+        for name, item in value.items():
             ids.append(names.setdefault(name, len(names)))
-            parts.append(self._value(each))
+            parts.append(self._value(item))
         order = sorted(range(len(ids)), key=list(value).__getitem__)
         id_size = _size(max(ids, default=0))
         written = b"".join([ids[nth].to_bytes(id_size, "little") for nth in order])

@@ -106,10 +106,10 @@ class ProtobufNumber(ProtobufScalar):
         self._is_decimal = pa.types.is_decimal(wanted)
         self._limits: tuple[int, int] | None = None
         if pa.types.is_integer(wanted):
-            own: Any = np.iinfo(dtype_of(kind))
+            bounds: Any = np.iinfo(dtype_of(kind))
             limits: Any = np.iinfo(wanted.to_pandas_dtype())
-            if own.min < limits.min or own.max > limits.max:
-                self._limits = max(int(own.min), int(limits.min)), int(limits.max)
+            if bounds.min < limits.min or bounds.max > limits.max:
+                self._limits = max(int(bounds.min), int(limits.min)), int(limits.max)
         self._dtype = None if self._is_decimal else np.dtype(wanted.to_pandas_dtype())
         self.item_bytes = 16
 
@@ -120,34 +120,34 @@ class ProtobufNumber(ProtobufScalar):
         return super().absent(n) if self.wire_type == VARINT else np.zeros(n, dtype=self._kind)
 
     def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
-        found = _integers(self._kind, words) if self.wire_type == VARINT else words
+        numbers = _integers(self._kind, words) if self.wire_type == VARINT else words
         wrong = None
         if self._limits is not None:
             lowest, highest = self._limits
-            wrong = (found < lowest) | (found > highest)
+            wrong = (numbers < lowest) | (numbers > highest)
             wrong = wrong if wrong.any() else None
         if self._is_decimal:
-            wide = np.zeros((len(found), 2), dtype=np.uint64)
-            wide[:, 0] = found
+            wide = np.zeros((len(numbers), 2), dtype=np.uint64)
+            wide[:, 0] = numbers
             content = pa.py_buffer(wide)
         else:
-            content = pa.py_buffer(np.ascontiguousarray(found.astype(self._dtype, copy=False)))
-        return pa.Array.from_buffers(self.type, len(found), [bitmap(valid), content]), wrong
+            content = pa.py_buffer(np.ascontiguousarray(numbers.astype(self._dtype, copy=False)))
+        return pa.Array.from_buffers(self.type, len(numbers), [bitmap(valid), content]), wrong
 
 
 def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any]
+    numbers: npt.NDArray[Any]
     if kind in ("int64", "uint64"):
         is_wide = words.dtype == np.uint64
-        found = words.view(kind) if is_wide else words.astype(np.int64)
+        numbers = words.view(kind) if is_wide else words.astype(np.int64)
     elif kind == "sint64":
-        found = signed(words)
+        numbers = signed(words)
     else:
         narrow = words.astype(np.uint32)  # the low 32 bits, as all parsers take them
-        found = narrow.view(dtype_of(kind))
+        numbers = narrow.view(dtype_of(kind))
         if kind == "sint32":
-            found = (narrow >> np.uint32(1)).view(np.int32) ^ -(narrow & np.uint32(1)).view(np.int32)
-    return found
+            numbers = (narrow >> np.uint32(1)).view(np.int32) ^ -(narrow & np.uint32(1)).view(np.int32)
+    return numbers
 
 
 class ProtobufBoolean(ProtobufScalar):
@@ -185,9 +185,9 @@ class EnumName(ProtobufScalar):
         others = np.flatnonzero(~in_table | (places < 0))
         dictionary, wrong = self._dictionary, None
         if len(others):
-            found = np.searchsorted(self._numbers, numbers[others]).clip(max=len(self._numbers) - 1)
-            is_known = self._numbers[found] == numbers[others]
-            places[others] = found
+            symbol_places = np.searchsorted(self._numbers, numbers[others]).clip(max=len(self._numbers) - 1)
+            is_known = self._numbers[symbol_places] == numbers[others]
+            places[others] = symbol_places
             unknown = others[~is_known]
             if len(unknown) and self._is_closed:
                 wrong = np.zeros(len(numbers), dtype=np.bool_)
@@ -210,9 +210,9 @@ class StringScalar(ProtobufScalar):
     item_bytes = 16
 
     def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
-        found = data.slices(starts, words, self.type)
-        wrong = not_utf8(found) if pa.types.is_string(self.type) else None
-        return with_validity(found, valid), wrong
+        texts = data.slices(starts, words, self.type)
+        wrong = not_utf8(texts) if pa.types.is_string(self.type) else None
+        return with_validity(texts, valid), wrong
 
 
 Found = dict[int, list[Occurrences]]
@@ -240,12 +240,12 @@ class ProtobufField(ABC):
     is_always_set: bool = False
 
     @abstractmethod
-    def read(self, group: MessageGroup, found: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> Any:
         """pa.Array, one element for each message."""
 
-    def check(self, group: MessageGroup, found: Found) -> None:
+    def check(self, group: MessageGroup, occurrences: Found) -> None:
         """Fails the messages in which the field, which no one wants, is not valid: now, or with all messages of a type."""
-        self.read(group, found)
+        self.read(group, occurrences)
 
 
 class Messages(ABC):
@@ -291,19 +291,19 @@ class ProtobufStruct(Messages):
         self.required: Sequence[Sequence[int]] = ()
 
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
-        tags = {tag for each in (*self.fields, *self.checked) for tag in each.tags}
-        tags.update(tag for each in (*self.oneofs, *self.required) for tag in each)
-        found = scan(group, tags, fail_unknown=self.is_entry)
-        for each in self.oneofs:
-            if sum(bool(found[tag]) for tag in each) > 1:
-                group.failed |= _counts(found, each, len(group)) > 1
-        for each in self.required:
-            if not any(occurrence.places is None for tag in each for occurrence in found[tag]):
-                group.failed |= _counts(found, each, len(group)) == 0
-        children = [each.read(group, found) for each in self.fields]
+        tags = {tag for field in (*self.fields, *self.checked) for tag in field.tags}
+        tags.update(tag for oneof in (*self.oneofs, *self.required) for tag in oneof)
+        occurrences = scan(group, tags, fail_unknown=self.is_entry)
+        for oneof in self.oneofs:
+            if sum(bool(occurrences[tag]) for tag in oneof) > 1:
+                group.failed |= _counts(occurrences, oneof, len(group)) > 1
+        for oneof in self.required:
+            if not any(occurrence.places is None for tag in oneof for occurrence in occurrences[tag]):
+                group.failed |= _counts(occurrences, oneof, len(group)) == 0
+        children = [field.read(group, occurrences) for field in self.fields]
         for unwanted in self.checked:
-            if unwanted.is_always_set or any(found[tag] for tag in unwanted.tags):
-                unwanted.check(group, found)
+            if unwanted.is_always_set or any(occurrences[tag] for tag in unwanted.tags):
+                unwanted.check(group, occurrences)
         for child, field in zip(children, self.type, strict=True):
             if not field.nullable and child.null_count:
                 group.failed |= ~validity(child)
@@ -352,8 +352,8 @@ class Time(Wrapped):
             micros = nanos // 1000
         if wrong.any():
             group.failed |= wrong
-        found = np.where(wrong, 0, seconds) * 1_000_000 + micros
-        return pa.Array.from_buffers(self.type, len(group), [bitmap(valid), pa.py_buffer(found)])
+        micros_of_all = np.where(wrong, 0, seconds) * 1_000_000 + micros
+        return pa.Array.from_buffers(self.type, len(group), [bitmap(valid), pa.py_buffer(micros_of_all)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,7 +373,7 @@ class Absent(ProtobufField):
 
     type: pa.DataType
 
-    def read(self, group: MessageGroup, found: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> Any:
         return pa.nulls(len(group), self.type)
 
 
@@ -386,8 +386,8 @@ class SingleScalar(ProtobufField):
         self.tags = (number << 3 | scalar.wire_type,)
         self.row_bytes = scalar.item_bytes
 
-    def read(self, group: MessageGroup, found: Found) -> Any:
-        scalar, occurrences = self._scalar, found[self.tags[0]]
+    def read(self, group: MessageGroup, by_tag: Found) -> Any:
+        scalar, occurrences = self._scalar, by_tag[self.tags[0]]
         valid = None
         if len(occurrences) == 1 and occurrences[0].places is None:
             _, starts, words = occurrences[0]
@@ -414,13 +414,13 @@ def _placed(
     """
     valid = np.zeros(len(group), dtype=np.bool_)
     starts = group.start.copy()
-    for places, found, own in occurrences:
+    for places, chunk, lengths in occurrences:
         index = slice(None) if places is None else places
         if only_once:
             group.failed[index] |= valid[index]
         valid[index] = True
-        starts[index] = found
-        words[index] = own if scalar is None else scalar.words(group.data, found, own)
+        starts[index] = chunk
+        words[index] = lengths if scalar is None else scalar.words(group.data, chunk, lengths)
     return starts, words, valid
 
 
@@ -433,8 +433,8 @@ class SingleMessage(ProtobufField):
         self.tags = (number << 3 | LENGTH,)
         self.row_bytes = messages.row_bytes
 
-    def read(self, group: MessageGroup, found: Found) -> Any:
-        occurrences = found[self.tags[0]]
+    def read(self, group: MessageGroup, by_tag: Found) -> Any:
+        occurrences = by_tag[self.tags[0]]
         if not occurrences and not self.is_always_set:
             return pa.nulls(len(group), self._messages.type)
         starts, ends, valid = self._parts(group, occurrences)
@@ -444,8 +444,8 @@ class SingleMessage(ProtobufField):
         group.failed |= inner.failed if is_given is None else inner.failed & valid
         return column
 
-    def check(self, group: MessageGroup, found: Found) -> None:
-        starts, ends, valid = self._parts(group, found[self.tags[0]])
+    def check(self, group: MessageGroup, occurrences: Found) -> None:
+        starts, ends, valid = self._parts(group, occurrences[self.tags[0]])
         index = np.arange(len(group)) if self.is_always_set else np.flatnonzero(valid)
         group.check_later(self._messages, index, starts[index], ends[index])
 
@@ -472,12 +472,12 @@ class Repeated(ProtobufField):
         if isinstance(items, ProtobufScalar) and items.wire_type != LENGTH:
             self.tags = (number << 3 | items.wire_type, *self.tags)
 
-    def read(self, group: MessageGroup, found: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> Any:
         items = self._items
         if isinstance(items, ProtobufScalar):
-            owner, values = self._scalars(group, found, items)
+            owner, values = self._scalars(group, occurrences, items)
         else:
-            owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+            owner, starts, sizes = _kept(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
             values = pa.nulls(0, items.type)
             if len(owner):
                 inner = _within(group, starts, starts + sizes, group.rows_of(owner))
@@ -489,21 +489,21 @@ class Repeated(ProtobufField):
             group.failed |= with_duplicate_keys(owner, values.field(0), len(group))
         return pa.Array.from_buffers(self._type, len(group), [None, pa.py_buffer(offsets)], children=[values])
 
-    def check(self, group: MessageGroup, found: Found) -> None:
+    def check(self, group: MessageGroup, occurrences: Found) -> None:
         items = self._items
         if isinstance(items, ProtobufScalar):
-            self.read(group, found)
+            self.read(group, occurrences)
             return
-        owner, starts, sizes = _kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+        owner, starts, sizes = _kept(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
         group.check_later(items, owner, starts, starts + sizes)
 
-    def _scalars(self, group: MessageGroup, found: Found, items: ProtobufScalar) -> tuple[Ints, Any]:
+    def _scalars(self, group: MessageGroup, occurrences: Found, items: ProtobufScalar) -> tuple[Ints, Any]:
         data: GroupBuffer = group.data
-        owner, starts, words = _in_order(found[self.tags[0]], len(group))
+        owner, starts, words = _in_order(occurrences[self.tags[0]], len(group))
         if len(self.tags) == 1:
             owner, starts, words = _kept(group, owner, starts, words, items.item_bytes)
-        elif found[self.tags[1]]:
-            blocks = _in_order(found[self.tags[1]], len(group))
+        elif occurrences[self.tags[1]]:
+            blocks = _in_order(occurrences[self.tags[1]], len(group))
             if len(owner):  # of one field, some packed and some not
                 group.failed[blocks[0]] = True
             else:
@@ -537,7 +537,7 @@ def _check_unwanted(group: MessageGroup) -> None:
         if not waiting:
             return
         for messages, parts in waiting.items():
-            starts, ends, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
+            starts, ends, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
             if depth > _MAX_DEPTH:
                 group.failed[rows] = True
                 continue
@@ -545,8 +545,8 @@ def _check_unwanted(group: MessageGroup) -> None:
                 order = np.argsort(starts, kind="stable")
                 starts, ends, rows = starts[order], ends[order], rows[order]
             if group.failed.any():
-                left = ~group.failed[rows]
-                starts, ends, rows = starts[left], ends[left], rows[left]
+                alive = ~group.failed[rows]
+                starts, ends, rows = starts[alive], ends[alive], rows[alive]
             inner = MessageGroup(group.data, starts, ends, rows=rows)
             messages.read(inner, None)
             group.failed[rows[inner.failed]] = True
@@ -583,11 +583,11 @@ def _kept(group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_byt
     return owner[kept], starts[kept], words[kept]
 
 
-def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
+def _counts(occurrences: Found, tags: Sequence[int], n: int) -> Ints:
     """int64[n]: how often each message has one of the fields."""
     counts = np.zeros(n, dtype=np.int64)
     for tag in tags:
-        for occurrence in found[tag]:
+        for occurrence in occurrences[tag]:
             counts[slice(None) if occurrence.places is None else occurrence.places] += 1
     return counts
 
@@ -648,21 +648,21 @@ class _ProtobufNotInColumnsError(Exception):
 
 def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
     """What reads such messages as ``wanted``; None if no row can be read in columns."""
-    plan, found = _ReadPlan(), None
+    plan, reader = _ReadPlan(), None
     name = descriptor.full_name
     try:
-        found = plan.messages(descriptor, wanted, "")
+        reader = plan.messages(descriptor, wanted, "")
         plan.complete()
     except _ProtobufNotInColumnsError as error:
         logger.info("Protobuf messages %s are read one by one, not in columns: %s", name, error)
         return None
-    if isinstance(found, LeftOver):
+    if isinstance(reader, LeftOver):
         logger.info("Protobuf messages %s are read one by one, not in columns, as %s", name, wanted)
         return None
     if plan.left:
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Protobuf messages %s in which these are set are read one by one, not in columns: %s", name, places)
-    return found
+    return reader
 
 
 class _ReadPlan:
@@ -702,30 +702,30 @@ class _ReadPlan:
     def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> ProtobufStruct:
         """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
         struct = ProtobufStruct(wanted, is_entry=is_entry)
-        names = {each.name for each in wanted}
+        names = {field.name for field in wanted}
         if len(names) < len(wanted):
             raise _ProtobufNotInColumnsError(f"{path or 'the type'} has a name twice")
         fields: list[ProtobufField] = []
-        for each in wanted:
-            field = descriptor.fields_by_name.get(each.name)
+        for wanted_field in wanted:
+            field = descriptor.fields_by_name.get(wanted_field.name)
             if field is None:
-                fields.append(Absent(each.type))
+                fields.append(Absent(wanted_field.type))
             else:
-                inner = f"{path}.{each.name}" if path else each.name
-                fields.append(self._field(field, each.type, inner, is_entry=is_entry))
+                inner = f"{path}.{wanted_field.name}" if path else wanted_field.name
+                fields.append(self._field(field, wanted_field.type, inner, is_entry=is_entry))
         struct.fields = fields
         self._complete(struct, descriptor, names)
-        struct.row_bytes += sum(each.row_bytes + _FIELD_BYTES for each in fields)
+        struct.row_bytes += sum(field.row_bytes + _FIELD_BYTES for field in fields)
         return struct
 
     def _complete(self, struct: ProtobufStruct, descriptor: Any, names: set[str]) -> None:
         """What must be checked of a message beside its wanted fields."""
         known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
         struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
-        unwanted = [each for each in known if each.is_extension or each.name not in names]
-        struct.checked = [found for found in map(self._check, unwanted) if found is not None]
-        struct.required = [[_tag(each)] for each in known if each.is_required]
-        oneofs = ([_tag(each) for each in oneof.fields] for oneof in descriptor.oneofs)
+        unwanted = [field for field in known if field.is_extension or field.name not in names]
+        struct.checked = [checked for checked in map(self._check, unwanted) if checked is not None]
+        struct.required = [[_tag(field)] for field in known if field.is_required]
+        oneofs = ([_tag(field) for field in oneof.fields] for oneof in descriptor.oneofs)
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
     def _check(self, field: Any) -> ProtobufField | None:
@@ -738,7 +738,7 @@ class _ReadPlan:
                 return Repeated(inner, field.number, pa.list_(inner.type))
             # An entry of a map without a value has an empty one, in which required fields are missing.
             is_value = field.containing_type.GetOptions().map_entry
-            needs_fields = is_value and any(each.is_required for each in field.message_type.fields)
+            needs_fields = is_value and any(inner_field.is_required for inner_field in field.message_type.fields)
             return SingleMessage(inner, field.number, is_always_set=bool(needs_fields))
         scalar = self._scalar(field, scalar_type(field), field.name)
         if field.is_repeated and (field.type == field.TYPE_STRING or _is_packable(field)):

@@ -144,14 +144,14 @@ def _enum_names(column: Any, errors: EncodeErrors, *, path: str, names: Any, num
         numbers: int64[…], theirs.
     """
     places, wrong = places_in(column, names)
-    found = numbers[places]
+    numbers_of_names = numbers[places]
     if not is_closed and wrong.any():
         rows = np.flatnonzero(wrong & validity(column))
         read = [_enum_number(text) for text in binary(column.take(to_arrow(rows))).to_pylist()]
         wrong[rows] = [number is None for number in read]
-        found[rows] = [number or 0 for number in read]
+        numbers_of_names[rows] = [number or 0 for number in read]
     errors.add(wrong, path, "text that is no name of the enum", column)
-    return [*unsigned_varints(found.view(np.uint64))], found != 0
+    return [*unsigned_varints(numbers_of_names.view(np.uint64))], numbers_of_names != 0
 
 
 def _enum_number(text: bytes) -> int | None:
@@ -221,7 +221,7 @@ def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> li
     from google.protobuf import json_format, struct_pb2
 
     cls: Any = getattr(struct_pb2, name)
-    found: list[bytes] = []
+    encoded: list[bytes] = []
     wrong = np.zeros(len(column), dtype=np.bool_)
     for row, text in enumerate(column.to_pylist()):
         message = cls()
@@ -232,12 +232,12 @@ def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> li
                 if name != "Value":
                     raise
                 message.string_value = text
-            found.append(message.SerializeToString(deterministic=True))
+            encoded.append(message.SerializeToString(deterministic=True))
         except Exception:  # also RecursionError, and what is no text
-            found.append(b"")
+            encoded.append(b"")
             wrong[row] = True
     errors.add(wrong, path, f"text that is not the JSON of a google.protobuf.{name}")
-    return [BytesSegment(binary_array(found))]
+    return [BytesSegment(binary_array(encoded))]
 
 
 def _nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
@@ -382,7 +382,7 @@ class ProtobufWritePlan:
         owner = f"message {descriptor.full_name}, whose fields are"
         places = self.problems.places_of(column, list(descriptor.fields_by_name), path, owner)
         fields: list[tuple[Write, int]] = []
-        for field in sorted(descriptor.fields, key=lambda each: each.number):
+        for field in sorted(descriptor.fields, key=lambda declared: declared.number):
             place = places.get(field.name, -1)
             if place >= 0 and not pa.types.is_null(column.field(place).type):
                 write = self._field(field, column.field(place).type, within(path, column.field(place).name))
@@ -396,7 +396,7 @@ class ProtobufWritePlan:
             return None
         oneofs = []
         for oneof in descriptor.oneofs:
-            members = [places[each.name] for each in oneof.fields if each.name in places]
+            members = [places[field.name] for field in oneof.fields if field.name in places]
             if len(members) > 1:
                 oneofs.append((within(path, oneof.name), members))
         return partial(_message, fields=fields, oneofs=oneofs)
@@ -434,11 +434,13 @@ class ProtobufWritePlan:
             return None
         fields: list[tuple[Write, int]] = []
         kinds = (column.key_type, f"{path}{{key}}"), (column.item_type, f"{path}{{}}")
-        for place, (own, (kind, inner)) in enumerate(zip(field.message_type.fields, kinds, strict=True)):
-            value = self._value(own, kind, inner)
+        for place, (entry_field, (kind, inner)) in enumerate(zip(field.message_type.fields, kinds, strict=True)):
+            value = self._value(entry_field, kind, inner)
             if value is not None:
                 no_null = "which a map's value cannot be"
-                write = partial(_single, path=inner, value=value, number=own.number, has_presence=True, no_null=no_null)
+                write = partial(
+                    _single, path=inner, value=value, number=entry_field.number, has_presence=True, no_null=no_null
+                )
                 fields.append((write, place))
         if len(fields) < len(kinds):
             return None
@@ -454,10 +456,10 @@ class ProtobufWritePlan:
                 end = tag(field.number, END_GROUP)
                 return Value(write=partial(_group, content=content, end=end), wire_type=GROUP, is_flat=False)
             return _nested_value(content)
-        found = self._scalar(field, column, path)
-        if found is None:
+        write = self._scalar(field, column, path)
+        if write is None:
             self.problems.mismatch(path, column, _kind(field), "cast the column, or change the schema")
-        return found
+        return write
 
     def _scalar(self, field: Any, column: pa.DataType, path: str) -> Value | None:
         is_a, kind = pa.types, KINDS.get(field.type)
@@ -500,8 +502,8 @@ def _integer_value(kind: str, column: pa.DataType, path: str) -> Value | None:
 
 def _enum_value(enum: Any, column: pa.DataType, path: str) -> Value | None:
     if is_text(column):
-        numbers = np.array([each.number for each in enum.values], dtype=np.int64)
-        names = binary_array([each.name.encode() for each in enum.values]).view(pa.string())
+        numbers = np.array([value.number for value in enum.values], dtype=np.int64)
+        names = binary_array([value.name.encode() for value in enum.values]).view(pa.string())
         write = partial(_enum_names, path=path, names=names, numbers=numbers, is_closed=enum.is_closed)
         return Value(write=write, wire_type=VARINT)
     if not pa.types.is_signed_integer(column):

@@ -48,7 +48,7 @@ def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps 
 
 def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
     """Whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON mapping."""
-    names = {each.name for each in wanted} if pa.types.is_struct(wanted) else set()
+    names = {field.name for field in wanted} if pa.types.is_struct(wanted) else set()
     if descriptor.full_name == "google.protobuf.Any" and names == {"value"}:
         return bool(
             pa.types.is_binary(wanted.field("value").type)
@@ -84,29 +84,29 @@ class _Compiler:
 
         has_field = GetMessageClass(descriptor).HasField  # a field may have that name, too
         steps: list[tuple[str, bool, bool, MessageConversion | None]] = []
-        for each in wanted:
-            field = descriptor.fields_by_name.get(each.name)
+        for wanted_field in wanted:
+            field = descriptor.fields_by_name.get(wanted_field.name)
             if field is None:
-                steps.append((each.name, False, each.nullable, None))
+                steps.append((wanted_field.name, False, wanted_field.nullable, None))
             else:
-                steps.append((each.name, True, not field.has_presence, self._field(field, each)))
-        required = {each.name for each in wanted if not each.nullable}
+                steps.append((wanted_field.name, True, not field.has_presence, self._field(field, wanted_field)))
+        required = {field.name for field in wanted if not field.nullable}
         size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)
 
         def convert_struct(message: Any, budget: Budget) -> Any:
             budget.spend(size)
-            found: list[Any] = []
+            row: list[Any] = []
             name = ""
             try:
                 for name, is_there, is_always_set, convert in steps:
                     if is_there and (is_always_set or has_field(message, name)):
                         value = getattr(message, name)
-                        found.append(value if convert is None else convert(value, budget))
+                        row.append(value if convert is None else convert(value, budget))
                     else:
-                        found.append(not_null(None) if name in required else None)
+                        row.append(not_null(None) if name in required else None)
             except DecodeError as error:
                 raise DecodeError(f"{name}: {error}") from None
-            return tuple(found)
+            return tuple(row)
 
         return convert_struct
 
@@ -158,8 +158,8 @@ def _is_same(field: Any, wanted: pa.DataType) -> bool:
     """Whether Arrow takes any value of the field as it is."""
     if field.cpp_type in (field.CPPTYPE_ENUM, field.CPPTYPE_UINT64):  # read by name, and as a decimal
         return False
-    own = scalar_type(field)
-    return own == wanted or (own, wanted) in _WIDER
+    natural_type = scalar_type(field)
+    return natural_type == wanted or (natural_type, wanted) in _WIDER
 
 
 def _not_null(convert: MessageConversion, wanted: Any) -> MessageConversion:  # wanted: a pa.Field
@@ -175,13 +175,13 @@ def _enum_text(enum: Any, other: Callable[[Any], Any]) -> MessageConversion:
 
 def enum_names(enum: Any) -> dict[int, str]:
     """Each number's name; of aliases the first, as everywhere in Protobuf."""
-    return {each.number: each.name for each in reversed(enum.values)}
+    return {value.number: value.name for value in reversed(enum.values)}
 
 
 def _list(convert: MessageConversion | None) -> MessageConversion:
     def convert_list(values: Any, budget: Budget) -> Any:
         budget.spend(_ITEM_BYTES * len(values))
-        return list(values) if convert is None else [convert(each, budget) for each in values]
+        return list(values) if convert is None else [convert(value, budget) for value in values]
 
     return convert_list
 
@@ -192,8 +192,8 @@ def _map(key: Callable[[Any], Any] | None, item: MessageConversion | None) -> Me
         # As arrow_conversion: the last of several keys that are one in the wanted type.
         return list(
             {
-                name if key is None else key(name): each if item is None else item(each, budget)
-                for name, each in pairs(entries).items()
+                name if key is None else key(name): element if item is None else item(element, budget)
+                for name, element in pairs(entries).items()
             }.items()
         )
 
@@ -224,5 +224,5 @@ def _with_tuples(value: Any, wanted: pa.DataType) -> Any:
     if is_a.is_struct(wanted):
         return tuple(_with_tuples(value.get(field.name), field.type) for field in wanted)
     if is_a.is_map(wanted):
-        return [(key, _with_tuples(each, wanted.item_type)) for key, each in value]
-    return [_with_tuples(each, wanted.value_type) for each in value]
+        return [(key, _with_tuples(item, wanted.item_type)) for key, item in value]
+    return [_with_tuples(item, wanted.value_type) for item in value]

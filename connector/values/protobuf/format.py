@@ -106,8 +106,8 @@ class Protobuf:
 
     def message_name(self) -> str:
         """The full name of the message to read or write, with its package. Raises as :meth:`message_indexes`."""
-        found: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
-        return found
+        full_name: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
+        return full_name
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
         """The full name of the message that a frame stands for. Raises DecodeError, and RegistryError."""
@@ -139,10 +139,10 @@ def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[i
     if number is None:
         return schema_id.message_indexes
     known = _in_order(registry, schema)
-    found = known[number] if number < len(known) else None
-    if found is None:
+    message = known[number] if number < len(known) else None
+    if message is None:
         raise DecodeError(f"its schema has no message with the number {number}")
-    return found
+    return message
 
 
 @cached
@@ -180,8 +180,8 @@ def _descriptor(text: str) -> bytes | None:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     try:
-        found = base64.b64decode(text, validate=True)
-        FileDescriptorProto.FromString(found)
+        content = base64.b64decode(text, validate=True)
+        FileDescriptorProto.FromString(content)
     except (ValueError, message.DecodeError):
         return None
-    return found
+    return content

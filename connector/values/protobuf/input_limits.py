@@ -78,17 +78,17 @@ def layout_of(descriptor: Any) -> MessageLayout:
     waiting = [descriptor]
     edges: list[tuple[MessageLayout, int, str, bool]] = []
     while waiting:
-        each = waiting.pop()
-        if each.full_name in known:
+        inner_descriptor = waiting.pop()
+        if inner_descriptor.full_name in known:
             continue
-        fields = [*each.fields, *each.file.pool.FindAllExtensions(each)]
+        fields = [*inner_descriptor.fields, *inner_descriptor.file.pool.FindAllExtensions(inner_descriptor)]
         n_texts = sum(field.cpp_type == field.CPPTYPE_STRING for field in fields)
         layout = MessageLayout(_MESSAGE_BYTES + n_texts * _TEXT_BYTES + (len(fields) - n_texts) * _FIELD_BYTES)
-        known[each.full_name] = layout
+        known[inner_descriptor.full_name] = layout
         for field in fields:
             if field.message_type is not None:
                 wire_type = _GROUP if field.type == field.TYPE_GROUP else _LENGTH
-                is_of_entry = each.has_options and each.GetOptions().map_entry
+                is_of_entry = inner_descriptor.has_options and inner_descriptor.GetOptions().map_entry
                 edges.append((layout, field.number << 3 | wire_type, field.message_type.full_name, is_of_entry))
                 waiting.append(field.message_type)
     sizes = {name: layout.size for name, layout in known.items()}
@@ -101,7 +101,7 @@ def layout_of(descriptor: Any) -> MessageLayout:
     root = known[descriptor.full_name]
     if root.inner:
         # Of all types, since most types that are found at all are found at any depth.
-        root.largest_inner = max(each.size for each in known.values())
+        root.largest_inner = max(layout.size for layout in known.values())
     return root
 
 
@@ -114,51 +114,51 @@ def _messages_size(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
 
 
 def _walk(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
-    size = at = 0
+    size = position = 0
     end, in_group = len(data), False
     inner = layout.inner
     nothing: dict[int, MessageLayout] = {}
     around: list[tuple[int, bool, dict[int, MessageLayout]]] = []
     while True:
-        if at >= end:
-            if at > end or in_group:
+        if position >= end:
+            if position > end or in_group:
                 raise IndexError
             if not around:
                 return size
             end, in_group, inner = around.pop()
             continue
-        tag = data[at]
-        at += 1
+        tag = data[position]
+        position += 1
         if tag > 0x7F:
-            tag, at = _varint(data, at - 1)
+            tag, position = _varint(data, position - 1)
         kind = tag & 7
         if kind == _LENGTH:
-            length = data[at]
-            at += 1
+            length = data[position]
+            position += 1
             if length > 0x7F:
-                length, at = _varint(data, at - 1)
-            found = inner.get(tag)
-            if found is None:
-                at += length
+                length, position = _varint(data, position - 1)
+            layout_of_field = inner.get(tag)
+            if layout_of_field is None:
+                position += length
                 continue
-            if at + length > end:
+            if position + length > end:
                 raise IndexError
             around.append((end, in_group, inner))
-            end, in_group, inner = at + length, False, found.inner
-            size += found.size
+            end, in_group, inner = position + length, False, layout_of_field.inner
+            size += layout_of_field.size
         elif kind == _VARINT:
-            while data[at] > 0x7F:
-                at += 1
-            at += 1
+            while data[position] > 0x7F:
+                position += 1
+            position += 1
         elif kind == _FIXED64:
-            at += 8
+            position += 8
         elif kind == _FIXED32:
-            at += 4
+            position += 4
         elif kind == _GROUP:
-            found = inner.get(tag)
+            layout_of_field = inner.get(tag)
             around.append((end, in_group, inner))
-            in_group, inner = True, nothing if found is None else found.inner
-            size += 0 if found is None else found.size
+            in_group, inner = True, nothing if layout_of_field is None else layout_of_field.inner
+            size += 0 if layout_of_field is None else layout_of_field.size
         elif kind == _END_GROUP and in_group:
             _, in_group, inner = around.pop()
         else:
@@ -169,14 +169,14 @@ def _walk(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
             return size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at
+            return number, position
         shift += 7
         if shift > 63:
             raise DecodeError("an integer of more than ten bytes")

@@ -64,10 +64,10 @@ class JsonMapping:
         if self._is_map(field):
             inner = field.message_type.fields_by_name["value"]
             budget.spend(_ENTRY_BYTES * len(value))
-            return {map_key(key): self._single(inner, each, budget) for key, each in pairs(value).items()}
+            return {map_key(key): self._single(inner, item, budget) for key, item in pairs(value).items()}
         if field.is_repeated:
             budget.spend(_ITEM_BYTES * len(value))
-            return [self._single(field, each, budget) for each in value]
+            return [self._single(field, item, budget) for item in value]
         return self._single(field, value, budget)
 
     def scalar(self, field: Any, value: Any) -> Any:
@@ -75,8 +75,8 @@ class JsonMapping:
         if kind == field.CPPTYPE_ENUM:
             if field.enum_type.full_name == "google.protobuf.NullValue":
                 return None
-            found = field.enum_type.values_by_number.get(value)
-            return value if found is None else found.name
+            symbol = field.enum_type.values_by_number.get(value)
+            return value if symbol is None else symbol.name
         if kind == field.CPPTYPE_STRING:
             if field.type == field.TYPE_BYTES:
                 return base64.b64encode(value).decode()
@@ -106,29 +106,29 @@ class JsonMapping:
         kind = message.WhichOneof("kind")
         if kind is None:
             return None
-        found = getattr(message, kind)
-        if kind == "number_value" and not math.isfinite(found):
+        member = getattr(message, kind)
+        if kind == "number_value" and not math.isfinite(member):
             raise DecodeError("a google.protobuf.Value is a number that JSON does not have")
-        return self._single(message.DESCRIPTOR.fields_by_name[kind], found, budget)
+        return self._single(message.DESCRIPTOR.fields_by_name[kind], member, budget)
 
     def _regular(self, message: Any, budget: Budget) -> dict[str, Any]:
         defaults, size = self._defaults_of(message.DESCRIPTOR)
         fields = type(message).ListFields(message)
         budget.spend(size + _ENTRY_BYTES * len(fields))
-        found = {
+        mapped = {
             f"[{field.full_name}]" if field.is_extension else field.name: self.field(field, value, budget)
             for field, value in fields
         }
         for name, value in defaults.items():
-            if name not in found:
-                found[name] = value
-        return found
+            if name not in mapped:
+                mapped[name] = value
+        return mapped
 
     def _defaults_of(self, descriptor: Any) -> tuple[dict[str, Any], int]:
         """The values of fields without presence that are not set, and an estimate of what they take."""
         known = self._defaults.get(descriptor.full_name)
         if known is None:
-            found = {
+            mapped = {
                 field.name: {}
                 if self._is_map(field)
                 else []
@@ -137,8 +137,8 @@ class JsonMapping:
                 for field in descriptor.fields
                 if not field.has_presence
             }
-            size = _MESSAGE_BYTES + sum(_ENTRY_BYTES + 3 * len(name) for name in found)
-            known = self._defaults[descriptor.full_name] = (found, size)
+            size = _MESSAGE_BYTES + sum(_ENTRY_BYTES + 3 * len(name) for name in mapped)
+            known = self._defaults[descriptor.full_name] = (mapped, size)
         return known
 
     def _any(self, message: Any, budget: Budget) -> Any:
@@ -171,5 +171,5 @@ def shortest(value: float) -> float:
     """The number with the fewest digits that is the same float of 32 bits."""
     from google.protobuf.internal.type_checkers import ToShortestFloat
 
-    found: float = ToShortestFloat(value)
-    return found
+    shortest: float = ToShortestFloat(value)
+    return shortest

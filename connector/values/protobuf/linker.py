@@ -64,39 +64,39 @@ class LinkedFile:
 
     def message(self, indexes: tuple[int, ...]) -> Any:
         """The Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
-        level, found = self._outermost(), None
+        level, message = self._outermost(), None
         for number in indexes:
-            found = level[number]
-            level = self._declared(found.nested_types)
-        return found
+            message = level[number]
+            level = self._declared(message.nested_types)
+        return message
 
     def in_order(self) -> list[tuple[int, ...] | None]:
         """The indexes of all messages, nested ones, too, in the order of their full names, as AWS Glue's serializers number them;
         None for what indexes do not count.
         """
-        found: dict[str, tuple[int, ...] | None] = {}
+        by_name: dict[str, tuple[int, ...] | None] = {}
         waiting: list[tuple[tuple[int, ...] | None, list[Any]]] = [
             ((), list(self.descriptor.message_types_by_name.values()))
         ]
         while waiting:
             outer, level = waiting.pop()
-            places = {each.full_name: number for number, each in enumerate(self._declared(level))}
-            for each in level:
-                number = places.get(each.full_name)
-                indexes = found[each.full_name] = None if outer is None or number is None else (*outer, number)
-                waiting.append((indexes, list(each.nested_types)))
-        return [found[name] for name in sorted(found)]
+            places = {message.full_name: number for number, message in enumerate(self._declared(level))}
+            for message in level:
+                number = places.get(message.full_name)
+                indexes = by_name[message.full_name] = None if outer is None or number is None else (*outer, number)
+                waiting.append((indexes, list(message.nested_types)))
+        return [by_name[name] for name in sorted(by_name)]
 
     def message_names(self) -> list[str]:
         """The full names of the messages that are not nested."""
-        return [each.full_name for each in self._outermost()]
+        return [message.full_name for message in self._outermost()]
 
     def message_indexes(self, name: str) -> tuple[int, ...]:
         """The indexes of a message by its name, with or without the package. Raises OptionError."""
         package = f"{self.descriptor.package}." if self.descriptor.package else ""
         level, indexes = self._outermost(), []
         for part in name.removeprefix(package).split("."):
-            names = [each.name for each in level]
+            names = [message.name for message in level]
             if part not in names:
                 raise OptionError(f"the schema has no message {name} (there are {', '.join(names) or 'none'}).")
             indexes.append(names.index(part))
@@ -108,7 +108,7 @@ class LinkedFile:
 
     def _declared(self, messages: Iterable[Any]) -> list[Any]:
         n_package = len(self.descriptor.package) + 1 if self.descriptor.package else 0
-        return [each for each in messages if each.full_name[n_package:] not in self.implied]
+        return [message for message in messages if message.full_name[n_package:] not in self.implied]
 
 
 def link(root: str, texts: dict[str, str | bytes]) -> LinkedFile:
@@ -139,7 +139,7 @@ def link(root: str, texts: dict[str, str | bytes]) -> LinkedFile:
             opened[name] = _file(name, texts)
             waiting.append((name, True))
             dependencies = opened[name].descriptor.dependency
-            waiting += [(each, False) for each in reversed(dependencies) if each not in known]
+            waiting += [(file, False) for file in reversed(dependencies) if file not in known]
             continue
         file = opened[name].descriptor
         resolve(file, known)
@@ -182,7 +182,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
         InvalidProtoError: a name is unknown where it is used.
     """
     symbols = _ProtoSymbols(file, known)
-    messages = ((scope, each, (*each.field, *each.extension)) for scope, each in messages_of(file))
+    messages = ((scope, message, (*message.field, *message.extension)) for scope, message in messages_of(file))
     for scope, holder, fields in ((file.package, file, file.extension), *messages):
         for field in fields:
             symbols.resolve_field(field, scope)
@@ -240,15 +240,15 @@ class _ProtoSymbols:
 
     def find(self, name: str, scope: str, kind: str | None) -> str:
         """A type's full name, from a scope: the innermost in which the name's first part means something counts."""
-        found = name[1:] if name.startswith(".") else self._from(name, scope)
-        if found is None or self._kinds.get(found, "package") == "package":
+        full_name = name[1:] if name.startswith(".") else self._from(name, scope)
+        if full_name is None or self._kinds.get(full_name, "package") == "package":
             raise InvalidProtoError(f"{name[:80]} is not a type that {scope[:80] or 'the file'} knows")
-        if kind is not None and self._kinds[found] != kind:
+        if kind is not None and self._kinds[full_name] != kind:
             raise InvalidProtoError(f"{name[:80]} is not a message")
-        self._n_referred += len(found)
+        self._n_referred += len(full_name)
         if self._n_referred > _MAX_REFERRED:
             raise InvalidProtoError(f"the names of its fields' types have more than {_MAX_REFERRED} characters")
-        return f".{found}"
+        return f".{full_name}"
 
     def _from(self, name: str, scope: str) -> str | None:
         first, point, _ = name.partition(".")
@@ -266,12 +266,12 @@ class _ProtoSymbols:
 
 def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
     """Every message of a file with its full name, the outer before the inner."""
-    waiting = [(_joined(file.package, each.name), each) for each in file.message_type]
+    waiting = [(_joined(file.package, message.name), message) for message in file.message_type]
     while waiting:
         scope, message = waiting.pop()
         _check_length(scope)
         yield scope, message
-        waiting += [(_joined(scope, each.name), each) for each in message.nested_type]
+        waiting += [(_joined(scope, nested.name), nested) for nested in message.nested_type]
 
 
 def _check_length(name: str) -> None:

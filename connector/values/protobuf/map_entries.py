@@ -39,12 +39,12 @@ def without_maps(file: Any) -> WithoutMaps | None:
     from pykafka_wire.values.protobuf.linker import messages_of
 
     pool, entries = DescriptorPool(), set[str]()
-    for each in files_of(file):
-        for name, message in messages_of(each):
+    for dependency in files_of(file):
+        for name, message in messages_of(dependency):
             if message.options.map_entry:
                 message.options.ClearField("map_entry")
                 entries.add(name)
-        pool.Add(each)
+        pool.Add(dependency)
     return WithoutMaps(pool, frozenset(entries)) if entries else None
 
 
@@ -56,20 +56,20 @@ def files_of(file: Any) -> Iterator[Any]:
     # Depth first, without recursion.
     waiting = [(file, False)]
     while waiting:
-        each, is_ready = waiting.pop()
-        if each.name in known:
+        dependency, is_ready = waiting.pop()
+        if dependency.name in known:
             continue
         if not is_ready:
-            waiting += [(each, True), *((inner, False) for inner in each.dependencies)]
+            waiting += [(dependency, True), *((inner, False) for inner in dependency.dependencies)]
             continue
-        known.add(each.name)
-        found = FileDescriptorProto()
-        each.CopyToProto(found)
-        yield found
+        known.add(dependency.name)
+        linked = FileDescriptorProto()
+        dependency.CopyToProto(linked)
+        yield linked
 
 
 def pairs(entries: Iterable[Any]) -> dict[Any, Any]:
     """The keys and values of a map's entries."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    return {each.key: each.value for each in entries if not len(UnknownFieldSet(each))}
+    return {entry.key: entry.value for entry in entries if not len(UnknownFieldSet(entry))}

@@ -147,41 +147,41 @@ class Occurrences(NamedTuple):
 
 def scan(group: MessageGroup, tags: Iterable[int], *, fail_unknown: bool = False) -> dict[int, list[Occurrences]]:
     """The values of the fields with ``tags``, in the order of each message. Other fields are skipped, or fail their messages."""
-    found: dict[int, list[Occurrences]] = {tag: [] for tag in tags}
+    occurrences: dict[int, list[Occurrences]] = {tag: [] for tag in tags}
     n = len(group)
     if not n:
-        return found
+        return occurrences
     pending, position = _next_tags(group, group.start, group.start < group.end)
     n_rounds = 0
     while True:
         index = None
         if isinstance(pending, int):
-            tag, at, end = pending, position, group.end
+            tag, start, end = pending, position, group.end
         else:
             tag = int(pending.min())
             if tag == _DONE:
-                return found
+                return occurrences
             is_next = pending == tag
-            at, end = position, group.end
+            start, end = position, group.end
             if np.count_nonzero(is_next) < n:
                 index = np.flatnonzero(is_next)
-                at, end = position.take(index), group.end.take(index)
+                start, end = position.take(index), group.end.take(index)
         n_rounds += 1
-        is_left = len(at) * _ROUNDS_PER_MESSAGE < n_rounds or (fail_unknown and tag not in found)
-        is_left = is_left or not group.data.is_worth_a_round(len(at))
-        value = None if is_left else _value(group, tag, at)
+        is_left = len(start) * _ROUNDS_PER_MESSAGE < n_rounds or (fail_unknown and tag not in occurrences)
+        is_left = is_left or not group.data.is_worth_a_round(len(start))
+        value = None if is_left else _value(group, tag, start)
         if value is None:
             group.failed[slice(None) if index is None else index] = True
             if index is None:
-                return found
+                return occurrences
             pending[index] = _DONE
             continue
         starts, words, ends = value
         going = ends < end
         if not going.all():
             _check_ends(group, index, starts, words, ends, end)
-        if tag in found:
-            found[tag].append(Occurrences(index, starts, words))
+        if tag in occurrences:
+            occurrences[tag].append(Occurrences(index, starts, words))
         tags_after, after = _next_tags(group, ends, going)
         if index is None:
             pending, position = tags_after, after
@@ -189,22 +189,22 @@ def scan(group: MessageGroup, tags: Iterable[int], *, fail_unknown: bool = False
             pending[index], position[index] = tags_after, after
 
 
-def _value(group: MessageGroup, tag: int, at: Ints) -> tuple[Ints, Words, Ints] | None:
+def _value(group: MessageGroup, tag: int, position: Ints) -> tuple[Ints, Words, Ints] | None:
     """The starts, words and ends of values; None where messages have a tag that none of them can have."""
     if tag < 8:
         return None
     kind = tag & 7
     if kind == VARINT:
-        words, ends = group.data.varints(at)
-        return at, words, ends
+        words, ends = group.data.varints(position)
+        return position, words, ends
     if kind == LENGTH:
-        words, starts = group.data.varints(at)
+        words, starts = group.data.varints(position)
         sizes = words.astype(np.int64)
         if words.dtype == np.uint64:
-            sizes[(words > _MAX_LENGTH) | (starts - at > _MAX_LENGTH_BYTES)] = _MAX_LENGTH  # beyond any end
+            sizes[(words > _MAX_LENGTH) | (starts - position > _MAX_LENGTH_BYTES)] = _MAX_LENGTH  # beyond any end
         return starts, sizes, starts + sizes
     if kind in (FIXED64, FIXED32):
-        return at, at[:0], at + (8 if kind == FIXED64 else 4)
+        return position, position[:0], position + (8 if kind == FIXED64 else 4)
     return None  # groups, which have had a successor for longer than Kafka exists, are left to be read one by one
 
 

@@ -123,7 +123,7 @@ def _check_chain(descriptor: Any) -> None:
 @lru_cache(maxsize=1_000)
 def _has_proto2(file: Any) -> bool:
     """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
-    return any(each.syntax != "proto3" for each in files_of(file))
+    return any(dependency.syntax != "proto3" for dependency in files_of(file))
 
 
 def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
@@ -137,11 +137,11 @@ def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
         name = f"{path}({field.full_name})" if field.is_extension else path + field.name
         if is_map(field):
             if field.message_type.fields_by_name["value"].message_type is not None:
-                for key, each in value.items():
-                    yield from _missing_fields(each, f"{name}[{key!r}].")
+                for key, item in value.items():
+                    yield from _missing_fields(item, f"{name}[{key!r}].")
         elif field.is_repeated:
-            for number, each in enumerate(value):
-                yield from _missing_fields(each, f"{name}[{number}].")
+            for number, item in enumerate(value):
+                yield from _missing_fields(item, f"{name}[{number}].")
         else:
             yield from _missing_fields(value, f"{name}.")
 
@@ -163,8 +163,8 @@ def _check_texts(message: Any) -> None:
 
 def _check_text(field: Any, values: Iterable[Any]) -> None:
     if field.type == field.TYPE_STRING:
-        if any(isinstance(each, bytes) for each in values):
+        if any(isinstance(value, bytes) for value in values):
             raise DecodeError(f"a text in its field {field.full_name} is not UTF-8")
     elif field.message_type is not None:
-        for each in values:
-            _check_texts(each)
+        for value in values:
+            _check_texts(value)

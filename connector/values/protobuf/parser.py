@@ -82,15 +82,15 @@ def tokens(text: str) -> Iterator[ProtoToken]:
     """
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
+        match = _TOKEN.match(text, position)
         # A comment without an end does not match the pattern of comments, and its slash would be a symbol.
-        if found is None or (found.group() == "/" and text.startswith("/*", position)):
+        if match is None or (match.group() == "/" and text.startswith("/*", position)):
             raise InvalidProtoError(
                 f"line {line_of(text, position)}: {text[position : position + 1]!r} begins no token"
             )
-        kind, start, position = found.lastgroup, position, found.end()
+        kind, start, position = match.lastgroup, position, match.end()
         if kind != "space":
-            yield ProtoToken(kind, found.group(), start, position)  # type: ignore[arg-type]  # the groups are the kinds
+            yield ProtoToken(kind, match.group(), start, position)  # type: ignore[arg-type]  # the groups are the kinds
     yield ProtoToken("end", "", position, position)
 
 
@@ -197,8 +197,8 @@ def unquoted(token: ProtoToken) -> bytes:
     return _ESCAPE.sub(_unescaped, token.text[1:-1].encode())
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    octal, hexadecimal, short, long, plain = found.groups()
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, plain = match.groups()
     try:
         if octal:
             return bytes([int(octal, 8)])
@@ -208,7 +208,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
             return chr(int(short or long, 16)).encode()
         return _PLAIN_ESCAPES[plain]
     except (KeyError, ValueError, OverflowError):
-        raise InvalidProtoError(f"{found.group().decode('utf-8', 'replace')} is not an escape of a string") from None
+        raise InvalidProtoError(f"{match.group().decode('utf-8', 'replace')} is not an escape of a string") from None
 
 
 SCALARS: Final = {
@@ -347,8 +347,8 @@ class OptionReader:
         elif field.type == FieldDescriptorProto.TYPE_GROUP:
             raise self._tokens.invalid("a message has no default")
         else:
-            found = self._scalar(field.type)
-            text = str(found).lower() if isinstance(found, bool) else str(found)
+            value = self._scalar(field.type)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
         field.default_value = text
 
     def _float(self) -> float:
@@ -520,8 +520,8 @@ class _ProtoParser:
             if message.options.message_set_wire_format and extension_range.end == _MAX_FIELD_NUMBER + 1:
                 extension_range.end = _MAX_INT32
         self._add_synthetic_oneofs(message)
-        members = [(each.name, each.number) for each in message.field]
-        taken = [(each.start, each.end) for each in (*message.reserved_range, *message.extension_range)]
+        members = [(field.name, field.number) for field in message.field]
+        taken = [(bounds.start, bounds.end) for bounds in (*message.reserved_range, *message.extension_range)]
         self._check_reserved(message, members, [*taken, _RESERVED_NUMBERS])
         if message.extension_range and self._proto3:
             raise self._tokens.invalid("proto3 has no extension ranges")
@@ -630,7 +630,7 @@ class _ProtoParser:
 
     def _add_synthetic_oneofs(self, message: DescriptorProto) -> None:
         """proto3's ``optional`` is a oneof with one field, after those that are written."""
-        taken = {each.name for each in message.field} | {each.name for each in message.oneof_decl}
+        taken = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:
                 name = field.name if field.name.startswith("_") else f"_{field.name}"
@@ -652,14 +652,14 @@ class _ProtoParser:
                 raise self._tokens.invalid(f"{name} = {number} in {owner.name}: this name or number is reserved")
 
     def _extension_ranges(self, message: DescriptorProto) -> None:
-        found = []
+        oneofs = []
         for _ in self._tokens.listed():
             start, end = self._range(1, _MAX_FIELD_NUMBER)
-            found.append(message.extension_range.add(start=start, end=end + 1))
+            oneofs.append(message.extension_range.add(start=start, end=end + 1))
         if self._tokens.at("["):
-            self._options.bracketed(found[0].options)
-            for each in found[1:]:
-                each.options.CopyFrom(found[0].options)
+            self._options.bracketed(oneofs[0].options)
+            for oneof in oneofs[1:]:
+                oneof.options.CopyFrom(oneofs[0].options)
         self._tokens.expect(";")
 
     def _range(self, lowest: int, highest: int) -> tuple[int, int]:
@@ -688,17 +688,17 @@ class _ProtoParser:
             if self._tokens.accept("reserved"):
                 self._reserved(enum, -_MAX_INT32 - 1, _MAX_INT32, exclusive=0)
                 return
-            found = enum.value.add(name=self._tokens.name())
+            value = enum.value.add(name=self._tokens.name())
             self._tokens.expect("=")
-            found.number = self._tokens.integer(-_MAX_INT32 - 1, _MAX_INT32)
-            self._options.bracketed(found.options)
+            value.number = self._tokens.integer(-_MAX_INT32 - 1, _MAX_INT32)
+            self._options.bracketed(value.options)
             self._tokens.expect(";")
 
         self._block(value, enum.options)
-        members = [(each.name, each.number) for each in enum.value]
+        members = [(value.name, value.number) for value in enum.value]
         if len({number for _, number in members}) < len(members) and not enum.options.allow_alias:
             raise self._tokens.invalid(f"two values of the enum {enum.name} have one number, without allow_alias")
-        self._check_reserved(enum, members, [(each.start, each.end + 1) for each in enum.reserved_range])
+        self._check_reserved(enum, members, [(bounds.start, bounds.end + 1) for bounds in enum.reserved_range])
 
     def _method(self, method: MethodDescriptorProto) -> None:
         self._tokens.expect("rpc")

@@ -78,12 +78,12 @@ def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbe
     Raises:
         SchemaError: the message contains itself, or has no fields, or too many.
     """
-    found = _ProtobufTypes(times_are_numbers).message(descriptor, (), selection)
-    if found is None:
+    column_type = _ProtobufTypes(times_are_numbers).message(descriptor, (), selection)
+    if column_type is None:
         raise SchemaError(
             f"the Protobuf message {descriptor.full_name} has no fields, and Spark no struct without any."
         )
-    return found
+    return column_type
 
 
 class _ProtobufTypes:
@@ -108,9 +108,9 @@ class _ProtobufTypes:
                     "fields, those of nested messages included: name those that are needed in the option columns, such as "
                     "value.id, or in .schema(…)."
                 )
-            found = self._field(field, around, selection.get(field.name, WHOLE))
-            if found is not None:
-                fields.append(pa.field(field.name, found))
+            column_type = self._field(field, around, selection.get(field.name, WHOLE))
+            if column_type is not None:
+                fields.append(pa.field(field.name, column_type))
         return pa.struct(fields) if fields else None
 
     def _field(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
@@ -118,8 +118,8 @@ class _ProtobufTypes:
             entry = field.message_type.fields_by_name
             item = self._single(entry["value"], (*around, field), WHOLE)
             return None if item is None else pa.map_(scalar_type(entry["key"]), item)
-        found = self._single(field, around, selection)
-        return pa.list_(found) if found is not None and field.is_repeated else found
+        single = self._single(field, around, selection)
+        return pa.list_(single) if single is not None and field.is_repeated else single
 
     def _single(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
         if field.message_type is None:
@@ -130,8 +130,8 @@ class _ProtobufTypes:
                 f"the Protobuf message {path[0].containing_type.full_name} has messages in messages, more than {_MAX_DEPTH} deep: "
                 "name the fields that are needed in the option columns, or in .schema(…)."
             )
-        if not selection and any(each.containing_type.full_name == field.message_type.full_name for each in path):
-            names = ".".join(each.name for each in path if not each.containing_type.GetOptions().map_entry)
+        if not selection and any(outer.containing_type.full_name == field.message_type.full_name for outer in path):
+            names = ".".join(outer.name for outer in path if not outer.containing_type.GetOptions().map_entry)
             raise SchemaError(
                 f"the Protobuf message {field.message_type.full_name} contains itself in the field {names}, and a Spark type "
                 "has an end: name the fields that are needed, as deep as they are needed, in the option columns, or in "
@@ -144,7 +144,7 @@ def scalar_type(field: Any) -> pa.DataType:
     """Of one value of a field that holds no messages."""
     if field.type == field.TYPE_BYTES:
         return pa.binary()
-    found: pa.DataType = {
+    column_type: pa.DataType = {
         field.CPPTYPE_INT32: pa.int32(),
         field.CPPTYPE_INT64: pa.int64(),
         field.CPPTYPE_UINT32: pa.int64(),
@@ -155,7 +155,7 @@ def scalar_type(field: Any) -> pa.DataType:
         field.CPPTYPE_ENUM: pa.string(),
         field.CPPTYPE_STRING: pa.string(),
     }[field.cpp_type]
-    return found
+    return column_type
 
 
 _MESSAGE_NAME: Final = "TopLevelRecord"
@@ -201,38 +201,38 @@ def _message(name: str, column: pa.DataType, path: str, indent: str) -> str:
             raise SchemaError(
                 f"field {inner} cannot have this name in Protobuf, whose names are letters, digits and underscores: rename it."
             )
-        own = "".join(part[:1].upper() + part[1:] for part in field.name.split("_"))
-        while own in taken:
-            own += "_"
-        taken.add(own)
-        declared, nested = _declared(field.type, own, inner, f"{indent}  ")
+        type_name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_"))
+        while type_name in taken:
+            type_name += "_"
+        taken.add(type_name)
+        declared, nested = _declared(field.type, type_name, inner, f"{indent}  ")
         parts.append(f"{nested}{indent}  {declared} {field.name} = {number};\n")
     return f"{indent}message {name} {{\n{''.join(parts)}{indent}}}\n"
 
 
-def _declared(column: pa.DataType, own: str, path: str, indent: str) -> tuple[str, str]:
+def _declared(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[str, str]:
     """How a field of a type is declared, and the message that it needs, which is named ``own``."""
     is_a = pa.types
     if is_a.is_list(column) or is_a.is_large_list(column):
-        kind, nested = _type(column.value_type, own, f"{path}[]", indent)
+        kind, nested = _type(column.value_type, type_name, f"{path}[]", indent)
         return f"repeated {kind}", nested
     if is_a.is_map(column):
         key = _SCALARS.get(str(column.key_type))
         if key not in _KEYS:
             raise _unknown(column, path)
-        kind, nested = _type(column.item_type, own, f"{path}{{}}", indent)
+        kind, nested = _type(column.item_type, type_name, f"{path}{{}}", indent)
         return f"map<{key}, {kind}>", nested
-    kind, nested = _type(column, own, path, indent)
+    kind, nested = _type(column, type_name, path, indent)
     return f"optional {kind}", nested
 
 
-def _type(column: pa.DataType, own: str, path: str, indent: str) -> tuple[str, str]:
+def _type(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[str, str]:
     if (scalar := _SCALARS.get(str(column))) is not None:
         return scalar, ""
     if pa.types.is_timestamp(column):
         return _TIMESTAMP, ""
     if pa.types.is_struct(column):
-        return own, _message(own, column, path, indent)
+        return type_name, _message(type_name, column, path, indent)
     raise _unknown(column, path)
 
 

@@ -77,7 +77,7 @@ class Registry:
                 raise OptionError(
                     "the schema registry's url contains a user: give basic_auth instead, which is never shown."
                 )
-        if sum(each is not None for each in (self.basic_auth, self.bearer_token, self.sasl)) > 1:
+        if sum(credential is not None for credential in (self.basic_auth, self.bearer_token, self.sasl)) > 1:
             raise OptionError("a schema registry takes one of basic_auth, bearer_token and sasl.")
         if self.basic_auth is not None and ":" not in self.basic_auth.removeprefix("literal:"):
             raise OptionError(
@@ -91,7 +91,7 @@ class Registry:
     @property
     def urls(self) -> list[str]:
         """Each address, without a slash at its end."""
-        return [each.strip().rstrip("/") for each in self.url.split(",")]
+        return [url.strip().rstrip("/") for url in self.url.split(",")]
 
     @property
     def context(self) -> str | None:

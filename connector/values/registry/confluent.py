@@ -66,8 +66,8 @@ class ConfluentApi:
         return _integer_field(self.registry, response, "id"), _schema(self.registry, response)
 
     def subjects(self, prefix: str) -> list[str]:
-        found = request(self.registry, "GET", f"/subjects?{urlencode({'subjectPrefix': prefix})}", is_list=True)
-        return [name for name in map(str, found) if name.startswith(prefix)]
+        listed = request(self.registry, "GET", f"/subjects?{urlencode({'subjectPrefix': prefix})}", is_list=True)
+        return [name for name in map(str, listed) if name.startswith(prefix)]
 
     def subjects_of(self, schema_id: int) -> list[str]:
         path = f"/schemas/ids/{schema_id}/subjects{self._in_context}"
@@ -78,14 +78,14 @@ class ConfluentApi:
         context = "" if context_of(reference.subject) is not None else self.registry.context or ""
         path = f"{_subject_path(context + reference.subject)}/versions/{reference.version}"
         try:
-            found = request(self.registry, "GET", path)
+            response = request(self.registry, "GET", path)
         except DecodeError:  # deleted since, though a schema refers to it: such a version stays readable
-            found = request(self.registry, "GET", f"{path}?deleted=true")
-        return _schema(self.registry, found)
+            response = request(self.registry, "GET", f"{path}?deleted=true")
+        return _schema(self.registry, response)
 
     def versions(self, subject: str) -> list[int]:
-        found = request(self.registry, "GET", f"{_subject_path(subject)}/versions", is_list=True)
-        return sorted(each for each in found if type(each) is int)
+        numbers = request(self.registry, "GET", f"{_subject_path(subject)}/versions", is_list=True)
+        return sorted(number for number in numbers if type(number) is int)
 
     def lookup(self, subject: str, schema: Schema) -> int:
         response = request(self.registry, "POST", _subject_path(subject), _body(schema))
@@ -102,7 +102,8 @@ def _body(schema: Schema) -> dict[str, Any]:
         body["schemaType"] = schema.kind
     if schema.references:
         body["references"] = [
-            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+            {"name": reference.name, "subject": reference.subject, "version": reference.version}
+            for reference in schema.references
         ]
     return body
 
@@ -123,29 +124,31 @@ def _schema(registry: Registry, response: dict[str, Any]) -> Schema:
     try:
         rule_set = response.get("ruleSet") or {}
         rules = tuple(_rules(rule_set))
-        found = Schema(
+        schema = Schema(
             kind=str(response.get("schemaType") or "AVRO"),
             text=str(response["schema"]),
             references=tuple(
-                Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
-                for each in response.get("references") or ()
+                Reference(
+                    name=str(reference["name"]), subject=str(reference["subject"]), version=int(reference["version"])
+                )
+                for reference in response.get("references") or ()
             ),
             rules=rules,
             contract=json.dumps({"ruleSet": rule_set, "metadata": response.get("metadata")}) if rules else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise NotARegistryError(f"{registry.url} responded with something that is not a schema") from error
-    texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
+    texts = [schema.text, *(text for reference in schema.references for text in (reference.name, reference.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
         raise DecodeError("its schema holds half of a surrogate pair, which is not text")
-    return found
+    return schema
 
 
 def _rules(rule_set: dict[str, Any]) -> Iterator[Rule]:
     for phase in ("migrationRules", "domainRules", "encodingRules"):
-        for each in rule_set.get(phase) or ():
-            if not each.get("disabled"):
-                yield Rule(name=str(each["name"]), type=str(each.get("type")), mode=str(each.get("mode")))
+        for rule in rule_set.get(phase) or ():
+            if not rule.get("disabled"):
+                yield Rule(name=str(rule["name"]), type=str(rule.get("type")), mode=str(rule.get("mode")))
 
 
 def _integer_field(registry: Registry, response: dict[str, Any], name: str) -> int:

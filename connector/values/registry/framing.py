@@ -123,13 +123,13 @@ def header_values(headers: Any, name: str) -> Any:
     entries = headers.flatten()
     keys = entries.field("key").dictionary_encode()
     codes = to_numpy(keys.indices, null=-1)
-    found = np.flatnonzero(codes == _index(keys.dictionary.to_pylist(), name))
+    rows = np.flatnonzero(codes == _index(keys.dictionary.to_pylist(), name))
     lists = np.frombuffer(headers.buffers()[1] or bytes(4), dtype=np.int32)[headers.offset :][: len(headers) + 1]
-    at = np.zeros(len(headers), dtype=np.int64)
+    positions = np.zeros(len(headers), dtype=np.int64)
     valid = np.zeros(len(headers), dtype=np.bool_)
-    records = np.searchsorted(lists - lists[0], found, side="right") - 1
-    at[records], valid[records] = found, True
-    return entries.field("value").take(to_arrow_with_nulls(at, valid))
+    records = np.searchsorted(lists - lists[0], rows, side="right") - 1
+    positions[records], valid[records] = rows, True
+    return entries.field("value").take(to_arrow_with_nulls(positions, valid))
 
 
 #: Headers in which serializers of other registries name a schema, of the values of a record or of its keys.
@@ -150,23 +150,23 @@ def foreign_frames(headers: Any, column: Literal["key", "value"]) -> dict[int, s
         headers: the source's column.
     """
     names = set(headers.flatten().field("key").unique().to_pylist())
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for name in sorted(names & _APICURIO[column]):
         reason = (
             f"its schema is named by the header {name} of Apicurio's serializers, which is not looked up here: set "
             "apicurio.registry.headers.enabled=false, apicurio.registry.as-confluent=true and apicurio.registry.use-id=contentId "
             f"for the producers, or read without schema.registry.url, by a schema in {column}Schema"
         )
-        found.update(dict.fromkeys(np.flatnonzero(validity(header_values(headers, name))).tolist(), reason))
+        reasons.update(dict.fromkeys(np.flatnonzero(validity(header_values(headers, name))).tolist(), reason))
     if column == "value" and _AZURE in names:
         values = header_values(headers, _AZURE)
         for row in np.flatnonzero(validity(values)).tolist():
             if (content_type := _AZURE_TYPE.fullmatch(values[row].as_py())) is not None:
-                found[row] = (
+                reasons[row] = (
                     f"its schema is {content_type[1].decode()} of Azure Schema Registry, by the header {_AZURE}, which is not "
                     "looked up here: read without schema.registry.url, by a schema in valueSchema"
                 )
-    return found
+    return reasons
 
 
 def _index(names: list[str | None], name: str) -> int:
@@ -198,8 +198,8 @@ def _split_versions(frames: Frames, framed: Ints, has_message_number: bool) -> N
         return
     data = frames.payloads.data
     halves = np.ndarray((len(data) - 7,), dtype=np.uint64, buffer=data.data, strides=(1,))
-    at = frames.payloads.starts[framed] + 2
-    first, second = halves[at], halves[at + 8]
+    position = frames.payloads.starts[framed] + 2
+    first, second = halves[position], halves[position + 8]
     readable = _decompress(frames, framed)
     if not readable.all():
         framed, first, second = framed[readable], first[readable], second[readable]
@@ -231,25 +231,25 @@ def _decompress(frames: Frames, framed: Ints) -> Flags:
     readable: Flags = compression == 0
     if readable.all():
         return readable
-    for row, found in zip(framed[~readable].tolist(), compression[~readable].tolist(), strict=True):
-        if found != _ZLIB:
+    for row, codec in zip(framed[~readable].tolist(), compression[~readable].tolist(), strict=True):
+        if codec != _ZLIB:
             frames.reasons[row] = (
-                f"its compression, {found} in AWS Glue's frame, is neither 0 (none) nor {_ZLIB} (zlib)"
+                f"its compression, {codec} in AWS Glue's frame, is neither 0 (none) nor {_ZLIB} (zlib)"
             )
     compressed = np.flatnonzero(compression == _ZLIB)
     if not len(compressed):
         return readable
     parts = [payloads[row] for row in range(len(payloads))]
-    left = _MAX_DECOMPRESSED
+    n_left = _MAX_DECOMPRESSED
     for nth, row in zip(compressed.tolist(), framed[compressed].tolist(), strict=True):
         stream = zlib.decompressobj()
         try:
-            parts[row] = stream.decompress(parts[row], left)
+            parts[row] = stream.decompress(parts[row], n_left)
         except zlib.error:
             frames.reasons[row] = "what follows AWS Glue's frame is not compressed with zlib, or damaged"
             continue
-        left -= len(parts[row])
-        if stream.unconsumed_tail or left <= 0:
+        n_left -= len(parts[row])
+        if stream.unconsumed_tail or n_left <= 0:
             if len(compressed) > 1:
                 raise ColumnTooLargeError.of(len(payloads), pa.binary())
             frames.reasons[row] = f"it becomes more than {_MAX_DECOMPRESSED >> 20} MiB when decompressed"
@@ -315,8 +315,8 @@ def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_inde
     with_header = validity(headers)
     encoded = headers.dictionary_encode()
     codes = to_numpy(encoded.indices, null=-1)
-    own = present[with_header[present]]
-    for code, rows in _alike(codes[own], own) if len(own) else ():
+    rows_with_header = present[with_header[present]]
+    for code, rows in _alike(codes[rows_with_header], rows_with_header) if len(rows_with_header) else ():
         header = encoded.dictionary[code].as_py()
         try:
             frames.groups.append((_schema_id(header, has_message_indexes), rows))
@@ -330,8 +330,8 @@ def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
     size = {0: _FRAME_BYTES, 1: 1 + _GUID_BYTES}.get(header[0] if header else -1, 0)
     if not size or len(header) < size:
         raise DecodeError(f"the {len(header)} bytes of its schema's header are neither a GUID nor an id")
-    found = header[1:size]
-    number = uuid.UUID(bytes=found) if len(found) == _GUID_BYTES else int.from_bytes(found, "big", signed=True)
+    content = header[1:size]
+    number = uuid.UUID(bytes=content) if len(content) == _GUID_BYTES else int.from_bytes(content, "big", signed=True)
     indexes = decode_message_indexes(header[size:])[0] if has_message_indexes else ()
     return SchemaId(number, indexes)
 

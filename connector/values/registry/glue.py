@@ -52,27 +52,27 @@ class GlueApi:
         return _schema(self._call("get_schema_version", SchemaVersionId=str(schema_id)))
 
     def latest(self, subject: str) -> tuple[uuid.UUID, Schema]:
-        found = self._call(
+        version = self._call(
             "get_schema_version", SchemaId=self._schema_id(subject), SchemaVersionNumber={"LatestVersion": True}
         )
-        if found.get("Status") != "AVAILABLE":
+        if version.get("Status") != "AVAILABLE":
             raise RegistryError(
-                f"the newest version of the schema {subject} in {self.registry.url} is {found.get('Status')}: wait until it is "
+                f"the newest version of the schema {subject} in {self.registry.url} is {version.get('Status')}: wait until it is "
                 "AVAILABLE, or delete this version."
             )
-        return _version_of(found), _schema(found)
+        return _version_of(version), _schema(version)
 
     def subjects(self, prefix: str) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         more: dict[str, str] = {}
         while True:
             try:
                 page = self._call("list_schemas", RegistryId={"RegistryName": self.name}, **more)
             except DecodeError as error:
                 raise self._no_registry(error) from error
-            found += [each["SchemaName"] for each in page.get("Schemas", ())]
+            names += [listed["SchemaName"] for listed in page.get("Schemas", ())]
             if not page.get("NextToken"):
-                return [name for name in found if name.startswith(prefix)]
+                return [name for name in names if name.startswith(prefix)]
             more = {"NextToken": page["NextToken"]}
 
     def subjects_of(self, schema_id: int) -> list[str]:
@@ -85,10 +85,10 @@ class GlueApi:
         return []
 
     def lookup(self, subject: str, schema: Schema) -> uuid.UUID:
-        found = self._call(
+        version = self._call(
             "get_schema_by_definition", SchemaId=self._schema_id(subject), SchemaDefinition=_text(schema)
         )
-        return self._available(subject, _version_of(found), found.get("Status"))
+        return self._available(subject, _version_of(version), version.get("Status"))
 
     def register(self, subject: str, schema: Schema) -> uuid.UUID:
         try:
@@ -97,18 +97,18 @@ class GlueApi:
             pass
         for _ in range(2):
             try:
-                found = self._call(
+                version = self._call(
                     "register_schema_version", SchemaId=self._schema_id(subject), SchemaDefinition=_text(schema)
                 )
-                return self._available(subject, _version_of(found), found.get("Status"))
+                return self._available(subject, _version_of(version), version.get("Status"))
             except DecodeError:
                 pass
             try:
-                found = self._call(
+                version = self._call(
                     "create_schema", RegistryId={"RegistryName": self.name}, SchemaName=subject, DataFormat=schema.kind,
                     Compatibility=_COMPATIBILITY, SchemaDefinition=_text(schema),
                 )  # fmt: skip
-                return self._available(subject, _version_of(found), found.get("SchemaVersionStatus"))
+                return self._available(subject, _version_of(version), version.get("SchemaVersionStatus"))
             except _AlreadyExistsError:  # another writer has made it
                 pass
             except DecodeError as error:
@@ -151,8 +151,8 @@ class GlueApi:
         """
         with self._botocore_calls():
             client = _client(os.getpid(), self.region, self.registry.timeout_s, self.registry.proxy)
-            found: dict[str, Any] = getattr(client, operation)(**arguments)
-        return found
+            response: dict[str, Any] = getattr(client, operation)(**arguments)
+        return response
 
     @contextmanager
     def _botocore_calls(self) -> Iterator[None]:
@@ -165,11 +165,11 @@ class GlueApi:
             with quiet_botocore():
                 yield
         except errors.ClientError as error:
-            found = error.response.get("Error", {})
-            code, status = str(found.get("Code")), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            details = error.response.get("Error", {})
+            code, status = str(details.get("Code")), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             text = f"{error.operation_name}: {code}"
             if code not in _SIGNATURE:
-                text += f": {printable_line(found.get('Message'))}"
+                text += f": {printable_line(details.get('Message'))}"
             if code == "EntityNotFoundException":
                 raise DecodeError(f"the registry has no such schema: {text}") from error
             if code == "AlreadyExistsException":

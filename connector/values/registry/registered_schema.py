@@ -10,9 +10,9 @@ from dataclasses import dataclass
 RegistryId = int | uuid.UUID
 
 
-def registry_id(found: int | str | None) -> RegistryId | None:
+def registry_id(text: int | str | None) -> RegistryId | None:
     """An id out of JSON, where a UUID is a text. Raises TypeError or ValueError for what is none."""
-    return uuid.UUID(found) if isinstance(found, str) else None if found is None else int(found)
+    return uuid.UUID(text) if isinstance(text, str) else None if text is None else int(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,4 +59,4 @@ class Schema:
 
     def rule(self, *modes: str, but: Collection[str] = ()) -> Rule | None:
         """A rule that applies in one of these modes, and is of none of the types in ``but``."""
-        return next((each for each in self.rules if each.mode in modes and each.type not in but), None)
+        return next((rule for rule in self.rules if rule.mode in modes and rule.type not in but), None)

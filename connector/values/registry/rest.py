@@ -161,9 +161,9 @@ def _is_loopback(host: str) -> bool:
 
 def _without_user(proxy: str) -> tuple[str, str]:
     """The URL of a proxy without its user, and ``user:password``; the scheme is http if it names none."""
-    scheme, found, rest = proxy.rpartition("://")
+    scheme, separator, rest = proxy.rpartition("://")
     user, _, place = rest.rpartition("@")
-    return f"{scheme if found else 'http'}://{place}", unquote(user)
+    return f"{scheme if separator else 'http'}://{place}", unquote(user)
 
 
 def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:

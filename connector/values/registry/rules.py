@@ -51,7 +51,7 @@ def applied(registry: Registry) -> frozenset[str]:
     Raises:
         OptionError: ``rule.executors`` names something that is no executor.
     """
-    return frozenset(each.type() for each in _executors(registry.rule_executors).get_executors())
+    return frozenset(executor.type() for executor in _executors(registry.rule_executors).get_executors())
 
 
 def _confluent(name: str) -> Any:  # Any: a module of confluent-kafka
@@ -66,19 +66,19 @@ def _confluent(name: str) -> Any:  # Any: a module of confluent-kafka
 
 @lru_cache(maxsize=16)
 def _executors(names: tuple[str, ...]) -> Any:  # Any: confluent-kafka's own classes
-    found = _confluent("schema_registry.rule_registry").RuleRegistry()
+    executors = _confluent("schema_registry.rule_registry").RuleRegistry()
     if tuple(map(int, version("confluent-kafka").split(".")[:2])) < _LOWEST:
         raise OptionError(f"{_WHAT} needs confluent-kafka {'.'.join(map(str, _LOWEST))} or newer.")
     for name in names:
         module, _, attribute = name.partition(":")
         try:
-            found.register_executor(getattr(importlib.import_module(module), attribute)())
+            executors.register_executor(getattr(importlib.import_module(module), attribute)())
         except Exception as error:
             raise OptionError(
                 f"{_WHAT} names {name!r}, which cannot be used ({type(error).__name__}: {error}): it must be module:Class of a "
                 "RuleExecutor of confluent-kafka, installed on the driver and on every executor."
             ) from error
-    return found
+    return executors
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class _Client:
     def config(self) -> dict[str, Any]:
         """For executors that have keys in the registry: its first address and what gives access to it."""
         user, ca_file = self.registry.basic_auth, self.registry.ca_file
-        found = {"url": self.registry.urls[0]}
-        found |= {"basic.auth.user.info": resolve(user, "basic.auth.user.info")} if user else {}
-        return found | ({"ssl.ca.location": ca_file} if ca_file else {})
+        settings = {"url": self.registry.urls[0]}
+        settings |= {"basic.auth.user.info": resolve(user, "basic.auth.user.info")} if user else {}
+        return settings | ({"ssl.ca.location": ca_file} if ca_file else {})
 
     def get_schema(self, *_: Any) -> Any:
         return self._theirs(self.schema)
@@ -114,10 +114,11 @@ class _Client:
 
     def _theirs(self, schema: Schema) -> Any:
         references = [
-            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+            {"name": reference.name, "subject": reference.subject, "version": reference.version}
+            for reference in schema.references
         ]
-        found = {"schema": schema.text, "schemaType": schema.kind, "references": references}
-        return _confluent("schema_registry").Schema.from_dict(found | json.loads(schema.contract or "{}"))
+        registered = {"schema": schema.text, "schemaType": schema.kind, "references": references}
+        return _confluent("schema_registry").Schema.from_dict(registered | json.loads(schema.contract or "{}"))
 
 
 @lru_cache(maxsize=100)
@@ -173,8 +174,8 @@ def changed(
     def change(payload: bytes) -> bytes:
         try:
             if on_read:
-                found: bytes = encode(deserializer(encode_frame(schema_id, payload), context))
-                return found
+                changed_payload: bytes = encode(deserializer(encode_frame(schema_id, payload), context))
+                return changed_payload
             return bytes(serializer(decode(payload), context))[_FRAME_BYTES:]
         except ConnectorError:
             raise
@@ -189,13 +190,13 @@ def _failure(error: BaseException, subject: str) -> Exception:
     chain = [error]
     while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and below not in chain:
         chain.append(below)
-    names = " from ".join(type(each).__name__ for each in chain)
-    rejected = next((f": {each}" for each in chain if type(each).__name__ == "RuleConditionError"), "")
+    names = " from ".join(type(error).__name__ for error in chain)
+    rejected = next((f": {error}" for error in chain if type(error).__name__ == "RuleConditionError"), "")
     is_outage = any(
-        isinstance(each, OSError)
-        or type(each).__name__ == "SchemaRegistryError"
-        or type(each).__module__.partition(".")[0] not in _OF_VALUES
-        for each in chain
+        isinstance(error, OSError)
+        or type(error).__name__ == "SchemaRegistryError"
+        or type(error).__module__.partition(".")[0] not in _OF_VALUES
+        for error in chain
     )
     if is_outage and not rejected:
         return RegistryError(
@@ -221,8 +222,8 @@ class ReaderByRules:
                 values.append(self.change(payloads[row]))
             except DecodeError:  # which read_one raises again, for the reason
                 values.append(None)
-        column, left = self.reader.read_column(Payloads.of(pa.array(values, pa.binary())))
-        return column, left | np.array([value is None for value in values], dtype=np.bool_)
+        column, unread = self.reader.read_column(Payloads.of(pa.array(values, pa.binary())))
+        return column, unread | np.array([value is None for value in values], dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

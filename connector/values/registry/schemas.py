@@ -58,13 +58,13 @@ def subject_of(
 def strategy_of(strategy: str, column: str) -> SubjectStrategy:
     """The strategy of a name that a user gave. Raises OptionError for an unknown one."""
     short = strategy.strip().rpartition(".")[2].lower().replace("_", "").removesuffix("namestrategy")
-    found = _STRATEGIES.get(short)
-    if found is None:
+    known = _STRATEGIES.get(short)
+    if known is None:
         raise OptionError(
             f"{column}.subject.name.strategy is {quoted(strategy)}: use {', '.join(_STRATEGIES.values())}, or name the subject in "
             f"{column}Subject."
         )
-    return found
+    return known
 
 
 def _example(strategy: SubjectStrategy, topic: str) -> str:
@@ -106,13 +106,13 @@ class WriterSchema:
             refuse_rules(subject, RegistryClient(registry).by_id(schema_id))
             return cls(schema_id=schema_id, schema=schema)
         try:
-            schema_id, found = RegistryClient(registry).latest(subject)
+            schema_id, newest = RegistryClient(registry).latest(subject)
         except DecodeError as error:
             raise OptionError(f"subject {subject}: {error}. Give the schema to register it.") from error
-        if found.kind != kind:
-            raise OptionError(f"subject {subject} is {found.kind}, not {kind}: use the functions for {found.kind}.")
-        refuse_rules(subject, found)
-        return cls(schema_id=schema_id, schema=found)
+        if newest.kind != kind:
+            raise OptionError(f"subject {subject} is {newest.kind}, not {kind}: use the functions for {newest.kind}.")
+        refuse_rules(subject, newest)
+        return cls(schema_id=schema_id, schema=newest)
 
 
 def refuse_rules(subject: str, schema: Schema, applied: Collection[str] = ()) -> None:
@@ -205,20 +205,20 @@ def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
     Raises:
         DecodeError: the registry does not have one of them, or they are more than any schema needs.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     opened: set[str] = set()
-    waiting = [(each, False) for each in reversed(schema.references)]
+    waiting = [(reference, False) for reference in reversed(schema.references)]
     while waiting:
         reference, has_its_own = waiting.pop()
         if registry is None:
             raise DecodeError(f"its schema refers to {reference.name}, and there is no registry that has it")
         inner = RegistryClient(registry).version(reference)
         if has_its_own:
-            found.setdefault(reference.name, inner.text)
+            texts.setdefault(reference.name, inner.text)
         elif reference.name not in opened:
             opened.add(reference.name)
             if len(opened) > _MAX_REFERENCES:
                 raise DecodeError(f"its schema refers to more than {_MAX_REFERENCES} others")
             waiting.append((reference, True))
-            waiting += [(each, False) for each in reversed(inner.references)]
-    return found
+            waiting += [(reference, False) for reference in reversed(inner.references)]
+    return texts

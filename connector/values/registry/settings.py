@@ -64,7 +64,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
         OptionError: an option is malformed, not supported, or contradicts another one.
     """
     given = {name.lower(): value for name, value in options.items() if value.strip() or name.lower() == _HOST_CHECK}
-    values = {name: found for name in REGISTRY_SETTINGS if (found := _value(given, name)) is not None}
+    values = {name: given_value for name in REGISTRY_SETTINGS if (given_value := _value(given, name)) is not None}
     tls = {setting.field: _parsed(name, given[name]) for name, setting in _TLS.items() if name in given}
     if _URL not in given:
         if values:
@@ -78,7 +78,9 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
             (header, values[name].strip()) for name, header in _CLOUD_HEADERS.items() if name in values
         ),
         proxy=_proxy(values),
-        rule_executors=tuple(each.strip() for each in values.get(RULE_EXECUTORS, "").split(",") if each.strip()),
+        rule_executors=tuple(
+            executor.strip() for executor in values.get(RULE_EXECUTORS, "").split(",") if executor.strip()
+        ),
     )
     user_source = _source(values, USER_SOURCE, _USER_SOURCES)
     token_source = _source(values, TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if TOKEN in values else None)
@@ -93,12 +95,12 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
 
 def _value(given: Mapping[str, str], name: str) -> str | None:
     """The value of a name, which may have the prefix."""
-    found = {given[each] for each in (name, REGISTRY_PREFIX + name) if each in given}
-    if len(found) > 1:
+    given_values = {given[written_name] for written_name in (name, REGISTRY_PREFIX + name) if written_name in given}
+    if len(given_values) > 1:
         raise OptionError(
             f"{name} and {REGISTRY_PREFIX}{name} have different values, and mean the same: remove one of them."
         )
-    return found.pop() if found else None
+    return given_values.pop() if given_values else None
 
 
 def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) -> str | None:
@@ -145,8 +147,8 @@ def _without_user(text: str) -> tuple[str, str | None]:
             location = urlsplit(url).netloc
         except ValueError:  # the registry's own check reports it
             location = ""
-        user, at, host = location.rpartition("@")
-        if at:
+        user, separator, host = location.rpartition("@")
+        if separator:
             url = url.replace(location, host, 1)
             users.add(unquote(user))
         urls.append(url)
@@ -223,19 +225,19 @@ def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None)
         )
     except SettingsError as error:
         raise OptionError(error.with_prefix("kafka.").text) from error
-    found = replace(parsed, bootstrap_servers=(), sasl_mechanism=mechanism or parsed.sasl_mechanism)
+    login = replace(parsed, bootstrap_servers=(), sasl_mechanism=mechanism or parsed.sasl_mechanism)
     if not names:
         raise OptionError(f"{asked_by} takes the credentials from kafka.sasl.*, and no such option is set.")
-    if mechanism is None and found.sasl_mechanism in ("OAUTHBEARER", "GSSAPI"):
+    if mechanism is None and login.sasl_mechanism in ("OAUTHBEARER", "GSSAPI"):
         raise OptionError(
-            f"{asked_by} needs a user and a password, and kafka.sasl.mechanism is {found.sasl_mechanism}"
+            f"{asked_by} needs a user and a password, and kafka.sasl.mechanism is {login.sasl_mechanism}"
             + (
                 f": set {TOKEN_SOURCE} to SASL_OAUTHBEARER_INHERIT instead."
-                if found.sasl_mechanism == "OAUTHBEARER"
+                if login.sasl_mechanism == "OAUTHBEARER"
                 else "."
             )
         )
-    return found
+    return login
 
 
 def _parsed(name: str, text: str) -> Any:  # Any: the type of the setting's field
