@@ -67,6 +67,20 @@ def test_a_response_that_does_not_come_ends_in_time_and_ends_the_connection(brok
     assert connection.failed_at is not None
 
 
+def test_a_wait_for_a_response_ends_soon_after_its_deadline_is_cancelled() -> None:
+    cancelled = threading.Event()
+    with FakeBroker() as silent:
+        settings = ClientSettings(bootstrap_servers=(("127.0.0.1", silent.port),))
+        connection = Connection("127.0.0.1", silent.port, settings, Trace(""), silent.address).open(soon())
+        silent.silent = True
+        future = connection.send(ASK)
+        threading.Timer(0.1, cancelled.set).start()
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceededError):
+            future.result(Deadline.after_ms(20_000, cancelled=cancelled))
+    assert time.monotonic() - started < 5
+
+
 def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(broker: FakeBroker) -> None:
     broker.on[MetadataRequest] = lambda request, version: MetadataResponse(controller_id=7)
     whole = len(frame_of(ApiVersionsRequest, 4, 0, versions_response()))

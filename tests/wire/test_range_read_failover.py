@@ -121,15 +121,11 @@ def test_a_follower_in_the_rack_of_this_process_is_read_from(
     assert by_broker[2] > 5
 
 
-def test_a_consumer_of_a_follower_reads_to_the_leaders_end_and_on(
-    two_brokers: Any, place_topic: Any, tmp_path: Path
-) -> None:
-    """KIP-392: a follower's high watermark trails, so that right after a write it ends early. Where a batch is all that a follower
-    has, the next request waits there for the next one."""
-    trace = tmp_path / "trace"
+def test_a_consumer_of_a_follower_reads_to_the_leaders_end_and_on(two_brokers: Any, place_topic: Any) -> None:
+    """KIP-392: a follower's high watermark trails, so that right after a write it ends early."""
     place_topic(two_brokers, "rack-ends", {0: [1, 2]})
     tp = TopicPartition("rack-ends", 0)
-    settings = {"bootstrap.servers": two_brokers.bootstrap_servers, "client.rack": "r2", "trace": str(trace)}
+    settings = {"bootstrap.servers": two_brokers.bootstrap_servers, "client.rack": "r2"}
     with Consumer(settings) as consumer:
         consumer.assign({tp: 0})
         n_records = 0
@@ -142,9 +138,3 @@ def test_a_consumer_of_a_follower_reads_to_the_leaders_end_and_on(
                 n_records += len(polled)
                 assert not polled.ended or n_records == 100 * turn
                 assert time.monotonic() < deadline
-        n_fetches = trace.read_text().count(" -> Fetch ")
-        for _ in range(20):
-            produce(two_brokers, "rack-ends", numbered(1, 1, size=100), acks="all")
-            while not len(consumer.poll(500)):
-                pass
-        assert trace.read_text().count(" -> Fetch ") - n_fetches < 40
