@@ -314,8 +314,9 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
     return kept.where(~reduce(lambda a, b: a | b, (F.expr(each.ends(*map(quoted, columns))) for each in truncated)))
 
 
-def stale_changes(changed: DataFrame) -> DataFrame:
-    """Rejected changes that no newer change of their row has replaced; those whose key cannot be read may be of any row.
+def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
+    """Rejected changes that neither a newer change of their row nor a TRUNCATE has replaced; one whose key cannot be read may be of
+    any row.
 
     A record without a key is of no row. A change with values that were not sent replaces no older one: those may be in that.
     """
@@ -323,7 +324,7 @@ def stale_changes(changed: DataFrame) -> DataFrame:
     of_no_key = changed.where(F.col(REASON).isNotNull() & F.col("key").isNull() & ~is_keyless & ~F.col(TRUNCATE))
     is_whole = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNull()
     of_keys = newest(changed.where(F.col("key").isNotNull() & is_whole)).where(F.col(REASON).isNotNull())
-    return of_keys.unionByName(of_no_key)
+    return without_truncated(of_keys.unionByName(of_no_key), truncated)
 
 
 def without_truncates(changed: DataFrame) -> DataFrame:
@@ -477,7 +478,8 @@ def merge_changes(
 def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
     """The condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
 
-    A row from before the primary key got a column has it as a column of its own.
+    A row from before the primary key got a column has it as a column of its own. A column that the change's key lacks is one that
+    the primary key has lost if the row has it, too; else the keys are of different rows.
     """
     column, key, held = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType, target.schema
     if not isinstance(key, StructType):
@@ -491,6 +493,8 @@ def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
         if len(key) > 1 and each.name.lower() in in_row:
             old = f"coalesce({old}, old.{name})"
         conditions.append(f"{old} <=> new.{column}.{name}")
+    lacking = in_key - in_row.keys() - {each.name.lower() for each in key}
+    conditions += [f"old.{column}.{quoted(name)} IS NULL" for name in sorted(lacking)]
     return " AND ".join(conditions)
 
 

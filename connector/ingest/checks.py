@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import StructType
 
-from pykafka_wire.checkpoints.files import local_folder
 from pykafka_wire.checkpoints.positions import beginning_of, position_at
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
@@ -29,7 +30,7 @@ from pykafka_wire.ingest.changes import (
 )
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
-from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import (
     CREATED,
@@ -41,7 +42,7 @@ from pykafka_wire.ingest.tables import (
     start_of,
 )
 from pykafka_wire.ingest.topic_log import has_records, kept_range
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
 
 #: So many rejected changes are named.
 _MAX_NAMED: Final = 20
@@ -129,14 +130,18 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         rejects = of_rejects.rows.where(F.col("table") == name)
         held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end)))
 
-    changes: list[DataFrame] = []
+    stale: list[DataFrame] = []
 
     def newest_of_each_key(part: TopicRange) -> DataFrame:
-        rows = reader.read(spark, part, table, reader.value_schema(topic, table), None)
-        changes.append(rows)
-        changed = newest(rows.where(F.col(REASON).isNull()))
-        truncated = [*target.truncations(), *truncations(changed)] if table.mode == "cdc" else []
-        return without_truncated(changed, truncated).where(~F.col(DELETE))
+        parts = _changes(spark, reader, part, table, target)
+        good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
+        truncated = target.truncations() if table.mode == "cdc" else []
+        if table.mode == "cdc":
+            truncated += [each for changed in good for each in truncations(changed)]
+        good = [without_truncated(changed, truncated) for changed in good]
+        rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
+        stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
+        return _in_order(good, good).where(~F.col(DELETE))
 
     proof = prove(
         spark,
@@ -146,11 +151,51 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         name,
         expected=None if table.mode == "append" else newest_of_each_key,
     )
-    if not changes:
+    if not stale:
         return proof
-    stale = stale_changes(changes[0]).select("partition", "offset").orderBy("partition", "offset")
-    places = tuple((row.partition, row.offset) for row in stale.limit(_MAX_NAMED).collect())
-    return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale.count())
+    places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
+    return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
+
+
+def _changes(
+    spark: SparkSession, reader: TopicReader, part: TopicRange, table: Table, target: TopicTable
+) -> list[DataFrame]:
+    """The changes of a range, read as they were landed: those whose keys have the same columns together."""
+    schema = reader.value_schema(part.topic, table)
+    try:
+        return [reader.read(spark, part, table, schema, target, is_landed=True)]
+    except KeysDifferError:
+        parts = reader.parts_by_key(spark, part, table)
+        return [reader.read(spark, each, table, schema, target) for each in parts]
+
+
+def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
+    """Changes of all parts, but for those whose row a ``newer`` change of a later part has changed.
+
+    A row is found by the columns that the newer change's key has; where the other's key has not, its row has.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    found = _as_texts(parts[0])
+    for part, changed in zip(parts[1:], newer[1:], strict=True):
+        new = changed.select(F.from_json(F.to_json("key"), "map<string, string>").alias("new_key"))
+        columns = [
+            F.coalesce(F.col("in_key")[name], F.col("in_row")[name]).eqNullSafe(F.col("new_key")[name])
+            for name in changed.select("key.*").columns
+        ]
+        found = found.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(part))
+    return found
+
+
+def _as_texts(changed: DataFrame) -> DataFrame:
+    """Places, and the values of keys and rows by their columns: parts have different types of them."""
+    texts = {
+        name: F.from_json(F.to_json(column), "map<string, string>").alias(name)
+        if isinstance(changed.schema[column].dataType, StructType)
+        else F.lit(None).cast("map<string, string>").alias(name)
+        for name, column in (("in_key", "key"), ("in_row", "value"))
+    }
+    return changed.select("partition", "offset", DELETE, *texts.values())
 
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
@@ -161,17 +206,6 @@ def _landed_range(target: TopicTable, topic: str, version: int | None = None) ->
     started = start_of(properties[START_PROPERTY])
     start = {p: started.get(p, 0) for p in landed.end}
     return TopicRange(topic=topic, topic_id=landed.topic_id, start=start, end=landed.end)
-
-
-def n_rejects(spark: SparkSession, settings: Settings) -> dict[str, int]:
-    """How many records each table has in the table of rejects; none where there is no such table yet."""
-    rejects = open_table(spark, settings, settings.rejects)
-    folder = local_folder(settings.place(settings.rejects)) if settings.is_folder else None
-    if folder is not None and not Path(folder).exists():  # sooner than by Spark, at a first start
-        return {}
-    if not rejects.exists:
-        return {}
-    return {row.table: row[1] for row in rejects.rows.groupBy("table").count().collect()}
 
 
 def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:

@@ -347,8 +347,12 @@ class TopicReader:
             if column_format == "json" and (texts[name] is None or _is_surveyed(table, name))
         }
         surveys = self._surveys(session, part, kinds)
-        if is_landed and table.mode == "cdc" and "key" in surveys and len(surveys["key"].names) > 1:
-            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {surveys['key'].names[:2]}")
+        if is_landed and "key" in surveys:
+            value = row_type(surveys["value"], kinds["value"], held["value"]) if "value" in surveys else held["value"]
+            value = (
+                DataType.fromDDL(texts["value"]) if schema.format == "json" and texts["value"] is not None else value
+            )
+            self._check_keys(surveys["key"].names, part, table, value)
         if key_format is None and table.key_schema is None and not _are_json_keys(surveys["key"], table):
             formats["key"] = "binary"
             kinds.pop("key")
@@ -387,6 +391,18 @@ class TopicReader:
         if self._settings.headers:
             options["includeHeaders"] = "true"
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
+
+    def _check_keys(
+        self, names: tuple[tuple[str, ...], ...], part: TopicRange, table: Table, value: DataType | None
+    ) -> None:
+        """Raises KeysDifferError: a primary key loses or gets columns in a range, which its rows of the type ``value`` have, too.
+
+        Other keys of different columns are of different rows.
+        """
+        columns = {*value.names} if isinstance(value, StructType) else set()
+        pairs = [({*one}, {*other}) for one in names for other in names if {*one} < {*other}]
+        if any(more - less <= columns for less, more in pairs) or (table.mode == "cdc" and len(names) > 1):
+            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
 
     def _key_schemas(self, topic: str, table: Table) -> KeySchemas | None:
         """Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""

@@ -122,3 +122,14 @@ def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
     assert proof.is_right, proof
     done = command(shop, "--replay-rejects")
     assert done.exit_code == 0 and f"There are no rejects in {shop.folder}/lake/_rejects." in done.stdout
+
+
+def test_a_reject_of_a_type_that_its_column_cannot_take_is_stale_and_no_lost_row(shop: Shop) -> None:
+    """The comparison reads by the table's types, as the landing did, and not by those of the whole topic."""
+    name = shop.create("orders")
+    asked = {"defaults": Table(topic=".*", mode="upsert", format="json", key_format="json")}
+    for row in ({"id": 1, "v": 1}, {"id": 2, "v": "two"}):
+        shop.send_json("orders", [row], keys=[{"id": row["id"]}])
+        ingest = shop.run(**asked)
+    (proof,) = verify(shop.spark, ingest.settings, [name])
+    assert proof.comparison is not None and (proof.comparison.is_equal, proof.n_stale) == (True, 1), str(proof)
