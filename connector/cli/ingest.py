@@ -318,7 +318,6 @@ def _land(
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-    from pykafka_wire.ingest.checks import n_rejects
     from pykafka_wire.ingest.failures import sentence_of
     from pykafka_wire.ingest.watch import IngestWatch
 
@@ -329,10 +328,9 @@ def _land(
         with _interrupts(screen) as interruption:
             if metrics_port is not None:
                 _serve_metrics(spark, run, *metrics_port)
-            screen.phase("looking at the tables")
-            watch.start(spark, n_rejects(spark, run.settings))
+            watch.start(spark)
             screen.watch(watch)
-            screen.phase("starting the query")
+            screen.phase("looking at the tables, and starting the query")
             query = run.start(spark, once=once, every=every, planned=planned, ui=ui)
             watch.follow(query)
             screen.running()
@@ -393,7 +391,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     tables = ended.seen.tables
     if output().json:
         for table in tables:
-            fields = ("topic", "name", "rows", "rejects", "schema_id", "newest_ms", "by_spark", "error")
+            fields = ("topic", "name", "rows", "rejects", "held_rejects", "schema_id", "newest_ms", "by_spark", "error")
             state = {name: getattr(table.status, name) for name in fields}
             more = {"lag": table.lag, "fresh_s": table.fresh_s, "state": table.state}
             click.echo(json.dumps(state | more, default=str))

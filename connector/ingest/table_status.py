@@ -130,7 +130,8 @@ class TableStatus:
         by_spark: why Spark writes the table's files, None where tasks do.
         held_rejects: what the table of rejects holds of this table, those of earlier runs among them.
         schema_id: the registry's id of the newest schema that was used.
-        newest_ms: the timestamp of the newest record that was landed since the start, in ms since the epoch; None before the first.
+        newest_ms: the timestamp of the newest record that was landed, in ms since the epoch, at first of the last commit before the
+            start; None while the table has no rows.
         landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
         seconds: spent on this table.
     """

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.checkpoints.positions import Beginning
+from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import (
     REASON,
@@ -73,7 +74,7 @@ class TableProgress:
         position: next offset to land, by partition; None until the table was looked at.
         is_open: whether the position is the table's own; after a failure the table is looked at again.
         micro_batch: the number of the table's last commit.
-        newest_ms: the timestamp of the newest record that was landed.
+        newest_ms: the timestamp of the newest record that was landed, at first of the last commit before the start.
         by_spark: why Spark writes the table's files, None where tasks do.
     """
 
@@ -203,6 +204,8 @@ class TableWriter:
             if not self._is_missing:
                 progress.position = position
                 self._complete_rejects(landed)
+                if progress.newest_ms is None:  # after a restart
+                    progress.newest_ms = self._newest_ms(landed)
                 progress.is_open = True
         if progress.topic_id and part.topic_id and progress.topic_id != part.topic_id:
             raise IngestError(
@@ -278,6 +281,19 @@ class TableWriter:
             self._application = f":from {ends}"
             return self._landed(replace(part, start=ends, end=ends), micro_batch)
         return landed
+
+    def _newest_ms(self, landed: Landed) -> int | None:
+        """The timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
+        if landed.micro_batch < 0 or not landed.start:
+            return None
+        rows = KafkaColumns.of(self._target.rows, self._name, self._settings.prefix).of_topic(landed.topic)
+        # Delta leaves files out by the offsets alone.
+        offsets = F.col("offset").between(min(landed.start.values()), max(landed.end.values()))
+        for some in (rows.where(offsets & before(landed.end) & ~before(landed.start)), rows):
+            found = some.agg(F.unix_millis(F.max("timestamp"))).head()
+            if found is not None and found[0] is not None:
+                return int(found[0])
+        return None
 
     def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
         """Where a table that is new begins in each partition, or one that is not in those that were added.
@@ -508,6 +524,7 @@ class TableWriter:
                 return  # offsets without a record
             schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
             self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
+            self._progress.held_rejects += self._rejects.rows.where(of_this).count()
         except Exception as error:
             if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
                 raise

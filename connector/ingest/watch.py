@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +40,6 @@ class WatchedTable:
         share: of what it has to get in the running micro-batch, how much it has; None where it has no part in it.
         fresh_s: for so many seconds it may lack records: it has all that were there before. None while that is unknown.
         lag: records of the topic that it lacks, None while that is unknown.
-        rows, rejects: ``rejects`` with those of earlier runs, ``rows`` of this one.
         per_s: records that were read or landed a second, of the last half minute.
     """
 
@@ -51,7 +50,6 @@ class WatchedTable:
     share: float | None
     fresh_s: float | None
     lag: int | None
-    rejects: int
     per_s: float
 
     @property
@@ -64,7 +62,13 @@ class WatchedTable:
 
     @property
     def rows(self) -> int:
+        """Landed since the start."""
         return self.status.rows
+
+    @property
+    def rejects(self) -> int:
+        """All that the table of rejects has of this table."""
+        return self.status.held_rejects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,6 @@ class IngestWatch:
         }
         self._tasks: TaskRecords | None = None
         self._query: StreamingQuery | None = None
-        self._older_rejects: Mapping[str, int] = {}
         #: Records read or landed by each table, in all micro-batches so far, with the time; and the most of the running one.
         self._samples: deque[tuple[float, dict[str, int]]] = deque([(time.monotonic(), {})])
         self._finished: dict[str, int] = {}
@@ -109,10 +112,9 @@ class IngestWatch:
         self._batch: MicroBatch | None = None
         self._complete_at: dict[str, float] = {}
 
-    def start(self, spark: SparkSession, older_rejects: Mapping[str, int]) -> None:
-        """From now on Spark runs; ``older_rejects`` are counts of earlier runs, by table."""
+    def start(self, spark: SparkSession) -> None:
+        """From now on Spark runs."""
         self._tasks = TaskRecords(spark)
-        self._older_rejects = older_rejects
 
     def follow(self, query: StreamingQuery) -> None:
         """From now on the query runs."""
@@ -185,7 +187,6 @@ class IngestWatch:
             share=share,
             fresh_s=None if complete_at is None else now - complete_at,
             lag=lag,
-            rejects=status.rejects + self._older_rejects.get(status.name, 0),
             per_s=(after.get(topic, 0) - before.get(topic, 0)) / elapsed_s if elapsed_s > 0 else 0.0,
         )
 

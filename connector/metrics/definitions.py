@@ -100,7 +100,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(TABLE_STOPPED, "gauge", (*TABLE, "error"), "1 for a table that an error has stopped, with the error's code", _INGEST + "`state`"),
     Metric(TABLE_RETRYING, "gauge", (*TABLE, "error"), "1 for a table that is tried again after an error, with the error's code", _INGEST + "`state`"),
     Metric(TABLE_HELD_REJECTS, "gauge", TABLE, "Records that the table of rejects holds of a table, those of earlier runs among them", _INGEST + "`held_rejects`"),
-    Metric(TABLE_NEWEST, "gauge", TABLE, "The timestamp of the newest record that was landed since the start; what is newer is not visible yet", _INGEST + "`newest_ms`"),
+    Metric(TABLE_NEWEST, "gauge", TABLE, "The timestamp of the newest record that was landed; what is newer is not visible yet", _INGEST + "`newest_ms`"),
 )  # fmt: skip
 
 BY_NAME: Final = {metric.name: metric for metric in METRICS}

@@ -34,10 +34,12 @@ from tests.connector.shown_code import ROOT
 DEADLINE_S = 180
 
 
-def watched(number: int, **changes: Any) -> WatchedTable:
+def watched(number: int, *, rejects: int = 0, **changes: Any) -> WatchedTable:
     """A table that is up to date, unless it is changed."""
-    status = TableStatus(topic=f"shop.topic-{number}", name=f"shop_topic_{number}", rows=12_345_678, seconds=10.0)
-    well = {"state": "up to date", "reason": "", "share": None, "fresh_s": 3.0, "lag": 0, "rejects": 0, "per_s": 0.0}
+    status = TableStatus(
+        topic=f"shop.topic-{number}", name=f"shop_topic_{number}", rows=12_345_678, held_rejects=rejects, seconds=10.0
+    )
+    well = {"state": "up to date", "reason": "", "share": None, "fresh_s": 3.0, "lag": 0, "per_s": 0.0}
     return WatchedTable(status=status, **{**well, **changes})
 
 

@@ -20,7 +20,7 @@ from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.checks import n_rejects, replay_rejects, verify
+from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
@@ -302,7 +302,7 @@ def test_counts_move_while_a_micro_batch_runs(shop: Shop) -> None:
     ingest = shop.ingest(defaults=Table(topic=".*", format="json"))
     planned = ingest.checked_plan(on_this_machine=True)
     watch = IngestWatch(ingest, planned)
-    watch.start(shop.spark, n_rejects(shop.spark, ingest.settings))
+    watch.start(shop.spark)
     (before,) = watch.look().tables
     assert (before.state, before.rows, before.lag, before.fresh_s) == ("waiting", 0, None, None)
     query = ingest.start(shop.spark, once=True, planned=planned)

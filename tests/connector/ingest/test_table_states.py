@@ -130,6 +130,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
             "fixed": "DELTA_CANNOT_MODIFY_APPEND_ONLY", "odd": "ZeroDivisionError", "none": "PYKAFKA_WIRE_INGEST",
         }  # fmt: skip
         assert all(state.next_attempt for state in found.values() if state.code)
+        assert ingest.statuses[topics["fixed"]].newest_ms, "the table has rows of the first run"
         shop.send_avro("good", FIRST, [{"id": 2}])
         until(
             lambda: (status := ingest.statuses[topics["good"]]).rows == 2 and status.newest_ms, lambda: ingest.statuses
