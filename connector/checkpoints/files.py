@@ -21,14 +21,14 @@ _VOLUMES: Final = "/Volumes/"
 
 def local_folder(path: str) -> str | None:
     """The folder of a local path, ``file:/…`` or ``dbfs:/…``; None for any other URI."""
-    found = _SCHEME.match(path)
-    if found is None:
+    scheme = _SCHEME.match(path)
+    if scheme is None:
         return str(Path(path).expanduser().absolute())
-    rest = path[found.end() :]
-    if found[1].lower() == "dbfs":
+    rest = path[scheme.end() :]
+    if scheme[1].lower() == "dbfs":
         inside = "/" + rest.lstrip("/")
         return inside if inside.startswith(_VOLUMES) else _DBFS_MOUNT + inside
-    if found[1].lower() == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
+    if scheme[1].lower() == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
         return str(Path(unquote(re.sub(r"^//[^/]*", "", rest))).absolute())
     return None
 
@@ -117,14 +117,14 @@ class StoredFiles:
 
         selector = pyarrow.fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
         try:
-            found = self._filesystem.get_file_info(selector)
+            files = self._filesystem.get_file_info(selector)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(folder, error) from None
         return [
-            LoggedFile(int(each.base_name), None if each.mtime_ns is None else each.mtime_ns // 1_000_000)
-            for each in found
+            LoggedFile(int(file.base_name), None if file.mtime_ns is None else file.mtime_ns // 1_000_000)
+            for file in files
             # Files that Spark has not finished, and Hadoop's checksums, have names of another form.
-            if each.type == pyarrow.fs.FileType.File and each.base_name.isascii() and each.base_name.isdigit()
+            if file.type == pyarrow.fs.FileType.File and file.base_name.isascii() and file.base_name.isdigit()
         ]
 
     def read(self, name: str) -> str | None:

@@ -86,14 +86,14 @@ def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWant
         batch_id = log.committed[-1]
     if batch_id is not None:
         batch = log.micro_batch(batch_id)
-        found = _kafka_sources(log, batch, reference)
+        offsets_by_source = _kafka_sources(log, batch, reference)
         is_committed = batch.is_committed
     else:
-        found, is_committed = _query_start(log, reference), True
-    by_source = {source: _by_topic(offsets, is_wanted) for source, offsets in found.items()}
+        offsets_by_source, is_committed = _query_start(log, reference), True
+    by_source = {source: _by_topic(offsets, is_wanted) for source, offsets in offsets_by_source.items()}
     chosen = _one_source_each(log, by_source, batch_id, reference)
-    topics = {topic for offsets in found.values() for topic in _topics_of(offsets)}
-    merged = _merged(found, chosen, is_wanted)
+    topics = {topic for offsets in offsets_by_source.values() for topic in _topics_of(offsets)}
+    merged = _merged(offsets_by_source, chosen, is_wanted)
     return QueryPosition(batch_id=batch_id, is_committed=is_committed, offsets=merged, topics=frozenset(topics))
 
 
@@ -197,59 +197,61 @@ def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, Que
 
 def _source_start(log: QueryLog, first: LoggedMicroBatch, source: str) -> QueryOffsets:
     """Where a Kafka source started; ``first`` is its first micro-batch."""
-    own = first.sources[source]
-    if own.connector == "pykafka-wire" and own.offsets is not None:
-        return replace(own.offsets, offsets=own.offsets.starts, epochs={}, dropped=())
-    found = log.started_at(source)
-    if found is None:
+    offset = first.sources[source]
+    if offset.connector == "pykafka-wire" and offset.offsets is not None:
+        return replace(offset.offsets, offsets=offset.offsets.starts, epochs={}, dropped=())
+    started_at = log.started_at(source)
+    if started_at is None:
         raise OffsetsError(
             f"the checkpoint {log.shown} has no sources/{source}/0, where source {source} started: copy the whole folder, or read "
             "the offsets that you know by startingOffsets and endingOffsets."
         )
-    return found
+    return started_at
 
 
 def _kafka_sources(log: QueryLog, batch: LoggedMicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
     """Offsets of the sources that ``reference`` means and that are Kafka's, at the end of a micro-batch."""
-    there = ", ".join(f"{name} ({each.connector})" for name, each in batch.sources.items())
+    there = ", ".join(f"{name} ({offset.connector})" for name, offset in batch.sources.items())
     chosen = batch.sources
     if reference.source is not None:
         if reference.source not in batch.sources:
             raise OffsetsError(f"the checkpoint {log.shown} has no source {reference.source}: it has {there}.")
         chosen = {reference.source: batch.sources[reference.source]}
-    found = {name: each.offsets for name, each in chosen.items() if each.offsets is not None}
-    if not found:
+    offsets_by_source = {name: offset.offsets for name, offset in chosen.items() if offset.offsets is not None}
+    if not offsets_by_source:
         raise OffsetsError(
             f"the checkpoint {log.shown} has no offsets of Kafka's topics in micro-batch {batch.batch_id}, neither "
             f"pykafka-wire's nor those of Spark's own connector: its sources are {there}."
         )
-    return found
+    return offsets_by_source
 
 
-def _merged(found: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wanted: IsWanted) -> QueryOffsets:
+def _merged(
+    offsets_by_source: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wanted: IsWanted
+) -> QueryOffsets:
     """The wanted topic-partitions, each topic's from its source."""
     return QueryOffsets(
         offsets={
             tp: offset
-            for source, offsets in found.items()
+            for source, offsets in offsets_by_source.items()
             for tp, offset in offsets.offsets.items()
             if chosen.get(tp.topic) == source and is_wanted(tp)
         },
         epochs={
             tp: epoch
-            for source, offsets in found.items()
+            for source, offsets in offsets_by_source.items()
             for tp, epoch in offsets.epochs.items()
             if chosen.get(tp.topic) == source and is_wanted(tp)
         },
         topic_ids={
             topic: topic_id
-            for source, offsets in found.items()
+            for source, offsets in offsets_by_source.items()
             for topic, topic_id in offsets.topic_ids.items()
             if chosen.get(topic) == source
         },
         dropped=tuple(
             replace(each, offsets=kept)
-            for source, offsets in found.items()
+            for source, offsets in offsets_by_source.items()
             for each in offsets.dropped
             if chosen.get(each.topic) == source
             and (kept := {p: o for p, o in each.offsets.items() if is_wanted(TopicPartition(each.topic, p))})
@@ -259,14 +261,14 @@ def _merged(found: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wan
 
 def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int, int]]:
     """The wanted offsets, those of dropped topics among them."""
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     dropped = [
         (TopicPartition(each.topic, p), offset) for each in offsets.dropped for p, offset in each.offsets.items()
     ]
     for tp, offset in (*dropped, *offsets.offsets.items()):
         if is_wanted(tp):
-            found.setdefault(tp.topic, {})[tp.partition] = offset
-    return found
+            by_topic.setdefault(tp.topic, {})[tp.partition] = offset
+    return by_topic
 
 
 def _topics_of(offsets: QueryOffsets) -> set[str]:

@@ -134,36 +134,36 @@ class QueryLog:
 
 def _planned_ms(metadata: str) -> int | None:
     try:
-        found = json.loads(metadata)["batchTimestampMs"]
+        planned_ms = json.loads(metadata)["batchTimestampMs"]
     except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, int) and found > 0 else None
+    return planned_ms if isinstance(planned_ms, int) and planned_ms > 0 else None
 
 
 def _source_offsets(text: str, where: str) -> SourceOffsets:
     if text.strip() == _NO_OFFSET:
         return SourceOffsets(connector="none yet", offsets=None)
     try:
-        found: Any = json.loads(text)  # Any: another source's offset may be anything
+        document: Any = json.loads(text)  # Any: another source's offset may be anything
     except ValueError:
         return SourceOffsets(connector="another", offsets=None)
-    if is_source_offset(found):
+    if is_source_offset(document):
         try:
-            return SourceOffsets(connector="pykafka-wire", offsets=QueryOffsets.from_json(found))
+            return SourceOffsets(connector="pykafka-wire", offsets=QueryOffsets.from_json(document))
         except OffsetsError as error:
             raise OffsetsError(f"{where}: {error.message}") from error
-    by_partition = _kafka_offsets(found)
+    by_partition = _kafka_offsets(document)
     if by_partition is None:
         return SourceOffsets(connector="another", offsets=None)
     return SourceOffsets(connector="kafka", offsets=QueryOffsets(offsets=by_partition))
 
 
-def _kafka_offsets(found: Any) -> dict[TopicPartition, int] | None:
+def _kafka_offsets(document: Any) -> dict[TopicPartition, int] | None:
     """The JVM connector's offset, ``{"topic":{"0":12}}``; None for anything else."""
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+    if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
         return None
     by_partition: dict[TopicPartition, int] = {}
-    for topic, partitions in found.items():
+    for topic, partitions in document.items():
         for partition, offset in partitions.items():
             if not (partition.isascii() and partition.isdigit()) or type(offset) is not int or offset < 0:
                 return None

@@ -61,19 +61,19 @@ class QueryOffsets:
 
     def to_json(self) -> dict[str, Any]:
         """The checkpoint's JSON, the same text for equal offsets."""
-        found: dict[str, Any] = {"version": VERSION, "offsets": nest_by_topic(self.offsets)}
+        document: dict[str, Any] = {"version": VERSION, "offsets": nest_by_topic(self.offsets)}
         if self.epochs:
-            found["epochs"] = nest_by_topic(self.epochs)
+            document["epochs"] = nest_by_topic(self.epochs)
         if self.topic_ids:
-            found["topic_ids"] = {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+            document["topic_ids"] = {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
         if self.query:
-            found["query"] = self.query
+            document["query"] = self.query
         if self.group:
-            found["group"] = self.group
+            document["group"] = self.group
         if self.starts:
-            found["starts"] = nest_by_topic(self.starts)
+            document["starts"] = nest_by_topic(self.starts)
         if self.dropped:
-            found["dropped"] = [
+            document["dropped"] = [
                 {
                     "topic": each.topic,
                     "id": topic_id_text(each.topic_id),
@@ -82,26 +82,26 @@ class QueryOffsets:
                 for each in self.dropped
             ]
         if self.reader_schemas:
-            found["reader_schemas"] = {name: dict(self.reader_schemas[name]) for name in sorted(self.reader_schemas)}
+            document["reader_schemas"] = {name: dict(self.reader_schemas[name]) for name in sorted(self.reader_schemas)}
         if self.record_sizes:
-            found["record_sizes"] = {topic: self.record_sizes[topic] for topic in sorted(self.record_sizes)}
+            document["record_sizes"] = {topic: self.record_sizes[topic] for topic in sorted(self.record_sizes)}
         if self.initial:
-            found["initial"] = True
-        return found
+            document["initial"] = True
+        return document
 
     @classmethod
-    def from_json(cls, found: Any) -> QueryOffsets:  # Any: a checkpoint may hold anything
+    def from_json(cls, document: Any) -> QueryOffsets:  # Any: a checkpoint may hold anything
         """Offsets from a checkpoint's JSON.
 
         Raises:
             OffsetsError: it is not ours, is damaged, or was written by a newer version.
         """
-        if not is_source_offset(found):
+        if not is_source_offset(document):
             raise OffsetsError(
                 "the checkpoint contains offsets of another source: give this query a checkpoint of its own, and set "
                 "startingOffsets to where it should start."
             )
-        version = found["version"]
+        version = document["version"]
         if version != VERSION:
             raise OffsetsError(
                 f"the checkpoint has offsets of version {version!r}, and this pykafka-wire reads version {VERSION}: "
@@ -109,26 +109,26 @@ class QueryOffsets:
             )
         try:
             return cls(
-                offsets=_flatten(found["offsets"]),
-                epochs=_flatten(found.get("epochs", {})),
-                topic_ids={topic: decode_uuid(text) for topic, text in found.get("topic_ids", {}).items()},
-                starts=_flatten(found.get("starts", {})),
+                offsets=_flatten(document["offsets"]),
+                epochs=_flatten(document.get("epochs", {})),
+                topic_ids={topic: decode_uuid(text) for topic, text in document.get("topic_ids", {}).items()},
+                starts=_flatten(document.get("starts", {})),
                 dropped=tuple(
                     DroppedTopic(
                         topic=str(each["topic"]),
                         topic_id=decode_uuid(each["id"]),
                         offsets={int(partition): int(offset) for partition, offset in each["offsets"].items()},
                     )
-                    for each in found.get("dropped", ())
+                    for each in document.get("dropped", ())
                 ),
-                reader_schemas={str(name): dict(each) for name, each in found.get("reader_schemas", {}).items()},
-                record_sizes={str(topic): int(size) for topic, size in found.get("record_sizes", {}).items()},
-                query=str(found.get("query", "")),
-                group=str(found.get("group", "")),
-                initial=bool(found.get("initial", False)),
+                reader_schemas={str(name): dict(each) for name, each in document.get("reader_schemas", {}).items()},
+                record_sizes={str(topic): int(size) for topic, size in document.get("record_sizes", {}).items()},
+                query=str(document.get("query", "")),
+                group=str(document.get("group", "")),
+                initial=bool(document.get("initial", False)),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(found)[:200]}") from error
+            raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(document)[:200]}") from error
 
 
 def ranges_read(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
@@ -146,9 +146,9 @@ def ranges_read(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
     ]
 
 
-def is_source_offset(found: Any) -> bool:  # Any: a checkpoint may hold anything
+def is_source_offset(document: Any) -> bool:  # Any: a checkpoint may hold anything
     """Whether the JSON is an offset of this package's, of any version; a topic of the JVM connector's may be called ``version``."""
-    return isinstance(found, dict) and "offsets" in found and not isinstance(found.get("version", {}), dict)
+    return isinstance(document, dict) and "offsets" in document and not isinstance(document.get("version", {}), dict)
 
 
 def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -78,16 +78,16 @@ def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> Ch
     example = "/lake/_checkpoints/orders#12"
     if not path.strip("/ ") and path.strip() != "/":
         raise OptionError(f"{option} names no folder in {shown!r}: give a query's checkpointLocation, as in {example}.")
-    found = _FRAGMENT.fullmatch(fragment)
-    if found is None:
+    match = _FRAGMENT.fullmatch(fragment)
+    if match is None:
         raise OptionError(
             f"{option} is {shown!r}: after # comes the number of a micro-batch, as in {example}, and the number of a source if "
             f"the query has several, as in {example}/0."
         )
-    batch_id = None if found["batch"] is None else int(found["batch"])
+    batch_id = None if match["batch"] is None else int(match["batch"])
     if needs_batch and batch_id is None:
         raise OptionError(f"{option} is {shown!r}: name the micro-batch after the folder, as in {example}.")
-    return CheckpointReference(path=path.rstrip("/") or "/", batch_id=batch_id, source=found["source"])
+    return CheckpointReference(path=path.rstrip("/") or "/", batch_id=batch_id, source=match["source"])
 
 
 def parse_table(value: str, option: str) -> CheckpointReference:

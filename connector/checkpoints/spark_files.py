@@ -67,5 +67,5 @@ def checkpoint_position(spark: SparkSession, place: str) -> str:
         OffsetsError: there is no such checkpoint, micro-batch or source; or two sources have different offsets of a topic.
     """
     reference = parse_reference(place, "the place")
-    found = position_at(QueryLog(SparkFiles(spark, reference.path)), reference, lambda _: True)
-    return PREFIX + found.to_json(str(reference))
+    position = position_at(QueryLog(SparkFiles(spark, reference.path)), reference, lambda _: True)
+    return PREFIX + position.to_json(str(reference))

@@ -80,7 +80,7 @@ def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int,
 
     quoted = {name: '"' + text.replace('"', '""') + '"' for name, text in names.items()}
     topic, partition, offset = quoted.get("topic", "''"), quoted["partition"], quoted["offset"]
-    found = (
+    last_offsets = (
         QueryBuilder()
         .register("stored", stored)
         .execute(
@@ -88,7 +88,7 @@ def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int,
             f"WHERE {topic} IS NOT NULL AND {partition} IS NOT NULL AND {offset} IS NOT NULL GROUP BY 1, 2"
         )
     )
-    rows = pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    rows = pa.RecordBatchReader.from_stream(last_offsets).read_all().to_pylist()
     return [(row["topic"], row["partition"], row["last"]) for row in rows]
 
 
@@ -101,9 +101,9 @@ def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str
     by_lower = {name.lower(): name for name in columns}
     for each in _PREFIXES if prefix is None else (prefix,):
         lower = {name: f"{each}{name}".lower() for name in ("topic", "partition", "offset", "timestamp")}
-        found = {name: by_lower[text] for name, text in lower.items() if text in by_lower}
-        if {"partition", "offset"} <= found.keys():
-            return found
+        names = {name: by_lower[text] for name, text in lower.items() if text in by_lower}
+        if {"partition", "offset"} <= names.keys():
+            return names
     raise OffsetsError(
         f"the table {without_secrets(table)} has no columns partition and offset"
         + (", nor _kafka_partition and _kafka_offset" if prefix is None else f" with the prefix {prefix!r}")

@@ -123,7 +123,7 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
             f"the table {without_secrets(table)} has no column for the topic: name the topic whose records it has (topic=…)."
         )
     named = F.col(names["topic"]) if "topic" in names else F.lit(topic)
-    found = (
+    last_offsets = (
         columns.rows.select(
             named.alias("topic"),
             F.col(names["partition"]).alias("partition"),
@@ -133,7 +133,7 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
         .groupBy("topic", "partition")
         .agg(F.max("offset").alias("last"))
     )
-    ends = {TopicPartition(row.topic, row.partition): row.last + 1 for row in found.collect()}
+    ends = {TopicPartition(row.topic, row.partition): row.last + 1 for row in last_offsets.collect()}
     if topic is not None:
         ends = {tp: end for tp, end in ends.items() if tp.topic == topic}
     return TABLE_PREFIX + position_of(ends, table).to_json(without_secrets(table))

@@ -157,9 +157,9 @@ def _print_source(
 ) -> None:
     click.echo()
     group = f", group {source['group']}" if source["group"] else ""
-    at = "" if batch is None else f" at the end of micro-batch {batch.batch_id}"
+    moment = "" if batch is None else f" at the end of micro-batch {batch.batch_id}"
     rows = source["partitions"]
-    title = f"source {source['source']} ({source['connector']}{group}){at}"
+    title = f"source {source['source']} ({source['connector']}{group}){moment}"
     if not rows:
         click.echo(f"{title}: no offset of a topic")
         return

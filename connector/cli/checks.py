@@ -70,14 +70,14 @@ class Check:
         return {name: getattr(self, name) for name in ("name", "where", "result", "found", "remedy", "ms")}
 
 
-def warn(found: str, remedy: str = "") -> Check:
+def warn(text: str, remedy: str = "") -> Check:
     """Not as it should be; a client works."""
-    return Check(found, remedy, "warn")
+    return Check(text, remedy, "warn")
 
 
-def fail(found: str, remedy: str, exit_code: int = FAILED) -> Check:
+def fail(text: str, remedy: str, exit_code: int = FAILED) -> Check:
     """A problem."""
-    return Check(found, remedy, "fail", exit_code)
+    return Check(text, remedy, "fail", exit_code)
 
 
 def failed(error: WireError, remedy: str = "") -> Check:
@@ -97,12 +97,12 @@ def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:
 
 def identity(settings: ClientSettings) -> Check:
     """Whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
-    found = sasl_identity(settings, settings.bootstrap_servers[0][0])
-    shown = f"{found.name}, from {found.source}"
-    if found.expires_at is None:
+    login = sasl_identity(settings, settings.bootstrap_servers[0][0])
+    shown = f"{login.name}, from {login.source}"
+    if login.expires_at is None:
         return Check(shown)
-    left_s = found.expires_at - time.time()
-    ends = datetime.fromtimestamp(found.expires_at, tz=timezone.utc)
+    left_s = login.expires_at - time.time()
+    ends = datetime.fromtimestamp(login.expires_at, tz=timezone.utc)
     shown += f"; ends {ends:%Y-%m-%d %H:%M:%S} UTC, in {span(left_s)}"
     if left_s < _ENDS_SOON_S:
         return warn(shown, "They end within a minute: check their lifetime, and this machine's clock.")
@@ -142,11 +142,11 @@ def check_address(settings: ClientSettings, host: str, port: int) -> Iterator[Ch
 
 def _name(host: str, port: int) -> Check:
     try:
-        found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+        addresses = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     except OSError as error:
         remedy = "Check the spelling, and DNS or /etc/hosts on this machine."
         return fail(f"cannot be resolved: {_reason(error)}", remedy, UNREACHABLE)
-    return Check(", ".join(found))
+    return Check(", ".join(addresses))
 
 
 def _tcp(host: str, port: int) -> Check:
@@ -176,8 +176,8 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
         with _secured(tls.context(settings), host, port) as secured:
             return _certificate(secured.version() or "TLS", secured.getpeercert() or {})
     except ssl.SSLCertVerificationError as error:
-        found = f"certificate refused: {error.verify_message}"
-        return fail(found, _certificate_remedy(error.verify_code, host), REFUSED)
+        refusal = f"certificate refused: {error.verify_message}"
+        return fail(refusal, _certificate_remedy(error.verify_code, host), REFUSED)
     except OSError as error:  # ssl.SSLError too
         if _speaks_plaintext(host, port):
             remedy = "Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT."
@@ -191,8 +191,8 @@ def _certificate(version: str, certificate: dict[str, Any]) -> Check:  # Any: as
     names = ", ".join(value for _, value in certificate.get("subjectAltName", ()))
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), tz=timezone.utc)
     days = (ends - datetime.now(timezone.utc)).days
-    found = f"{version}; the certificate names {names or 'no host'} and expires {ends.date()}, in {days} days"
-    return warn(found, "Renew the broker's certificate.") if days < _SOON_DAYS else Check(found)
+    text = f"{version}; the certificate names {names or 'no host'} and expires {ends.date()}, in {days} days"
+    return warn(text, "Renew the broker's certificate.") if days < _SOON_DAYS else Check(text)
 
 
 def _certificate_remedy(code: int, host: str) -> str:
@@ -212,15 +212,15 @@ def _versions(settings: ClientSettings, host: str, port: int) -> Check:
             protocol = connection.state_machine
             missing = [each.name for each in _NEEDED if not _common(protocol, each)]
             if missing:
-                found = f"no version in common of {', '.join(missing)}"
-                return replace(fail(found, "Kafka 2.1 or newer is needed."), name="api versions")
+                text = f"no version in common of {', '.join(missing)}"
+                return replace(fail(text, "Kafka 2.1 or newer is needed."), name="api versions")
             features = ", ".join(f"{name} {level}" for name, level in sorted(protocol.finalized_features.items()))
-            found = f"{len(protocol.broker_versions)} APIs" + (f"; {features}" if features else "")
+            text = f"{len(protocol.broker_versions)} APIs" + (f"; {features}" if features else "")
             if settings.uses_sasl:
                 by = settings.sasl_mechanism or settings.auth or "the JAAS line"
                 session_s = protocol.session_lifetime_ms // 1000
                 session = f" for {session_s} s, then again" if session_s else ""
-                return Check(f"authenticated by {by}{session}; {found}")
+                return Check(f"authenticated by {by}{session}; {text}")
             refused = _refusal_without_sasl(connection)
             if refused is not None and (mechanisms := _mechanisms(settings, host, port)):
                 wanted = "SASL_SSL" if settings.uses_tls else "SASL_PLAINTEXT"
@@ -232,7 +232,7 @@ def _versions(settings: ClientSettings, host: str, port: int) -> Check:
                 return replace(problem, name="sasl")
             if refused is not None:
                 raise refused
-            return Check(found)
+            return Check(text)
     except AuthenticationError as error:
         return replace(failed(error), name="" if settings.uses_sasl else "tls")
     except SettingsError:

@@ -141,11 +141,11 @@ def _avro(schema_id: int, row: Mapping[str, Any]) -> bytes:
     """A value of :data:`_SCHEMA` with Confluent's frame. https://avro.apache.org/docs/1.12.0/specification/#binary-encoding"""
 
     def number(value: int) -> bytes:
-        zigzag, found = value << 1, bytearray()
+        zigzag, encoded = value << 1, bytearray()
         while zigzag >= 0x80:
-            found.append(zigzag & 0x7F | 0x80)
+            encoded.append(zigzag & 0x7F | 0x80)
             zigzag >>= 7
-        return bytes([*found, zigzag])
+        return bytes([*encoded, zigzag])
 
     page: bytes = row["page"].encode()
     return b"\0" + schema_id.to_bytes(4, "big") + number(row["user"]) + number(len(page)) + page + number(row["ms"])

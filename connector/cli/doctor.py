@@ -97,8 +97,8 @@ def _checks(
         except WireError as error:
             yield replace(failed(error), name="metadata")
             return
-        found = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(every), 'topic')}"
-        yield Check(found, name="metadata")
+        text = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(every), 'topic')}"
+        yield Check(text, name="metadata")
         yield from advertised(quick, nodes)
         # Before the requests below, which wait for brokers that cannot be reached.
         yield run_check("leaders", "", lambda: _leaders([every[name] for name in topics or every if name in every]))
@@ -133,14 +133,18 @@ def _first_names(names: list[str]) -> str:
 
 
 def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Collection[str]) -> Check:
-    found = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
-    if found in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
+    operations = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
+    if operations in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
         near = similar_names(topic, all_topics)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
         remedy = f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}"
-        code = FAILED if found == _UNKNOWN_TOPIC else REFUSED
+        code = FAILED if operations == _UNKNOWN_TOPIC else REFUSED
         return fail("does not exist, or you may not describe it", remedy, code)
-    return fail(error_info(found).name, "") if isinstance(found, int) else _allowed("topic", topic, found, wanted)
+    return (
+        fail(error_info(operations).name, "")
+        if isinstance(operations, int)
+        else _allowed("topic", topic, operations, wanted)
+    )
 
 
 def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
@@ -150,7 +154,7 @@ def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
         tiers = tier_offsets(cluster, places, deadline=deadline)
         if not tiers:
             return
-        starts, ends = (offsets_at(cluster, places, at, deadline=deadline) for at in (EARLIEST, LATEST))
+        starts, ends = (offsets_at(cluster, places, position, deadline=deadline) for position in (EARLIEST, LATEST))
         check = Check(remote_share(tiers, starts, ends))
     except WireError as error:
         # Whether the topic can be read, the check before this one has said.
@@ -171,10 +175,12 @@ def _group(cluster: Cluster, group: str) -> Check:
 
 
 def _transaction(cluster: Cluster, name: str) -> Check:
-    found = describe_transaction(cluster, name)
+    described = describe_transaction(cluster, name)
     # No request shows whether Write is granted, except those that use the id and would fence its producer.
     state = (
-        "not used yet" if found is None else f"{found.state}, producer {found.producer_id} epoch {found.producer_epoch}"
+        "not used yet"
+        if described is None
+        else f"{described.state}, producer {described.producer_id} epoch {described.producer_epoch}"
     )
     try:
         describe_transaction(cluster, f"{name}.task.doctor")
@@ -206,11 +212,11 @@ def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
     return run_check(name, where, run)
 
 
-def _allowed(kind: str, name: str, found: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
-    if found is None:
+def _allowed(kind: str, name: str, allowed: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
+    if allowed is None:
         return Check("exists (these brokers do not report your permissions)")
-    may = f"you may {_labels(found) or 'do nothing'}"
-    missing = wanted - found
+    may = f"you may {_labels(allowed) or 'do nothing'}"
+    missing = wanted - allowed
     return (
         fail(f"{may}; {_labels(missing)} is missing", _grant(kind, name, missing), REFUSED) if missing else Check(may)
     )
@@ -227,11 +233,11 @@ def _grant(kind: str, name: str, operations: set[Operation]) -> str:
 
 def _print(check: Check) -> None:
     mark, colour = _MARKS[check.result]
-    found = Text(f"{check.where}  " if check.where else "")
-    found.append(printable(check.found))
-    found.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
+    line = Text(f"{check.where}  " if check.where else "")
+    line.append(printable(check.found))
+    line.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
     to = console()
-    to.print(_indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), found))
+    to.print(_indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), line))
     if check.remedy:
         to.print(_indented(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
 

@@ -35,14 +35,14 @@ def marker(transactional_id: str) -> None:
     A decided micro-batch is not settled yet: the transactions of its tasks that may still be open are listed.
     """
     with connected() as cluster:
-        found = read_markers(cluster, transactional_id)
-    to, rows = output(), [_fields(topic, each) for topic, each in found.items()]
+        markers = read_markers(cluster, transactional_id)
+    to, rows = output(), [_fields(topic, stored) for topic, stored in markers.items()]
     to.rows(rows, empty=f"The group {marker_group(transactional_id)} has no marker.", only_json=("tasks",))
-    for each in () if to.json else found.values():
-        if isinstance(each, Marker) and each.pending:
+    for stored in () if to.json else markers.values():
+        if isinstance(stored, Marker) and stored.pending:
             click.echo()
-            to.rows(_tasks(each), title=f"Decided transactions of micro-batch {each.batch_id}")
-    if not found:
+            to.rows(_tasks(stored), title=f"Decided transactions of micro-batch {stored.batch_id}")
+    if not markers:
         sys.exit(FAILED)
 
 
@@ -104,27 +104,27 @@ def _is_abandoned(transaction: DescribedTransaction, decided: set[ProducerIdenti
     return decided is not None and _identity(transaction) not in decided and transaction.state == "Ongoing"
 
 
-def _fields(topic: str, found: FoundMarker) -> dict[str, Any]:
-    if not isinstance(found, Marker):
-        text = found.description if isinstance(found, UnreadableMarker) else "nothing"
+def _fields(topic: str, marker: FoundMarker) -> dict[str, Any]:
+    if not isinstance(marker, Marker):
+        text = marker.description if isinstance(marker, UnreadableMarker) else "nothing"
         return {"marker topic": topic, "state": text}
     return {
         "marker topic": topic,
-        "query": found.query_id,
-        "micro-batch": found.batch_id,
-        "state": "settled" if found.is_settled else _decided_text(found),
-        "records": found.n_records,
-        "digest": found.digest,
-        "tasks": _tasks(found),
+        "query": marker.query_id,
+        "micro-batch": marker.batch_id,
+        "state": "settled" if marker.is_settled else _decided_text(marker),
+        "records": marker.n_records,
+        "digest": marker.digest,
+        "tasks": _tasks(marker),
     }
 
 
-def _decided_text(found: Marker) -> str:
-    missing = ", ".join(map(str, found.missing_parts))
+def _decided_text(marker: Marker) -> str:
+    missing = ", ".join(map(str, marker.missing_parts))
     return f"decided, part {missing} of its list of transactions is missing" if missing else "decided"
 
 
-def _tasks(found: Marker) -> list[dict[str, Any]]:
+def _tasks(marker: Marker) -> list[dict[str, Any]]:
     return [
         {
             "task": task.task,
@@ -135,7 +135,7 @@ def _tasks(found: Marker) -> list[dict[str, Any]]:
             "digest": task.digest,
             "written": [f"{r.topic}-{r.partition} {r.first_offset} to {r.last_offset}" for r in task.ranges],
         }
-        for task in found.pending
+        for task in marker.pending
     ]
 
 

@@ -36,10 +36,10 @@ def groups(text: str | None, with_lag: bool) -> None:
     its group, whose state is therefore Empty, unless it has groupMembership=static.
     """
     with connected() as cluster:
-        found = [group for group in list_groups(cluster) if text is None or text in group.name]
-        reports = lag_of_groups(cluster, fetch_offsets_of_groups(cluster, found)) if with_lag else {}
+        matching = [group for group in list_groups(cluster) if text is None or text in group.name]
+        reports = lag_of_groups(cluster, fetch_offsets_of_groups(cluster, matching)) if with_lag else {}
         rows: list[dict[str, Any]] = []
-        for group in found:
+        for group in matching:
             generated = GENERATED.fullmatch(group.name)
             row = {
                 "group": group.name,
@@ -162,10 +162,10 @@ def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffse
     """Raises click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
-    found = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
-    if found:
+    markers = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
+    if markers:
         raise click.ClickException(
-            f"Group {group} holds the marker of an exactly-once query ({', '.join(found)}): its offset is the number of the last "
+            f"Group {group} holds the marker of an exactly-once query ({', '.join(markers)}): its offset is the number of the last "
             "micro-batch, and no consumer reads it. Changed, the query fails, or writes a micro-batch twice. Run pykafka-wire "
             "marker ID to see it; docs/write-exactly-once.md says how to continue without a marker."
         )

@@ -257,14 +257,16 @@ def _replay(run: Ingest) -> int:
     return 0 if all(well) else FAILED
 
 
-def _shown(spark: SparkSession, found: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]) -> list[bool]:
+def _shown(
+    spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
+) -> list[bool]:
     """Print each as it is found; which are right."""
     from pykafka_wire.ingest.running import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)
     texts = chain(steps, repeat(steps[-1] if steps else "comparing the table with its topics"))
     well: list[bool] = []
-    results = iter(found)
+    results = iter(outcomes)
     while True:
         text = next(texts)
         describe_jobs(spark, text)

@@ -134,10 +134,10 @@ def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str
 def _is_envelope(schema: str) -> bool:
     """Whether an Avro schema, or a JSON Schema, is Debezium's."""
     try:
-        found = json.loads(schema)
+        document = json.loads(schema)
     except ValueError:  # Protobuf, or none
         return bool(re.search(r"\bafter\b.*\bop\b", schema, re.DOTALL))
-    described = found.get("fields") or found.get("properties") or () if isinstance(found, dict) else ()
+    described = document.get("fields") or document.get("properties") or () if isinstance(document, dict) else ()
     return {"op", "after"} <= {each["name"] if isinstance(each, dict) else each for each in described}
 
 
@@ -174,7 +174,7 @@ def _compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
         configs = describe_topic_configs(cluster, topics, ["cleanup.policy"])
     except BrokerError:  # not allowed: nobody knows
         return set()
-    return {topic for topic, found in configs.items() if "compact" in (found.get("cleanup.policy") or "")}
+    return {topic for topic, config in configs.items() if "compact" in (config.get("cleanup.policy") or "")}
 
 
 def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[bytes | None], list[bytes | None]]]:
@@ -187,16 +187,16 @@ def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[
     partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
     starts = resolve_position(cluster, partitions, ("shift", -_SAMPLE))
     ranges = ranges_between(starts, offsets_at(cluster, partitions, LATEST))
-    found: dict[str, tuple[list[bytes | None], list[bytes | None]]] = {}
+    samples: dict[str, tuple[list[bytes | None], list[bytes | None]]] = {}
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(key=True, value=True)) if ranges else ():
         records = chunk.records
         for index, key, value in zip(
             records.slice_index.tolist(), records.key.to_pylist(), records.value.to_pylist(), strict=True
         ):
-            keys, values = found.setdefault(chunk.ranges[index].topic, ([], []))
+            keys, values = samples.setdefault(chunk.ranges[index].topic, ([], []))
             keys.append(key)
             values.append(value)
-    return found
+    return samples
 
 
 def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:

@@ -160,7 +160,7 @@ def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
 
 def generated_with(prefix: str, names: Iterable[str]) -> list[str]:
     """The names of groups that queries have generated with this prefix."""
-    return [name for name in names if (found := GENERATED.fullmatch(name)) is not None and found["prefix"] == prefix]
+    return [name for name in names if (match := GENERATED.fullmatch(name)) is not None and match["prefix"] == prefix]
 
 
 def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:

@@ -40,13 +40,13 @@ class LagSample:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> LagSample:
         """A sample of now; rows have topic, partition, committed, latest and lag. Those whose lag is unknown are not in it."""
-        found = [row for row in rows if row["lag"] is not None]
+        known = [row for row in rows if row["lag"] is not None]
         return cls(
             at_s=time.monotonic(),
-            committed=sum(row["committed"] for row in found),
-            latest=sum(row["latest"] for row in found),
-            lag=sum(row["lag"] for row in found),
-            partitions=frozenset((row["topic"], row["partition"]) for row in found),
+            committed=sum(row["committed"] for row in known),
+            latest=sum(row["latest"] for row in known),
+            lag=sum(row["lag"] for row in known),
+            partitions=frozenset((row["topic"], row["partition"]) for row in known),
         )
 
 
@@ -145,8 +145,8 @@ def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short:
     if rates.read_per_s is None or rates.written_per_s is None:
         return ""
     if rates.caught_up_s is not None:
-        at = (now or datetime.now()) + timedelta(seconds=min(rates.caught_up_s, 1e8))
-        moment = at.strftime("%H:%M:%S" if rates.caught_up_s < 86_400 else "%Y-%m-%d")
+        caught_up_at = (now or datetime.now()) + timedelta(seconds=min(rates.caught_up_s, 1e8))
+        moment = caught_up_at.strftime("%H:%M:%S" if rates.caught_up_s < 86_400 else "%Y-%m-%d")
         return f"caught up in {duration(rates.caught_up_s)}" + ("" if is_short else f", at {moment}")
     growth = rates.written_per_s - rates.read_per_s
     return f"grows by {rate(growth)}/s" if growth >= _LOWEST_RATE else "does not fall"

@@ -64,9 +64,9 @@ def offsets(topic: str, at: str | None) -> None:
         ]
         if at is not None:
             asked = dict.fromkeys(led, parse_time(at))
-            found = list_offsets(cluster, asked, isolation_level=isolation)
+            listed = list_offsets(cluster, asked, isolation_level=isolation)
             for tp, row in zip(partitions, rows, strict=True):
-                here = found.get(tp)
+                here = listed.get(tp)
                 row["at"] = here.offset if here is not None and here.offset >= 0 else None
                 row["time"] = None if here is None else format_timestamp(here.timestamp)
     output().rows(rows)
@@ -97,7 +97,7 @@ def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, electio
     led, unknown = find_leaders(cluster, partitions, election_ms=election_ms)
     isolation = cluster.settings.isolation_level
     listed = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
-    return LogEnds(offsets={tp: found.offset for tp, found in listed.items()}, unknown=unknown)
+    return LogEnds(offsets={tp: first.offset for tp, first in listed.items()}, unknown=unknown)
 
 
 def find_leaders(
@@ -153,8 +153,8 @@ def offsets_at(
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, int]:
     """The offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
-    found = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
-    return {tp: each.offset for tp, each in found.items()}
+    listed = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
+    return {tp: entry.offset for tp, entry in listed.items()}
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
@@ -206,10 +206,10 @@ def resolve_position(
     earliest = offsets_at(cluster, partitions, EARLIEST)
     ends = offsets_at(cluster, partitions, LATEST, isolation_level=isolation)
     if kind == "time":
-        found = offsets_at(cluster, partitions, number)
-        wanted = {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
+        offsets = offsets_at(cluster, partitions, number)
+        wanted = {tp: offset if offset >= 0 else ends[tp] for tp, offset in offsets.items()}
     elif kind == "offset":
         wanted = dict.fromkeys(partitions, number)
     else:
-        wanted = {tp: at + number for tp, at in (shift_from or ends).items()}
-    return {tp: min(max(at, earliest[tp]), ends[tp]) for tp, at in wanted.items()}
+        wanted = {tp: offset + number for tp, offset in (shift_from or ends).items()}
+    return {tp: min(max(offset, earliest[tp]), ends[tp]) for tp, offset in wanted.items()}

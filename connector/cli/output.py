@@ -133,9 +133,9 @@ def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, 
 
 def sparkline(values: Iterable[int]) -> str:
     """A bar for each value, from the lowest block for 0 to the highest for the largest."""
-    found = list(values)
-    largest = max(found, default=0)
-    return "".join(_BARS[value * (len(_BARS) - 1) // largest if largest else 0] for value in found)
+    heights = list(values)
+    largest = max(heights, default=0)
+    return "".join(_BARS[value * (len(_BARS) - 1) // largest if largest else 0] for value in heights)
 
 
 def printable(text: str) -> str:

@@ -102,9 +102,9 @@ def _by_spark(sql: str, settings: Settings, tables: Iterable[str], limit: int) -
                 open_table(spark, settings, name).rows.createOrReplaceTempView(name)
         else:
             spark.sql(f"USE {settings.schema}")
-        found = spark.sql(sql)
-        rows = [tuple(row) for row in found.limit(limit + 1).collect()]
-    _print(found.columns, rows, limit)
+        result = spark.sql(sql)
+        rows = [tuple(row) for row in result.limit(limit + 1).collect()]
+    _print(result.columns, rows, limit)
 
 
 def _print(names: Sequence[str], rows: Sequence[tuple[Any, ...]], limit: int) -> None:  # Any: values of any type

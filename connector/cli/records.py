@@ -158,17 +158,17 @@ def _decoding(
     decoders = _registry_decoders(cluster, topic, by_registry, registry) if by_registry else ()
 
     def decode(chunk: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{} for _ in range(chunk.records.n_records)]
+        rows: list[dict[str, Any]] = [{} for _ in range(chunk.records.n_records)]
         for decoder in decoders:
             columns = decoder.columns(chunk.records, chunk.ranges)
             column, error = str(decoder.column.name), str(decoder.column.error_column)
             texts, reasons = _json_texts(column, columns[column]), columns[error].to_pylist()
-            for into, text, reason in zip(found, texts, reasons, strict=True):
+            for into, text, reason in zip(rows, texts, reasons, strict=True):
                 into |= {column: json.loads(text).get(column)} if reason is None else {error: reason}
         for name in formats.keys() - by_registry.keys():
-            for into, data in zip(found, getattr(chunk.records, name).to_pylist(), strict=True):
+            for into, data in zip(rows, getattr(chunk.records, name).to_pylist(), strict=True):
                 into |= _parsed_json(name, data)
-        return found
+        return rows
 
     return decode
 
@@ -353,6 +353,6 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
     """The line's key and value, None where it has no separator."""
     if separator is not None:
-        own, found, value = line.partition(separator.encode())
-        return (own, value) if found else None
+        own, mark, value = line.partition(separator.encode())
+        return (own, value) if mark else None
     return None if key is None else key.encode(), line

@@ -58,21 +58,21 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
         if target is not None:
             partitions_of(cluster, target)
         if dry_run or not yes:
-            found = Counter(
+            counts = Counter(
                 (letter and letter.error, target or (letter and letter.topic), _obstacle(letter))
                 for _, records in source.chunks(source.committed())
                 for _, letter in records
             )
             rows = [
                 {"error": error, "topic": topic, "records": n_records, "left because": obstacle}
-                for (error, topic, obstacle), n_records in sorted(found.items(), key=str)
+                for (error, topic, obstacle), n_records in sorted(counts.items(), key=str)
             ]
             output().rows(rows, empty=f"{dlq} has no dead letter to write.", only_if_set=("left because",))
-            n_records = sum(n for (_, _, obstacle), n in found.items() if obstacle is None)
+            n_records = sum(n for (_, _, obstacle), n in counts.items() if obstacle is None)
             if dry_run or not n_records:
-                if found:
+                if counts:
                     output().message("Dry run: nothing was written." if dry_run else "Nothing was written.")
-                sys.exit(FAILED if found and not dry_run else 0)
+                sys.exit(FAILED if counts and not dry_run else 0)
             click.confirm(f"Write {counted(n_records, 'record')}?", abort=True, err=True)
         written: Counter[str] = Counter()
         left: Counter[str] = Counter()
@@ -122,13 +122,13 @@ class _Source:
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
         """By error: where to continue in each partition. Waits for the end of a transaction that is being committed."""
-        found = {}
+        markers = {}
         for error in self.errors:
             offsets = fetch_offsets(self.cluster, self.group(error), self.partitions, require_stable=True)
-            found[error] = {
+            markers[error] = {
                 tp: max(start, offsets[tp].offset if tp in offsets else 0) for tp, start in self._starts.items()
             }
-        return found
+        return markers
 
     def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
         """How many offsets are to be looked at."""
@@ -150,15 +150,15 @@ class _Source:
             return
         for chunk in fetch_ranges(self.cluster, ranges, columns=Columns(headers=True)):
             positions: dict[TopicPartition, int] = {}
-            found: list[tuple[Mapping[str, Any], DeadLetter | None]] = []
+            letters: list[tuple[Mapping[str, Any], DeadLetter | None]] = []
             for record in records_of(chunk.ranges, chunk.records):
                 tp, letter = TopicPartition(record["topic"], record["partition"]), parse_dead_letter(record["headers"])
                 positions[tp] = record["offset"] + 1
                 # What is no dead letter is reported by whoever comes first past it.
                 offsets = committed.get(letter.error) if letter is not None else {tp: starts[tp]}
                 if offsets is not None and record["offset"] >= offsets[tp]:
-                    found.append((record, letter))
-            yield positions, found
+                    letters.append((record, letter))
+            yield positions, letters
 
 
 def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str], progress: Working) -> None:
@@ -172,10 +172,10 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
         n_offsets = source.n_offsets(committed)
         progress.show("redriving", done=lambda: sum((written + left).values()), total=n_offsets)
         n_partitions: dict[str, int] = {}
-        for positions, found in chain(source.chunks(committed), [(source.ends, [])]):
+        for positions, letters in chain(source.chunks(committed), [(source.ends, [])]):
             sent: Counter[str] = Counter()
             with producer.transaction() as transaction:
-                for record, letter in found:
+                for record, letter in letters:
                     if letter is None or not letter.has_value:
                         continue
                     topic = target or letter.topic
@@ -198,4 +198,4 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
                         transaction.commit_offsets(source.group(error), ahead)
                         offsets |= ahead
             written += sent
-            left.update(obstacle for _, letter in found if (obstacle := _obstacle(letter)) is not None)
+            left.update(obstacle for _, letter in letters if (obstacle := _obstacle(letter)) is not None)

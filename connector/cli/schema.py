@@ -46,16 +46,16 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         raise OptionError(f"--widen is {widen!r}: {error}.") from error
     with connected() as cluster:
         values = _last(cluster, topic, last, "key" if keys else "value")
-    found = None
+    data_type = None
     if values:
         with working("starting Spark", with_spark=True) as progress:
             spark = session("schema", with_delta=False)
             progress.show(f"inferring the type of {counted(len(values), 'value')}")
-            found = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
+            data_type = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
     what = counted(len(values), "key" if keys else "value")
-    if found is None:
+    if data_type is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
-    ddl = column_ddl(widened(held, found) or found)
+    ddl = column_ddl(widened(held, data_type) or data_type)
     if output().json:
         output().document({"topic": topic, "column": "key" if keys else "value", "records": len(values), "schema": ddl})
     else:
@@ -72,7 +72,7 @@ def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     starts = resolve_position(cluster, partitions, ("shift", -last))
     ends = offsets_at(cluster, partitions, LATEST, isolation_level=cluster.settings.isolation_level)
     ranges = ranges_between(starts, ends)
-    found: list[bytes] = []
+    values: list[bytes] = []
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
-        found += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]
-    return found
+        values += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]
+    return values

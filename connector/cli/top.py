@@ -125,10 +125,10 @@ class _Watched:
         reports = lag_of_groups(cluster, fetched, election_ms=0)
         self._histories = {group.name: self._histories.get(group.name, LagHistory()) for group in listed}
         self._freshness = {group.name: self._freshness.get(group.name, Freshness()) for group in listed}
-        found = []
+        samples = []
         for group in listed:
             if committed := fetched.get(group.name):
-                kind, report = _kind(group, [at.metadata for at in committed.values()]), reports[group.name]
+                kind, report = _kind(group, [offset.metadata for offset in committed.values()]), reports[group.name]
                 is_known = report.lag is not None and kind != _MARKER
                 sample = GroupSample(
                     group=group.name,
@@ -140,8 +140,8 @@ class _Watched:
                     fresh_s=self._freshness[group.name].add(report.rows) if is_known else None,
                     rates=self._histories[group.name].add(LagSample.of(report.rows)) if is_known else LagRates(),
                 )
-                found.append(sample)
-        return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))
+                samples.append(sample)
+        return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(samples, key=_ORDERS["l"]))
 
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
@@ -157,15 +157,15 @@ def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
 
 def _ingest_of(group: str) -> str | None:
     """The name of the ingest whose query commits to a group."""
-    found = GENERATED.fullmatch(group)
-    prefix = "" if found is None else found["prefix"]
+    match = GENERATED.fullmatch(group)
+    prefix = "" if match is None else match["prefix"]
     return prefix.removeprefix(GROUP_PREFIX) if prefix.startswith(GROUP_PREFIX) else None
 
 
 def _is_of_a_query(metadata: str) -> bool:
     """Whether a commit's metadata is that of a streaming query of this package."""
     try:
-        return isinstance(found := json.loads(metadata), dict) and set(found) == {"query"}
+        return isinstance(document := json.loads(metadata), dict) and set(document) == {"query"}
     except ValueError:
         return False
 

@@ -71,14 +71,16 @@ def describe(topic: str, all_configs: bool) -> None:
     are only there.
     """
     with connected() as cluster:
-        found = _existing(cluster, [topic])[topic]
-        partitions = [TopicPartition(topic, number) for number, each in found.partitions.items() if each.leader >= 0]
+        described = _existing(cluster, [topic])[topic]
+        partitions = [
+            TopicPartition(topic, number) for number, each in described.partitions.items() if each.leader >= 0
+        ]
         earliest, latest = (offsets_at(cluster, partitions, at) for at in (EARLIEST, LATEST))
         configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
         is_tiered = any(each.name == REMOTE_STORAGE_ENABLE and each.value == "true" for each in configs)
         tiers = tier_offsets(cluster, partitions) if is_tiered else {}
     rows = []
-    for number, partition in sorted(found.partitions.items()):
+    for number, partition in sorted(described.partitions.items()):
         tp = TopicPartition(topic, number)
         rows.append(
             {
@@ -94,9 +96,9 @@ def describe(topic: str, all_configs: bool) -> None:
         )
     if output().json:
         values = {each.name: each.value for each in configs}
-        output().document({"topic": topic, **_summary(found), "configs": values, "by_partition": rows})
+        output().document({"topic": topic, **_summary(described), "configs": values, "by_partition": rows})
         return
-    click.echo(f"topic {topic}, id {_summary(found)['id'] or '-'}, {counted(len(rows), 'partition')}")
+    click.echo(f"topic {topic}, id {_summary(described)['id'] or '-'}, {counted(len(rows), 'partition')}")
     output().rows(rows, only_if_set=("earliest local", "latest tiered"))
     if tiers:
         click.echo(f"tiered storage: {remote_share(tiers, earliest, latest)}")
@@ -217,13 +219,13 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 
 def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[Exception]:
     """Do it for each topic; what brokers have refused, each text once: a config is unknown for all topics."""
-    found: dict[str, Exception] = {}
+    failures: dict[str, Exception] = {}
     for name in dict.fromkeys(names):
         try:
             act(name)
         except (BrokerError, click.UsageError) as error:
-            found[str(error)] = error
-    return list(found.values())
+            failures[str(error)] = error
+    return list(failures.values())
 
 
 def _raise_last(failures: Sequence[Exception]) -> None:

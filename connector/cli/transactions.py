@@ -79,18 +79,18 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
             show_own(cluster, query, abort=abort, yes=yes)
         return
     with connected() as cluster:
-        found = _find(cluster, topics)
-    rows = _rows(found)
+        transactions_ = _find(cluster, topics)
+    rows = _rows(transactions_)
     shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]
     output().rows(shown, empty="No transaction is open.", only_if_wide=("producer id", "epoch", "since"))
-    if found.not_searched:
-        click.echo(f"Not searched for hanging transactions: {', '.join(found.not_searched)}.", err=True)
-    if not found.uncoordinated:
+    if transactions_.not_searched:
+        click.echo(f"Not searched for hanging transactions: {', '.join(transactions_.not_searched)}.", err=True)
+    if not transactions_.uncoordinated:
         return
-    if found.without_leader:
+    if transactions_.without_leader:
         click.echo(
             "Whether transactions in state UNKNOWN hang cannot be determined. Transactions are coordinated by the leaders of "
-            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(found.without_leader)}. Abort nothing. Check the brokers "
+            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(transactions_.without_leader)}. Abort nothing. Check the brokers "
             f"that have their replicas (pykafka-wire topics describe {_STATE_TOPIC} names them), then run this again.",
             err=True,
         )
@@ -140,13 +140,13 @@ def _coordinators_without_leader(cluster: Cluster) -> list[str]:
     return explained(unknown)
 
 
-def _rows(found: _Found) -> list[dict[str, Any]]:
+def _rows(open_transactions: _Found) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
-    rows = [transaction_row(each) for each in found.known]
+    rows = [transaction_row(each) for each in open_transactions.known]
     rows += [
         {
             "transactional id": None,
-            "state": "UNKNOWN" if found.without_leader else "HUNG",
+            "state": "UNKNOWN" if open_transactions.without_leader else "HUNG",
             "producer id": each.producer_id,
             "epoch": each.producer_epoch,
             "since": format_timestamp(each.last_timestamp_ms),
@@ -154,6 +154,6 @@ def _rows(found: _Found) -> list[dict[str, Any]]:
             "timeout s": None,
             "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],
         }
-        for each in found.uncoordinated
+        for each in open_transactions.uncoordinated
     ]
     return rows

@@ -144,12 +144,12 @@ def prove(
         Explanations(first=log.first, end=part.end, is_compacted=log.is_compacted, ledger=ledger),
     )
     behind = {p: end - part.end[p] for p, end in log.end.items() if end > part.end[p]}
-    before = {p: (part.start.get(p, 0), start) for p, start in rest.start.items()}  # what the topic no longer has
-    n_before = sum(max(0, end - start) for start, end in before.values())
+    deleted = {p: (part.start.get(p, 0), start) for p, start in rest.start.items()}  # what the topic no longer has
+    n_before = sum(max(0, end - start) for start, end in deleted.values())
     n_in_ledger = sum(
-        max(0, min(until if until is not None else before[p][1], before[p][1]) - max(start, before[p][0]))
+        max(0, min(until if until is not None else deleted[p][1], deleted[p][1]) - max(start, deleted[p][0]))
         for p, start, until in ledger
-        if p in before
+        if p in deleted
     )
     return Proof(
         topic=part.topic,

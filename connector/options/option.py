@@ -130,12 +130,14 @@ class TopicMinimum:
 def topic_minimums(value: str, name: str) -> tuple[TopicMinimum, ...]:
     """``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts."""
     try:
-        found = json.loads(value)
+        minimums = json.loads(value)
         return tuple(
             TopicMinimum(
-                re.compile(pattern).pattern, positive(str(each["offsets"]), name), duration_ms(each["delay"], name)
+                re.compile(pattern).pattern,
+                positive(str(minimum["offsets"]), name),
+                duration_ms(minimum["delay"], name),
             )
-            for pattern, each in found.items()
+            for pattern, minimum in minimums.items()
         )
     except (ValueError, TypeError, KeyError, AttributeError, re.error) as error:
         example = '{"orders": {"offsets": 1000, "delay": "5m"}}'
@@ -199,21 +201,21 @@ def by_field(*choices: str) -> Callable[[str, str], FieldChoices]:
     """
 
     def parse(value: str, name: str) -> FieldChoices:
-        found: dict[tuple[tuple[str, ...], bool], str] = {}
-        at = 0
-        while at < len(value):
-            part = _CHOICE.match(value, at)
+        choice_by_field: dict[tuple[tuple[str, ...], bool], str] = {}
+        position = 0
+        while position < len(value):
+            part = _CHOICE.match(value, position)
             choice = part["choice"].lower() if part is not None else ""
             path = _field_path(part["path"] or "") if part is not None else ()
             key = (path, not path and choice == "days")
-            if part is None or choice not in choices or key in found:
+            if part is None or choice not in choices or key in choice_by_field:
                 raise OptionError(
                     f"{name} is {quoted(value)}: use {either(choices)}, for all fields or for one by its name, as in "
                     f"{choices[-1]}, born={choices[0]}. A name with a dot, a comma or = needs backticks."
                 )
-            found[key] = choice
-            at = part.end()
-        return tuple((path, choice) for (path, _), choice in found.items())
+            choice_by_field[key] = choice
+            position = part.end()
+        return tuple((path, choice) for (path, _), choice in choice_by_field.items())
 
     return parse
 

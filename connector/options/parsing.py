@@ -91,13 +91,13 @@ class OptionValues:
 
 def statsd_agent(values: OptionValues) -> StatsdAgent | None:
     """Where tasks of a batch read or a write send their figures."""
-    found = values[TASK_METRICS]
-    if found == "driver":
+    agent = values[TASK_METRICS]
+    if agent == "driver":
         raise OptionError(
             "taskMetrics=driver is for streaming reads, whose process on the driver receives the figures: use "
             "statsd://host:port, or remove taskMetrics."
         )
-    return found
+    return agent
 
 
 def _no_brokers(given: Mapping[str, str]) -> str:

@@ -201,14 +201,14 @@ def _columns(values: OptionValues, typed_columns: TypedColumns) -> Selection:
 
 
 def _micro_batch(values: OptionValues) -> CheckpointReference | None:
-    found = values[options.MICRO_BATCH]
+    micro_batch = values[options.MICRO_BATCH]
     bounds = [option.name for option in _BOUNDS if values.has(option)]
-    if found is not None and bounds:
+    if micro_batch is not None and bounds:
         raise OptionError(
             f"microBatch is given beside {' and '.join(bounds)}: a micro-batch has a start and an end of its own, so leave out the "
             "other options."
         )
-    return found
+    return micro_batch
 
 
 def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
@@ -234,10 +234,10 @@ def _subscription(values: OptionValues) -> Subscription:
     if not given and values.has(options.MICRO_BATCH):
         return Subscription()
     if len(given) != 1:
-        found = f"{' and '.join(option.name for option in given)} are given" if given else "no topic is named"
+        problem = f"{' and '.join(option.name for option in given)} are given" if given else "no topic is named"
         hint = ", in place of topic, which applies to writes" if not given and values.has(options.TOPIC) else ""
         raise OptionError(
-            f'{found}: use exactly one of subscribe, subscribePattern and assign, as in .option("subscribe", "orders"){hint}.'
+            f'{problem}: use exactly one of subscribe, subscribePattern and assign, as in .option("subscribe", "orders"){hint}.'
         )
     if not values[given[0]]:
         raise OptionError(f"{given[0].name} is empty: name what to read.")
@@ -261,8 +261,8 @@ def _start(values: OptionValues) -> OffsetSpec:
     offsets = options.STARTING_OFFSETS
     if values.mode == "batch":
         offsets = replace(offsets, parse=partial(parse_offset_spec, words=("earliest", "group")))
-    found = values[offsets]
-    return replace(found, on_missing=of_group) if found.kind == "group" else found
+    spec = values[offsets]
+    return replace(spec, on_missing=of_group) if spec.kind == "group" else spec
 
 
 def _end(values: OptionValues) -> OffsetSpec:
@@ -271,6 +271,6 @@ def _end(values: OptionValues) -> OffsetSpec:
         return OffsetSpec(kind="timestamp", timestamp_ms=timestamp, on_missing="latest")
     if (by_partition := values[options.ENDING_OFFSETS_BY_TIMESTAMP]) is not None:
         return replace(by_partition, on_missing="latest")
-    if (found := values[options.ENDING_OFFSETS]).kind == "group":
+    if (spec := values[options.ENDING_OFFSETS]).kind == "group":
         raise OptionError("endingOffsets cannot be group: use latest or offsets.")
-    return found
+    return spec

@@ -122,7 +122,7 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
             )
         return int(text)
     if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
-        found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
+        timestamp_ms = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
     else:
         try:
             moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
@@ -133,12 +133,12 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
             ) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=timezone.utc)
-        found = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
-    if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
+        timestamp_ms = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
+    if timestamp_ms < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
         raise OptionError(
             f"{option} has {quoted(value)}, a time before 1970, which no record can have: use a later one."
         )
-    return found
+    return timestamp_ms
 
 
 def _now_ms() -> int:
@@ -154,15 +154,15 @@ def parse_partitions(value: str, option: str) -> tuple[TopicPartition, ...]:
         raise OptionError(problem) from None
     if not isinstance(parsed, dict) or not parsed:
         raise OptionError(problem)
-    found = []
+    topic_partitions = []
     for topic, partitions in parsed.items():
         if not isinstance(partitions, list) or not partitions:
             raise OptionError(problem)
         for partition in partitions:
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
                 raise OptionError(problem)
-            found.append(TopicPartition(topic, partition))
-    return tuple(sorted(set(found)))
+            topic_partitions.append(TopicPartition(topic, partition))
+    return tuple(sorted(set(topic_partitions)))
 
 
 def _parse_by_partition(
@@ -172,14 +172,14 @@ def _parse_by_partition(
         parsed = json.loads(value)
         if not isinstance(parsed, dict) or not parsed:
             raise ValueError("it is not an object of topics")
-        found = {}
+        values = {}
         for topic, partitions in parsed.items():
             if not isinstance(partitions, dict):
                 raise ValueError(f"topic {quoted(topic)} has no object of partitions")
             for partition, raw in partitions.items():
                 if not re.fullmatch(r"\d+", partition):
                     raise ValueError(f"{quoted(partition)} is not a partition number")
-                found[TopicPartition(topic, int(partition))] = convert(raw)
+                values[TopicPartition(topic, int(partition))] = convert(raw)
     except ValueError as error:
         raise OptionError(f"{option} is malformed ({error}): use JSON such as {example}.") from error
-    return found
+    return values

@@ -189,44 +189,47 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
 
 
 def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
-    own = _COLUMNS[name]
-    format_ = values[own.format]
+    column = _COLUMNS[name]
+    format_ = values[column.format]
     with_schema, need_schema = tuple(SCHEMA_KINDS), tuple(name for name in FORMATS if name in NEED_SCHEMA)
     needs: dict[Option[Any], tuple[str, ...]] = {
-        own.schema: with_schema,
-        own.subject: need_schema if values.mode == "sink" else with_schema,
-        own.message: ("protobuf",),
+        column.schema: with_schema,
+        column.subject: need_schema if values.mode == "sink" else with_schema,
+        column.message: ("protobuf",),
     }
     if values.mode != "sink":
-        needs |= {own.on_error: FORMATS[1:], own.types: need_schema}
-        needs |= {own.time_unit: ("json",), own.decimal_format: ("json",)}
+        needs |= {column.on_error: FORMATS[1:], column.types: need_schema}
+        needs |= {column.time_unit: ("json",), column.decimal_format: ("json",)}
         if name == "value":
             needs[options.INCLUDE_VALUE_SCHEMA] = need_schema
-    if values.mode != "sink" and values.has(own.types) and values.has(own.message):
-        raise OptionError(f"{own.types.name} and {own.message.name} both name what is read: remove {own.message.name}.")
-    if values.mode != "sink" and values.has(own.on_other_type) and not values.has(own.types):
+    if values.mode != "sink" and values.has(column.types) and values.has(column.message):
         raise OptionError(
-            f"{own.on_other_type.name} has no effect without {own.types.name}: set that, or remove {own.on_other_type.name}."
+            f"{column.types.name} and {column.message.name} both name what is read: remove {column.message.name}."
+        )
+    if values.mode != "sink" and values.has(column.on_other_type) and not values.has(column.types):
+        raise OptionError(
+            f"{column.on_other_type.name} has no effect without {column.types.name}: set that, or remove "
+            f"{column.on_other_type.name}."
         )
     for option, formats in needs.items():
         if values.has(option) and format_ not in formats:
             raise OptionError(
-                f"{option.name} has no effect with {own.format.name}={format_}: set {own.format.name} to {either(formats)}, or "
-                f"remove {option.name}."
+                f"{option.name} has no effect with {column.format.name}={format_}: set {column.format.name} to {either(formats)}, "
+                f"or remove {option.name}."
             )
     return TypedColumn(
         name=name,
         format=format_,
-        schema=values[own.schema],
-        subject=values[own.subject],
-        subject_strategy=values[own.subject_strategy],
-        message=values[own.message],
-        on_error=cast(OnError, values[own.on_error]),
-        types=values[own.types],
-        on_other_type=cast(Any, values[own.on_other_type]),
+        schema=values[column.schema],
+        subject=values[column.subject],
+        subject_strategy=values[column.subject_strategy],
+        message=values[column.message],
+        on_error=cast(OnError, values[column.on_error]),
+        types=values[column.types],
+        on_other_type=cast(Any, values[column.on_other_type]),
         has_schema_columns=name == "value" and values[options.INCLUDE_VALUE_SCHEMA],
-        time_units=values[own.time_unit],
-        decimal_formats=values[own.decimal_format],
+        time_units=values[column.time_unit],
+        decimal_formats=values[column.decimal_format],
         connect_types=cast(Any, values[options.CONNECT_TYPES]),
         union_fields=cast(Any, values[options.AVRO_UNION_FIELDS]),
         large_decimals=cast(Any, values[options.LARGE_DECIMALS]),
@@ -269,14 +272,14 @@ def _auto_register(values: OptionValues) -> bool:
 
 
 def _registry_options(values: OptionValues) -> dict[str, str]:
-    own = {
+    registry_options = {
         name: value
         for name, value in values.given.items()
         if name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
     }
     if values[options.SCHEMA_REGISTRY_URL] is None:
-        useless = sorted(name for name in own if name not in (_URL, *ALIASES.values()))
+        useless = sorted(name for name in registry_options if name not in (_URL, *ALIASES.values()))
         if useless:
             raise OptionError(f"{useless[0]} is set and {_URL} is not: set it, or remove {useless[0]}.")
         return {}
-    return own | {name: value for name, value in values.given.items() if name.startswith("kafka.sasl.")}
+    return registry_options | {name: value for name, value in values.given.items() if name.startswith("kafka.sasl.")}

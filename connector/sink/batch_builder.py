@@ -131,9 +131,9 @@ class BatchBuilder:
             )
         missing = np.flatnonzero(~given)
         if len(missing):
-            at = to_arrow(missing)
-            key = None if records.key is None else records.key.take(at)
-            partitions[missing] = self._partitioner.place(topic, key, records.value.take(at), n_partitions)
+            rows = to_arrow(missing)
+            key = None if records.key is None else records.key.take(rows)
+            partitions[missing] = self._partitioner.place(topic, key, records.value.take(rows), n_partitions)
         return partitions
 
 

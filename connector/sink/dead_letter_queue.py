@@ -66,7 +66,7 @@ class DeadLetter:
 def parse_dead_letter(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter | None:
     """The dead letter with these headers; None of another record."""
     # Behind the record's own headers, among which there may be those of an earlier dead letter.
-    first = max((at for at, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
+    first = max((index for index, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
     if first is None:
         return None
     # Others may have added headers of their own behind ours.
@@ -185,7 +185,7 @@ class DeadLetterProducer:
 def _with_headers(records: RejectedRecords, more: list[list[tuple[str, str]]]) -> RejectedRecords:
     """The records with more headers appended to their own; their timestamps are a copy."""
     headers = [
-        [*(own or ()), *({"key": key, "value": text.encode()} for key, text in added)]
-        for own, added in zip(records.headers.to_pylist(), more, strict=True)
+        [*(given or ()), *({"key": key, "value": text.encode()} for key, text in added)]
+        for given, added in zip(records.headers.to_pylist(), more, strict=True)
     ]
     return replace(records, headers=pa.array(headers, _HEADERS), timestamp=records.timestamp.copy())

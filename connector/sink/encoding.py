@@ -47,18 +47,18 @@ class Encoding:
 
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
         for name, writer in self.writers.items():
-            found = encode(writer, columns[name])
-            if found.reasons:
-                row = min(found.reasons)
+            encoded = encode(writer, columns[name])
+            if encoded.reasons:
+                row = min(encoded.reasons)
                 into = topic if topic is not None else columns["topic"][row].as_py()
-                more = len(found.reasons) - 1
+                more = len(encoded.reasons) - 1
                 raise WriteError(
                     f"row {first + row}{_spark_partition()} (counted from 0){_key(batch, row)}, for topic {into}, does not fit "
                     f"the schema of its {name}: "
-                    f"{found.reasons[row]}{f'; {more} more of {batch.num_rows} rows do not fit, either' if more else ''}. "
+                    f"{encoded.reasons[row]}{f'; {more} more of {batch.num_rows} rows do not fit, either' if more else ''}. "
                     "Correct such rows, or filter them out."
                 )
-            columns[name] = found.column
+            columns[name] = encoded.column
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

@@ -127,13 +127,13 @@ def describe_missing(missing: list[str], available: DataType, column: str) -> st
 
 def changes(before: DataType, after: DataType, column: str) -> list[str]:
     """What is new, gone and different in a type, field by field, in words."""
-    found = []
+    differences = []
     for path, old, new in _differences(before, after, column):
         if old is None or new is None:
-            found.append(f"{path} is gone" if new is None else f"{path} {_short(new.simpleString())} is new")
+            differences.append(f"{path} is gone" if new is None else f"{path} {_short(new.simpleString())} is new")
         else:
-            found.append(f"{path} is {_short(new.simpleString())} in place of {_short(old.simpleString())}")
-    return found
+            differences.append(f"{path} is {_short(new.simpleString())} in place of {_short(old.simpleString())}")
+    return differences
 
 
 def _missing(wanted: DataType, available: DataType, path: str) -> Iterator[str]:
@@ -167,18 +167,18 @@ def _differences(
         yield path, before, after
 
 
-def _at(found: DataType | None, names: list[str]) -> DataType | None:
+def _at(data_type: DataType | None, names: list[str]) -> DataType | None:
     """The type at a path; None where it cannot be followed."""
     for name in names:
-        if isinstance(found, StructType) and name in found.names:
-            found = found[name].dataType
-        elif isinstance(found, ArrayType) and name == "element":
-            found = found.elementType
-        elif isinstance(found, MapType) and name in ("key", "value"):
-            found = found.valueType if name == "value" else found.keyType
+        if isinstance(data_type, StructType) and name in data_type.names:
+            data_type = data_type[name].dataType
+        elif isinstance(data_type, ArrayType) and name == "element":
+            data_type = data_type.elementType
+        elif isinstance(data_type, MapType) and name in ("key", "value"):
+            data_type = data_type.valueType if name == "value" else data_type.keyType
         else:
             return None
-    return found
+    return data_type
 
 
 def _short(text: str, max_length: int = 300) -> str:

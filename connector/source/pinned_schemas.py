@@ -124,9 +124,9 @@ class PinnedSchemas:
         if column.name not in self._newest:  # the other column may have no use for its newest
             options = self._options
             cluster = shared_cluster(options.client)
-            found = find_reader_schemas(self._columns, [column], cluster, options.subscription, has_types=True)
-            check_types(found, self._columns, self._schema, wanted=[column])
-            self._newest |= found
+            newest = find_reader_schemas(self._columns, [column], cluster, options.subscription, has_types=True)
+            check_types(newest, self._columns, self._schema, wanted=[column])
+            self._newest |= newest
         return self._newest[column.name]
 
     def _check(self, column: TypedColumn, reader: ReaderSchema, *, is_planned: bool = False) -> None:
@@ -172,10 +172,10 @@ class PinnedSchemas:
 
     def _log_change(self, column: TypedColumn, before: ReaderSchema, after: ReaderSchema) -> None:
         try:
-            found = changes(
+            differences = changes(
                 column_type(before, self._columns, column), column_type(after, self._columns, column), column.name
             )
-            difference = "; ".join(found) or "its type stays the same"
+            difference = "; ".join(differences) or "its type stays the same"
         except SchemaError as error:  # the older one is gone from the registry, or a type has no end
             difference = f"their types cannot be compared: {error.message}"
         _log.warning(

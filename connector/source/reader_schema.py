@@ -54,7 +54,7 @@ class ReaderSchema:
 
     def __str__(self) -> str:
         if self.types:
-            return ", ".join(f"{each.message} by {each}" for each in self.types)
+            return ", ".join(f"{schema.message} by {schema}" for schema in self.types)
         if self.format == "string":
             return "the format string"
         if self.schema_id is None:
@@ -68,33 +68,33 @@ class ReaderSchema:
 
     def to_json(self) -> dict[str, Any]:
         """The form in a checkpoint: only what is set."""
-        found = {
+        document = {
             "format": self.format,
             "id": str(self.schema_id) if isinstance(self.schema_id, uuid.UUID) else self.schema_id,
             "schema": self.text,
             "subject": self.subject,
             "message": self.message,
-            "types": [each.to_json() for each in self.types] or None,
+            "types": [schema.to_json() for schema in self.types] or None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in document.items() if value is not None}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> ReaderSchema:
+    def from_json(cls, document: Mapping[str, Any]) -> ReaderSchema:
         """Raises KeyError, TypeError or ValueError for what :meth:`to_json` does not make."""
         made = cls(
-            format=found["format"],
-            schema_id=registry_id(found.get("id")),
-            text=found.get("schema"),
-            subject=found.get("subject"),
-            message=found.get("message"),
-            types=tuple(cls.from_json(each) for each in found.get("types", ())),
+            format=document["format"],
+            schema_id=registry_id(document.get("id")),
+            text=document.get("schema"),
+            subject=document.get("subject"),
+            message=document.get("message"),
+            types=tuple(cls.from_json(schema) for schema in document.get("types", ())),
         )
         if (
             made.format not in SCHEMA_KINDS
             or [made.schema_id, made.text, made.types or None].count(None) != 2
             or not made.is_pinned
         ):
-            raise ValueError(f"no reader's schema: {found}")
+            raise ValueError(f"no reader's schema: {document}")
         return made
 
     def value_format(self, registry: Registry | None, column: TypedColumn = _PLAIN) -> Format | ReadsTypes:
@@ -134,18 +134,18 @@ class ReaderSchema:
             names = self._fields()
             return RecordTypes(
                 types=tuple(
-                    (each.message or "", RecordType(names[each], each._registered(registry, column)))
-                    for each in self.types
+                    (schema.message or "", RecordType(names[schema], schema._registered(registry, column)))
+                    for schema in self.types
                 )
             )
-        found: Format = self._registered(registry, column)
-        return found
+        registered: Format = self._registered(registry, column)
+        return registered
 
     def _fields(self) -> dict[ReaderSchema, str]:
         """The field of each type."""
         from pykafka_wire.values.record_types import field_names
 
-        return dict(zip(self.types, field_names([each.message or "" for each in self.types]), strict=True))
+        return dict(zip(self.types, field_names([schema.message or "" for schema in self.types]), strict=True))
 
     def column_type(
         self, registry: Registry | None, selection: Selection = WHOLE, column: TypedColumn = _PLAIN
@@ -168,8 +168,8 @@ class ReaderSchema:
         if self.types:
             return pa.struct(
                 [
-                    (field, each._whole_type(registry, selection.get(field, WHOLE), column))
-                    for each, field in self._fields().items()
+                    (field, schema._whole_type(registry, selection.get(field, WHOLE), column))
+                    for schema, field in self._fields().items()
                 ]
             )
         if self.format == "string":
@@ -184,10 +184,10 @@ class ReaderSchema:
                 from pykafka_wire.values.json.schema_types import type_and_encodings
 
                 return type_and_encodings(registry, self._schema(registry), column.connect_types != "false")[0]
-            found: pa.DataType = self._registered(registry, column).column_type(selection)
+            column_type: pa.DataType = self._registered(registry, column).column_type(selection)
         except DecodeError as error:
             raise self._invalid(error) from error
-        return found
+        return column_type
 
     def _registered(self, registry: Registry | None, column: TypedColumn = _PLAIN) -> Any:  # Avro or Protobuf
         schema = self._schema(registry)
@@ -213,8 +213,8 @@ class ReaderSchema:
 
     def type_names(self, registry: Registry | None) -> list[str]:
         """The full names of the types that the schema has: a union's branches, or messages. Raises DecodeError."""
-        found = self._registered(registry)
-        names: list[str] = found.message_names() if self.format == "protobuf" else found.record_names()
+        registered = self._registered(registry)
+        names: list[str] = registered.message_names() if self.format == "protobuf" else registered.record_names()
         if not names:
             raise DecodeError("it has no named type")
         return names
@@ -264,40 +264,40 @@ def _newest_of_subjects(
         SchemaError: a subject does not exist, has another format, or several topics have different schemas.
         RegistryError: the registry does not respond.
     """
-    found: dict[str, tuple[RegistryId, Schema]] = {}
+    newest: dict[str, tuple[RegistryId, Schema]] = {}
     for topic, subject in subjects.items():
-        if subject in found:
+        if subject in newest:
             continue
         try:
-            found[subject] = RegistryClient(registry).latest(subject)
+            newest[subject] = RegistryClient(registry).latest(subject)
         except DecodeError as error:
             raise SchemaError(
                 f"{registry.url} has no subject {subject} with the schema of the {column} of topic {topic} "
                 f"({error}). Name the subject with {column}Subject, or give the schema with {column}Schema."
             ) from error
-    if not found:
+    if not newest:
         raise SchemaError(
             f"there is no topic whose subject could give the schema of the {column}: name the subject with {column}Subject, "
             f"or give the schema with {column}Schema."
         )
-    for subject, (_, schema) in found.items():
+    for subject, (_, schema) in newest.items():
         if schema.kind != SCHEMA_KINDS[format_]:
             raise SchemaError(
                 f"subject {subject} is {schema.kind}, and {column}Format is {format_}: set {column}Format to "
                 f"{schema.kind.lower()}, or name another subject with {column}Subject."
             )
-    subject, (schema_id, first) = next(iter(found.items()))
-    different = [name for name, (_, schema) in found.items() if schema != first]
+    subject, (schema_id, first) = next(iter(newest.items()))
+    different = [name for name, (_, schema) in newest.items() if schema != first]
     if different:
         raise SchemaError(
-            f"the topics' newest schemas differ: {subject} has id {schema_id}, {_some(different, found)}. Read these topics in "
+            f"the topics' newest schemas differ: {subject} has id {schema_id}, {_some(different, newest)}. Read these topics in "
             f"queries of their own, or name one subject for all with {column}Subject, or give a schema with {column}Schema."
         )
     return ReaderSchema(format=format_, schema_id=schema_id, subject=subject, message=message)
 
 
-def _some(subjects: Collection[str], found: Mapping[str, tuple[RegistryId, Schema]]) -> str:
-    shown = [f"{subject} has id {found[subject][0]}" for subject in list(subjects)[:5]]
+def _some(subjects: Collection[str], newest: Mapping[str, tuple[RegistryId, Schema]]) -> str:
+    shown = [f"{subject} has id {newest[subject][0]}" for subject in list(subjects)[:5]]
     return ", ".join(shown) + (f" and {len(subjects) - 5} more" if len(subjects) > 5 else "")
 
 
@@ -307,8 +307,8 @@ ReaderSchemas = Mapping[str, ReaderSchema]
 
 def registry_in(columns: TypedColumns, column: TypedColumn | None = None) -> Registry | None:
     """The registry that the options describe, None without one, and the context of a column's subject. It is asked for nothing."""
-    found = registry_of(columns.registry_options)
-    return found if found is None or column is None else found.for_subject(column.subject)
+    registry = registry_of(columns.registry_options)
+    return registry if registry is None or column is None else registry.for_subject(column.subject)
 
 
 def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedColumn, ...]:
@@ -338,23 +338,23 @@ def find_reader_schemas(
         RegistryError: the registry does not respond.
         WireError: the brokers do not respond, asked for the topics of ``subscribePattern``.
     """
-    found: dict[str, ReaderSchema] = {}
+    schemas: dict[str, ReaderSchema] = {}
     for column in wanted:
         given = schema_in_options(column)
         registry = registry_in(columns, column)
         if column.types:
             topics = () if column.schema is not None else _topics(column, cluster, subscription)
-            found[column.name] = _of_types(column, registry, topics)
+            schemas[column.name] = _of_types(column, registry, topics)
             continue
         if given is not None and (has_types or registry is None or not column.takes_type_of_registry):
-            found[column.name] = given
+            schemas[column.name] = given
             continue
         assert registry is not None, "the options were checked"
         subjects = _subjects(column, registry, cluster, subscription)
-        found[column.name] = _newest_of_subjects(
+        schemas[column.name] = _newest_of_subjects(
             column.format, registry, subjects, message=column.message, column=column.name
         )
-    return found
+    return schemas
 
 
 def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
@@ -387,13 +387,13 @@ def for_tasks(readers: ReaderSchemas, columns: TypedColumns) -> dict[str, Any]:
     return to_json({name: reader for name, reader in readers.items() if given.get(name) != reader})
 
 
-def from_json(found: Mapping[str, Any]) -> dict[str, ReaderSchema]:
+def from_json(document: Mapping[str, Any]) -> dict[str, ReaderSchema]:
     """The reader's schemas that :func:`to_json` made. Raises OffsetsError for anything else."""
     try:
-        return {name: ReaderSchema.from_json(each) for name, each in found.items()}
+        return {name: ReaderSchema.from_json(schema) for name, schema in document.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OffsetsError(
-            f"the reader's schemas in the checkpoint are damaged ({error}): {str(found)[:200]}"
+            f"the reader's schemas in the checkpoint are damaged ({error}): {str(document)[:200]}"
         ) from error
 
 
@@ -429,8 +429,8 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
 def _of_type(column: TypedColumn, registry: Registry, topics: Collection[str], name: str) -> ReaderSchema:
     """The newest schema of the subjects of one type."""
     subjects = _named_subjects(column, registry, topics, name)
-    found = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
-    return found.with_full_name(registry)
+    newest = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
+    return newest.with_full_name(registry)
 
 
 def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str]) -> list[str]:
@@ -447,12 +447,12 @@ def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str])
         "value",
     }
     # No type has a hyphen in its name: "eu-shop.Order" is of the topic orders-eu, not of orders.
-    found = sorted(name for name in suffixes if "-" not in name)
-    if not found:
+    type_names = sorted(name for name in suffixes if "-" not in name)
+    if not type_names:
         raise SchemaError(
             f"{registry.url} has no subject that begins with {', '.join(f'{topic}-' for topic in topics)}."
         )
-    return found
+    return type_names
 
 
 def _subjects(column: TypedColumn, registry: Registry, cluster: Cluster, subscription: Subscription) -> dict[str, str]:

@@ -176,11 +176,11 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
     asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
     for response in topics_by_broker(cluster, asked, {r.topic for r in planned}, broker_ms=_BROKER_MS).values():
         for r in planned:
-            found = response.get(r.topic)
-            if isinstance(found, BrokerError):
-                if found.name == "TOPIC_AUTHORIZATION_FAILED":
+            topic = response.get(r.topic)
+            if isinstance(topic, BrokerError):
+                if topic.name == "TOPIC_AUTHORIZATION_FAILED":
                     return True
-            elif found is not None and r.partition in found.partitions and r.topic_id in (ZERO_UUID, found.topic_id):
+            elif topic is not None and r.partition in topic.partitions and r.topic_id in (ZERO_UUID, topic.topic_id):
                 return True
     return False
 

@@ -91,13 +91,13 @@ class ColumnDecoder:
             skipped += decoded.others
         if decoded.reasons and self.column.on_error == "fail":
             raise self._failure(decoded, records, ranges)
-        found: dict[str, Any] = {name: decoded.column} if self.is_wanted else {}
+        columns: dict[str, Any] = {name: decoded.column} if self.is_wanted else {}
         for added in self.added:
             if added == self.column.error_column:
-                found[added] = reasons_column(decoded, records.n_records)
+                columns[added] = reasons_column(decoded, records.n_records)
             else:
-                found[added] = self._of_schemas(decoded, records.n_records, is_name=added.endswith("Name"))
-        return found
+                columns[added] = self._of_schemas(decoded, records.n_records, is_name=added.endswith("Name"))
+        return columns
 
     def _of_schemas(self, decoded: Decoded, n_records: int, *, is_name: bool) -> Any:
         """pa.StringArray: the id, or the full name, of each record's schema; null where that is unknown."""
@@ -112,8 +112,8 @@ class ColumnDecoder:
     def _name(self, schema_id: SchemaId) -> str | None:
         try:
             # Avro's, Protobuf's or that of several types: the options were checked.
-            found: str | None = self.format.written_name(schema_id)  # type: ignore[union-attr]
-            return found
+            name: str | None = self.format.written_name(schema_id)  # type: ignore[union-attr]
+            return name
         except DecodeError:  # which is a reason of the values
             return None
 
@@ -139,7 +139,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
         RegistryError: it does not respond.
     """
     readers = from_json(reader_schemas)
-    found = []
+    decoders = []
     for column in columns.typed:
         registry = registry_in(columns, column)
         is_wanted = column.name in schema.names
@@ -148,7 +148,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
             continue
         reader = readers.get(column.name) or schema_in_options(column)
         assert reader is not None, "the input partition has it"
-        found.append(
+        decoders.append(
             ColumnDecoder(
                 column=column,
                 format=reader.value_format(registry, column),
@@ -157,7 +157,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
                 added=added,
             )
         )
-    return tuple(found)
+    return tuple(decoders)
 
 
 def decoded_slices(
@@ -168,9 +168,9 @@ def decoded_slices(
     Raises: as :meth:`ColumnDecoder.columns`.
     """
     for piece in slices(records):
-        left = [piece]
-        while left:
-            some = left.pop()
+        pieces = [piece]
+        while pieces:
+            some = pieces.pop()
             typed: dict[str, Any] = {}
             skipped: list[Any] = []
             try:
@@ -180,7 +180,7 @@ def decoded_slices(
                 half = some.n_records // 2
                 if not half:
                     raise
-                left += [_sliced(some, half, some.n_records), _sliced(some, 0, half)]
+                pieces += [_sliced(some, half, some.n_records), _sliced(some, 0, half)]
                 continue
             yield some, typed, skipped
 

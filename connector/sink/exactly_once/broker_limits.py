@@ -26,8 +26,10 @@ _DEFAULT_RETENTION_MINUTES: Final = 7 * 24 * 60
 def max_timeout_ms(cluster: Cluster) -> int | None:
     """The largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
     try:
-        found = describe_broker_configs(cluster, next(iter(cluster.metadata.brokers())), [MAX_TIMEOUT]).get(MAX_TIMEOUT)
-        return int(found) if found else None
+        config = describe_broker_configs(cluster, next(iter(cluster.metadata.brokers())), [MAX_TIMEOUT]).get(
+            MAX_TIMEOUT
+        )
+        return int(config) if config else None
     except WireError:
         return None
 

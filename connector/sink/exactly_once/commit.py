@@ -143,12 +143,12 @@ class MicroBatchCommit(Generic[TaskT]):
             with self._strategy.begin(tasks, batch):
                 self._progress.step = Step.READ_MARKER
                 markers = read_markers(self._cluster, self._options.transactional_id, self._options.marker_topic)
-                found = marker_of(batch, markers, self._options.marker_topic)
+                stored = marker_of(batch, markers, self._options.marker_topic)
                 replacing: Sequence[TaskT] = []
                 strict = self._options.fail_on_missing_marker
-                if isinstance(found, Marker) and is_left(found, batch, fail_on_missing=strict):
-                    replacing = self._end_earlier(found, batch, tasks)
-                decision = judge(self._options, batch, found, id_has_committed=self._tasks_have_committed(found))
+                if isinstance(stored, Marker) and is_left(stored, batch, fail_on_missing=strict):
+                    replacing = self._end_earlier(stored, batch, tasks)
+                decision = judge(self._options, batch, stored, id_has_committed=self._tasks_have_committed(stored))
                 if decision is Decision.WRITE:
                     self._strategy.write(batch, tasks)
                 self._progress.step = Step.CLEAN_UP
@@ -156,7 +156,7 @@ class MicroBatchCommit(Generic[TaskT]):
                 self._strategy.clean_up([task for task in tasks if task not in used])
         except WireError as error:
             raise self._failure(error) from error
-        self._log(decision, tasks, batch, found)
+        self._log(decision, tasks, batch, stored)
         return decision
 
     def collect(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[TaskT], Marker]:
@@ -186,39 +186,39 @@ class MicroBatchCommit(Generic[TaskT]):
         self._strategy.check(tasks, batch)
         return tasks, batch
 
-    def _end_earlier(self, found: Marker, batch: Marker, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
+    def _end_earlier(self, stored: Marker, batch: Marker, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
         """End the list of an earlier run's marker, and settle it; the tasks of this run that are written for aborted ones."""
         self._progress.step = Step.END_EARLIER
         strict = self._options.fail_on_missing_marker
-        is_replay = (found.query_id, found.batch_id) == (batch.query_id, batch.batch_id)
+        is_replay = (stored.query_id, stored.batch_id) == (batch.query_id, batch.batch_id)
         if is_replay:
             self._progress.outcome = CommitOutcome.DECIDED
         else:
             _log.warning(
                 "The marker is of micro-batch %d of query %s, and lists %d decided transactions: they are committed before "
                 "micro-batch %d of query %s is written",
-                found.batch_id,
-                found.query_id,
-                len(found.pending),
+                stored.batch_id,
+                stored.query_id,
+                len(stored.pending),
                 batch.batch_id,
                 batch.query_id,
             )
-        aborted = commit_decided(self._cluster, found, fail_on_unknown=strict)
+        aborted = commit_decided(self._cluster, stored, fail_on_unknown=strict)
         keep = self._options.keep_on_marker_mismatch
-        if found.missing_parts:
-            error = incomplete_error(found, is_replay=is_replay)
+        if stored.missing_parts:
+            error = incomplete_error(stored, is_replay=is_replay)
             if strict and not keep:
                 raise error
             _log.error("%s: %s", "onMarkerMismatch=skip" if keep else "failOnMissingMarker=false", error)
         with_rows = [task for task in tasks if task.n_records] if is_replay else []
-        replacing = replacements(found, aborted, with_rows, fail_on_missing=strict, write_unlisted=not keep)
-        committed = tuple(task for task in found.pending if task not in aborted)
-        self._strategy.settle_earlier(replace(found, pending=committed), replacing, is_replay=is_replay)
+        replacing = replacements(stored, aborted, with_rows, fail_on_missing=strict, write_unlisted=not keep)
+        committed = tuple(task for task in stored.pending if task not in aborted)
+        self._strategy.settle_earlier(replace(stored, pending=committed), replacing, is_replay=is_replay)
         return replacing
 
-    def _tasks_have_committed(self, found: FoundMarker) -> bool:
+    def _tasks_have_committed(self, stored: FoundMarker) -> bool:
         """Whether a run with task transactions has committed micro-batch 0, and its marker is lost."""
-        if found is not None or self._batch_id:
+        if stored is not None or self._batch_id:
             return False
         return tasks_have_committed(self._cluster, self._options.transactional_id)
 
@@ -227,7 +227,7 @@ class MicroBatchCommit(Generic[TaskT]):
         step = self._progress.step.value
         return ExactlyOnceError(f"micro-batch {self._batch_id} {outcome} ({step}): {error.text} {remedy}")
 
-    def _log(self, decision: Decision, tasks: Sequence[TaskT], batch: Marker, found: FoundMarker) -> None:
+    def _log(self, decision: Decision, tasks: Sequence[TaskT], batch: Marker, stored: FoundMarker) -> None:
         if decision is Decision.SKIP:
             _log.info("Micro-batch %d is in Kafka already: skipped", batch.batch_id)
         elif decision is Decision.KEEP:
@@ -236,7 +236,7 @@ class MicroBatchCommit(Generic[TaskT]):
                 "kept (onMarkerMismatch=skip)",
                 batch.batch_id,
                 batch,
-                found,
+                stored,
             )
         else:
             _log.info(
@@ -249,7 +249,7 @@ class MicroBatchCommit(Generic[TaskT]):
             )
 
 
-def judge(options: ExactlyOnceOptions, batch: Marker, found: FoundMarker, *, id_has_committed: bool) -> Decision:
+def judge(options: ExactlyOnceOptions, batch: Marker, stored: FoundMarker, *, id_has_committed: bool) -> Decision:
     """The decision on a micro-batch, as the options have it.
 
     Raises:
@@ -257,7 +257,7 @@ def judge(options: ExactlyOnceOptions, batch: Marker, found: FoundMarker, *, id_
     """
     return decide(
         batch,
-        found,
+        stored,
         fail_on_missing=options.fail_on_missing_marker,
         keep_on_mismatch=options.keep_on_marker_mismatch,
         id_has_committed=id_has_committed,

@@ -49,20 +49,20 @@ def marker_of(batch: Marker, markers: Mapping[str, FoundMarker], marker_topic: s
     Raises:
         ExactlyOnceError: the query's last marker is under another topic: the option has changed.
     """
-    own = markers.get(marker_topic)
-    last = own.batch_id if isinstance(own, Marker) and own.query_id == batch.query_id else -1
-    for topic, found in markers.items():
-        if isinstance(found, Marker) and found.query_id == batch.query_id and found.batch_id > last:
+    stored = markers.get(marker_topic)
+    last = stored.batch_id if isinstance(stored, Marker) and stored.query_id == batch.query_id else -1
+    for topic, marker in markers.items():
+        if isinstance(marker, Marker) and marker.query_id == batch.query_id and marker.batch_id > last:
             raise ExactlyOnceError(
-                f"markerTopic is {marker_topic}, and the marker of query {batch.query_id}, of micro-batch {found.batch_id}, is "
+                f"markerTopic is {marker_topic}, and the marker of query {batch.query_id}, of micro-batch {marker.batch_id}, is "
                 f"under the topic {topic}: set markerTopic={topic}. Without the option it is the topic that is written to."
             )
-    return own
+    return stored
 
 
 def decide(
     batch: Marker,
-    found: FoundMarker,
+    stored: FoundMarker,
     *,
     fail_on_missing: bool = True,
     keep_on_mismatch: bool = False,
@@ -78,34 +78,34 @@ def decide(
     Raises:
         ExactlyOnceError: the micro-batch must not be written, because the marker does not match the checkpoint.
     """
-    if isinstance(found, UnreadableMarker) and found.version is not None:
+    if isinstance(stored, UnreadableMarker) and stored.version is not None:
         raise ExactlyOnceError(
-            f"the query's marker has version {found.version}, and this pykafka-wire reads up to {VERSION}: a newer one wrote "
+            f"the query's marker has version {stored.version}, and this pykafka-wire reads up to {VERSION}: a newer one wrote "
             "it. Upgrade pykafka-wire."
         )
-    if isinstance(found, Marker) and found.query_id == batch.query_id:
-        if found.batch_id == batch.batch_id:
-            if (found.n_records, found.digest) == (batch.n_records, batch.digest):
+    if isinstance(stored, Marker) and stored.query_id == batch.query_id:
+        if stored.batch_id == batch.batch_id:
+            if (stored.n_records, stored.digest) == (batch.n_records, batch.digest):
                 return Decision.SKIP
             if keep_on_mismatch:
                 return Decision.KEEP
-            raise _mismatch(batch, found)
-        if found.batch_id > batch.batch_id:
+            raise _mismatch(batch, stored)
+        if stored.batch_id > batch.batch_id:
             raise ExactlyOnceError(
-                f"micro-batch {found.batch_id} is in Kafka already, and the query is at {batch.batch_id}: its checkpoint was "
+                f"micro-batch {stored.batch_id} is in Kafka already, and the query is at {batch.batch_id}: its checkpoint was "
                 "set back, or a second run of the query is active. Use the checkpoint that matches the marker, or a new "
                 "checkpoint with a kafka.transactional.id of its own."
             )
-        if found.batch_id == batch.batch_id - 1:
+        if stored.batch_id == batch.batch_id - 1:
             return Decision.WRITE
-    if not fail_on_missing or (found is None and batch.batch_id == 0 and not id_has_committed):
+    if not fail_on_missing or (stored is None and batch.batch_id == 0 and not id_has_committed):
         return Decision.WRITE
-    raise _missing(batch, found)
+    raise _missing(batch, stored)
 
 
-def _mismatch(batch: Marker, found: Marker) -> ExactlyOnceError:
+def _mismatch(batch: Marker, stored: Marker) -> ExactlyOnceError:
     return ExactlyOnceError(
-        f"micro-batch {batch.batch_id} is in Kafka already, with {found.n_records} records (digest {found.digest}), and this "
+        f"micro-batch {batch.batch_id} is in Kafka already, with {stored.n_records} records (digest {stored.digest}), and this "
         f"run computed it with {batch.n_records} (digest {batch.digest}): the query does not return the same rows when a "
         "micro-batch runs again, or the registry has a newer schema that encodes its typed columns differently. To keep what is "
         "in Kafka and continue, set onMarkerMismatch=skip for one start; then make the query deterministic (no rand(), "
@@ -119,31 +119,31 @@ def missing_parts_text(marker: Marker) -> str:
     return f"part {numbers} of the list (was its consumer group, which ends with .marker.{marker.missing_parts[0]}, deleted?)"
 
 
-def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
-    if found is None and batch.batch_id == 0:
+def _missing(batch: Marker, stored: FoundMarker) -> ExactlyOnceError:
+    if stored is None and batch.batch_id == 0:
         seen = (
             "there is no marker, though its kafka.transactional.id has committed a transaction (was the marker's group "
             "deleted? does another producer use the id?)"
         )
-    elif found is None:
+    elif stored is None:
         seen = (
             "there is no marker (did it expire, offsets.retention.minutes? was its group deleted? did the query run without "
             "exactly-once, or with another kafka.transactional.id?)"
         )
-    elif isinstance(found, UnreadableMarker):
-        seen = f"in the marker's place there is {found.description}"
-    elif found.query_id != batch.query_id:
+    elif isinstance(stored, UnreadableMarker):
+        seen = f"in the marker's place there is {stored.description}"
+    elif stored.query_id != batch.query_id:
         seen = (
-            f"the marker is of query {found.query_id}, micro-batch {found.batch_id} (another query with the same "
+            f"the marker is of query {stored.query_id}, micro-batch {stored.batch_id} (another query with the same "
             "kafka.transactional.id, or this one with another checkpoint)"
         )
     else:
-        seen = f"the marker is of micro-batch {found.batch_id}"
+        seen = f"the marker is of micro-batch {stored.batch_id}"
     listed = ""
-    if isinstance(found, Marker) and not found.is_settled:
-        without = f", without {missing_parts_text(found)}" if found.missing_parts else ""
+    if isinstance(stored, Marker) and not stored.is_settled:
+        without = f", without {missing_parts_text(stored)}" if stored.missing_parts else ""
         listed = (
-            f" The marker lists {len(found.pending)} decided transactions{without}, which may not have ended: "
+            f" The marker lists {len(stored.pending)} decided transactions{without}, which may not have ended: "
             "failOnMissingMarker=false commits them first."
         )
     return ExactlyOnceError(

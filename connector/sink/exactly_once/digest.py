@@ -95,17 +95,17 @@ def _sums_of_words(
     first = int(starts[used].min())
     # The padding lets a word begin at any byte.
     padded = np.concatenate([data[first : int((starts + lengths)[used].max())], np.zeros(_WORD, dtype=np.uint8)])
-    at = np.where(used, starts - first, 0)
-    if lengths.min() == longest and int(at[-1]) == (len(at) - 1) * longest:
+    offsets = np.where(used, starts - first, 0)
+    if lengths.min() == longest and int(offsets[-1]) == (len(offsets) - 1) * longest:
         return _sums_of_equal_lengths(padded, len(starts), longest)
     words: Hashes = np.ndarray(shape=(len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
     # The longest first: the rows that have a word at a place are then the first ones, those that end in it the last of them.
     order = np.argsort((longest - lengths).astype(np.uint16), kind="stable")
-    at, sorted_lengths = at[order], lengths[order]
+    offsets, sorted_lengths = offsets[order], lengths[order]
     sums = np.zeros(len(starts), dtype=np.uint64)
     n_beyond = np.searchsorted(-sorted_lengths, -np.arange(0, longest + _WORD, _WORD), side="left").tolist()
     for place, (n, n_whole) in enumerate(itertools.pairwise(n_beyond)):
-        word = words[at[:n] + place * _WORD]
+        word = words[offsets[:n] + place * _WORD]
         word[n_whole:] = _cut(word[n_whole:], sorted_lengths[n_whole:n] - place * _WORD)
         word *= _FACTORS[place]
         sums[:n] += word

@@ -126,14 +126,14 @@ class DriverTransaction:
         once_per_process(self._cluster, self._options, _warn_at_start)
         if batch.batch_id == 0 and own_id_has_committed(self._cluster, transactional_id):
             markers = read_markers(self._cluster, transactional_id, self._options.marker_topic)
-            found = marker_of(batch, markers, self._options.marker_topic)
-            if not is_left(found, batch, fail_on_missing=self._options.fail_on_missing_marker):
-                judge(self._options, batch, found, id_has_committed=True)
+            stored = marker_of(batch, markers, self._options.marker_topic)
+            if not is_left(stored, batch, fail_on_missing=self._options.fail_on_missing_marker):
+                judge(self._options, batch, stored, id_has_committed=True)
 
-    def settle_earlier(self, found: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:
+    def settle_earlier(self, stored: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:
         # The marker of the micro-batch before is replaced together with the next one's records.
         if is_replay:
-            self.write(found.settled(), replacing)
+            self.write(stored.settled(), replacing)
 
     def write(self, batch: Marker, tasks: Sequence[EncodedTask]) -> None:
         first_offsets = self._write(tasks)

@@ -296,8 +296,8 @@ def read_markers(cluster: Cluster, transactional_id: str, marker_topic: str | No
 
     group = marker_group(transactional_id)
     first_parts = fetch_offsets(cluster, group, None, require_stable=True)
-    if marker_topic is not None and (own := TopicPartition(marker_topic, 0)) not in first_parts:
-        first_parts |= fetch_offsets(cluster, group, [own], require_stable=True)
+    if marker_topic is not None and (first_part := TopicPartition(marker_topic, 0)) not in first_parts:
+        first_parts |= fetch_offsets(cluster, group, [first_part], require_stable=True)
     return {
         place.topic: decode_marker(
             [first, *(part(number, place) for number in range(1, n_parts(first)))], transactional_id

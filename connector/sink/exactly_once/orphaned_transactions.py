@@ -139,8 +139,10 @@ def decided_in(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
 
 def is_latest(cluster: Cluster, handle: TransactionHandle) -> bool:
     """Whether no other driver has taken over the id since: its epoch would be higher."""
-    found = describe_transaction(cluster, handle.transactional_id)
-    return found is not None and ProducerIdentity(found.producer_id, found.producer_epoch) == handle.identity
+    described = describe_transaction(cluster, handle.transactional_id)
+    return (
+        described is not None and ProducerIdentity(described.producer_id, described.producer_epoch) == handle.identity
+    )
 
 
 def own_id_has_committed(cluster: Cluster, transactional_id: str) -> bool:
@@ -156,7 +158,7 @@ def tasks_have_committed(cluster: Cluster, transactional_id: str) -> bool:
         WireError: a broker does not respond.
     """
     try:
-        found = list_in_states(cluster, task_prefix(transactional_id), _COMMITTED)
+        committed = list_in_states(cluster, task_prefix(transactional_id), _COMMITTED)
     except UnsupportedVersionError:
         return False
-    return any(is_task_id(transactional_id, each.transactional_id) for each in found)
+    return any(is_task_id(transactional_id, transaction.transactional_id) for transaction in committed)

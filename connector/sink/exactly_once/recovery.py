@@ -53,7 +53,7 @@ Content: TypeAlias = tuple[int, str]
 _NO_ROWS: Final[Content] = (0, digest_text(0))
 
 
-def is_left(found: object, batch: Marker, *, fail_on_missing: bool = True) -> bool:
+def is_left(stored: object, batch: Marker, *, fail_on_missing: bool = True) -> bool:
     """Whether a found marker has a list that a commit of this micro-batch must end first: its own list, or that of the one
     before.
 
@@ -61,11 +61,11 @@ def is_left(found: object, batch: Marker, *, fail_on_missing: bool = True) -> bo
         fail_on_missing: else also that of any other marker which this micro-batch replaces, another query's or an older one:
             nobody could end a list that is no longer in the marker.
     """
-    if not isinstance(found, Marker) or found.is_settled:
+    if not isinstance(stored, Marker) or stored.is_settled:
         return False
-    if found.query_id != batch.query_id:
+    if stored.query_id != batch.query_id:
         return not fail_on_missing
-    return found.batch_id <= batch.batch_id and (not fail_on_missing or found.batch_id >= batch.batch_id - 1)
+    return stored.batch_id <= batch.batch_id and (not fail_on_missing or stored.batch_id >= batch.batch_id - 1)
 
 
 def closed_in_partitions(
@@ -84,7 +84,7 @@ def closed_in_partitions(
         BrokerError: a topic may not be read, which DescribeProducers needs, or does not exist.
         DeadlineExceededError: a leader did not respond.
     """
-    places = {tp for own in first_offsets.values() for tp in own}
+    places = {tp for offsets in first_offsets.values() for tp in offsets}
     open_from = {
         (each.topic_partition, ProducerIdentity(each.producer_id, each.producer_epoch)): each.start_offset
         for each in (open_producers(cluster, places) if places else ())
@@ -96,8 +96,8 @@ def closed_in_partitions(
 
     return [
         handle
-        for handle, own in first_offsets.items()
-        if not all(is_open(handle, tp, first_offset) for tp, first_offset in own.items())
+        for handle, offsets in first_offsets.items()
+        if not all(is_open(handle, tp, first_offset) for tp, first_offset in offsets.items())
     ]
 
 
@@ -141,9 +141,9 @@ def commit_decided(
     ends: dict[TransactionHandle, End] = {}
     deadline = Deadline.after_ms(cluster.settings.default_api_timeout_ms)
     while len(ends) < len(handles):
-        left = [task for task in marker.pending if task.transaction not in ends]
+        undecided = [task for task in marker.pending if task.transaction not in ends]
         ends |= _abort_what_is_aborted_in_partitions(
-            cluster, marker, left, fail_on_unchecked=fail_on_unknown and fail_on_unchecked
+            cluster, marker, undecided, fail_on_unchecked=fail_on_unknown and fail_on_unchecked
         )
         left_handles = [handle for handle in handles if handle not in ends]
         soon = deadline.at_most_ms(_CHECK_HOLDS_MS + len(left_handles) * _MS_EACH)
@@ -239,11 +239,11 @@ def replacements(
         same = by_content.get((listed.n_records, listed.digest))
         return [same.pop()] if same else []
 
-    found: list[TaskT] = []
+    replacing: list[TaskT] = []
     missing: list[DecidedTask] = []
     for lost in aborted:
         same = take(lost)
-        found += same
+        replacing += same
         missing += [] if same else [lost]
     unlisted = _unlisted(marker) if write_unlisted and replayed else _NO_ROWS
     if missing or unlisted != _NO_ROWS:
@@ -251,7 +251,7 @@ def replacements(
             take(committed)
         others = [task for same in by_content.values() for task in same]
         if _total(others) == _sum([unlisted, *map(_content, missing)]):
-            found, missing, unlisted = found + others, [], _NO_ROWS
+            replacing, missing, unlisted = replacing + others, [], _NO_ROWS
     if unlisted != _NO_ROWS:
         raise ExactlyOnceError(
             f"micro-batch {marker.batch_id} was decided, and {unlisted[0]} of its records are in no part that is left of the list "
@@ -264,7 +264,7 @@ def replacements(
         if fail_on_missing:
             raise error
         _log.error("failOnMissingMarker=false: %s", error)
-    if found and aborted:
+    if replacing and aborted:
         _log.warning(
             "Micro-batch %d was decided, and %d of its transactions were aborted before they could be committed: %s. The tasks of "
             "this run with the same rows are written in their place",
@@ -272,7 +272,7 @@ def replacements(
             len(aborted),
             named(aborted),
         )
-    return found
+    return replacing
 
 
 def _total(tasks: Iterable[ReplayedTask]) -> Content:

@@ -64,8 +64,8 @@ def _heap_and_results(command_line: list[str]) -> tuple[int, int]:
 
 
 def _last(pattern: re.Pattern[str], arguments: list[str]) -> int | None:
-    found = [match for argument in arguments if (match := pattern.fullmatch(argument))]
-    return int(found[-1][1]) * _UNITS[found[-1][2].lower()] if found else None
+    matches = [match for argument in arguments if (match := pattern.fullmatch(argument))]
+    return int(matches[-1][1]) * _UNITS[matches[-1][2].lower()] if matches else None
 
 
 def _command_line_of_jvm() -> list[str]:

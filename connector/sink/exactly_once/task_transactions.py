@@ -103,13 +103,13 @@ class TaskTransactions:
             if self._marker_writer.in_doubt and self.progress.outcome is CommitOutcome.NOT_WRITTEN:
                 self.progress.outcome = CommitOutcome.IN_DOUBT
 
-    def settle_earlier(self, found: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
+    def settle_earlier(self, stored: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
-            decided = replace(found.settled(), pending=listed(replacing))
+            decided = replace(stored.settled(), pending=listed(replacing))
             # With what is committed: where a part of a list is deleted, its rows are all rows without those of the others.
-            self._marker_writer.write(replace(decided, pending=decided.pending + found.pending))
+            self._marker_writer.write(replace(decided, pending=decided.pending + stored.pending))
             self._end(decided)
-        self._settle(found)
+        self._settle(stored)
 
     def write(self, batch: Marker, tasks: Sequence[OpenTask]) -> None:
         decided = replace(batch, pending=listed(tasks))
@@ -146,8 +146,8 @@ class TaskTransactions:
                 gone = [
                     task
                     for task in marker.pending
-                    if (found := described.get(task.transaction.transactional_id)) is not None
-                    and not is_ongoing(found, task.transaction)
+                    if (transaction := described.get(task.transaction.transactional_id)) is not None
+                    and not is_ongoing(transaction, task.transaction)
                 ]
         # If another driver has taken over, the decision is refused, with that as the reason.
         if gone and is_latest(self._cluster, self._marker_writer.handle):

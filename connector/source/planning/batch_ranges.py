@@ -98,11 +98,11 @@ def prune_ranges(
         return kept
     asked = {r.topic_partition: pruning.timestamp_ms for r in kept if r.n_offsets}
     # Asked for after the ends: if no record is at or after the timestamp, there is none below the end.
-    found = list_offsets(cluster, asked, isolation_level=options.client.isolation_level)
-    starts = {tp: first.offset for tp, first in found.items()}
+    first_offsets = list_offsets(cluster, asked, isolation_level=options.client.isolation_level)
+    starts = {tp: first.offset for tp, first in first_offsets.items()}
     return [
-        replace(r, start_offset=r.end_offset if at < 0 else max(r.start_offset, at))
-        if (at := starts.get(r.topic_partition)) is not None
+        replace(r, start_offset=r.end_offset if start < 0 else max(r.start_offset, start))
+        if (start := starts.get(r.topic_partition)) is not None
         else r
         for r in kept
     ]

@@ -121,8 +121,8 @@ _LEADERS_MS: Final = 1_000
 
 def find_record_sizes(options: SourceOptions, ranges: Sequence[OffsetRange], sizes: RecordSizes) -> dict[str, int]:
     """Bytes per offset for each topic of the ranges; empty where their tasks do not depend on it. May sample the topics."""
-    found = sizes.estimate(_split(options, ranges))
-    return {topic: max(1, round(size)) for topic, size in found.items()}
+    estimates = sizes.estimate(_split(options, ranges))
+    return {topic: max(1, round(size)) for topic, size in estimates.items()}
 
 
 def plan_input_partitions(

@@ -44,9 +44,9 @@ def find_position(
         OffsetsError: the checkpoint or the table cannot be read, or has none of the subscribed topics.
     """
     if reference.position is not None:
-        found = QueryPosition.from_json(reference.position, subscription.names)
+        position = QueryPosition.from_json(reference.position, subscription.names)
     elif reference.is_table:
-        found = stored_position(reference, topics, subscription.names, option)
+        position = stored_position(reference, topics, subscription.names, option)
     else:
         try:
             files = StoredFiles(reference.path, option)
@@ -55,23 +55,23 @@ def find_position(
                 f"{error.message} If Spark can read it: from pykafka_wire import checkpoint_position, and set {option} to "
                 "checkpoint_position(spark, PATH)."
             ) from error
-        found = position_at(QueryLog(files), reference, subscription.names)
-    if topics and not (found.offsets.offsets or found.offsets.dropped):
+        position = position_at(QueryLog(files), reference, subscription.names)
+    if topics and not (position.offsets.offsets or position.offsets.dropped):
         raise OffsetsError(
             f"{option}: {reference.described} has none of the subscribed topics ({', '.join(sorted(topics)[:10])}). It has "
-            f"{', '.join(sorted(found.topics)[:10]) or 'no topic'}. Check the path and the subscription."
+            f"{', '.join(sorted(position.topics)[:10]) or 'no topic'}. Check the path and the subscription."
         )
-    where = "the start of its query" if found.batch_id is None else f"micro-batch {found.batch_id}"
+    where = "the start of its query" if position.batch_id is None else f"micro-batch {position.batch_id}"
     if reference.is_table:
-        _log.info("%s: %s ends at %s", option, reference.described, found.offsets.to_json()["offsets"])
-    elif found.is_committed:
+        _log.info("%s: %s ends at %s", option, reference.described, position.offsets.to_json()["offsets"])
+    elif position.is_committed:
         _log.info("%s: the checkpoint %s is at %s", option, reference, where)
     else:
         _log.warning(
             "%s: %s of the checkpoint %s is planned and not committed: its records may not be in that query's sink",
             option, where, reference,
         )  # fmt: skip
-    return found
+    return position
 
 
 def start_at_checkpoint(
@@ -90,12 +90,12 @@ def start_at_checkpoint(
     Raises:
         OptionError, OffsetsError: as :func:`find_position`.
     """
-    found = find_position(reference, subscription, topics, option="startingOffsets").offsets
+    offsets = find_position(reference, subscription, topics, option="startingOffsets").offsets
     ids = topic_ids_of(topics)
-    known = {tp.topic for tp in found.offsets}
-    known |= {each.topic for each in found.dropped if ids.get(each.topic) == each.topic_id}
-    remembered = known_offsets(found, ids).keys() | found.offsets.keys()
-    recreated = recreated_topics(found, ids)
+    known = {tp.topic for tp in offsets.offsets}
+    known |= {topic.topic for topic in offsets.dropped if ids.get(topic.topic) == topic.topic_id}
+    remembered = known_offsets(offsets, ids).keys() | offsets.offsets.keys()
+    recreated = recreated_topics(offsets, ids)
     earliest = earliest_offsets(
         cluster, (tp for tp in partitions if tp not in remembered and tp.topic not in recreated)
     )
@@ -114,7 +114,7 @@ def start_at_checkpoint(
             reference.described,
             ", ".join(str(tp) for tp in added if tp.topic not in known),
         )
-    return replace(found, offsets={**found.offsets, **added}, topic_ids=ids | dict(found.topic_ids))
+    return replace(offsets, offsets={**offsets.offsets, **added}, topic_ids=ids | dict(offsets.topic_ids))
 
 
 def resolve_at_checkpoint(

@@ -74,9 +74,9 @@ def compare_logs(known: Offsets, snapshot: LogSnapshot) -> ComparedLogs:
         if tp in known and 0 <= end < known[tp]
     }
     shorter = {
-        tp: found.offset
-        for tp, found in snapshot.latest.items()
-        if tp in known and found.offset < known[tp] and snapshot.high_watermarks.get(tp, -1) < known[tp]
+        tp: listed.offset
+        for tp, listed in snapshot.latest.items()
+        if tp in known and listed.offset < known[tp] and snapshot.high_watermarks.get(tp, -1) < known[tp]
     }
     return ComparedLogs(snapshot=snapshot, known=known, truncated=truncated, shortened=shorter | truncated)
 
@@ -145,7 +145,7 @@ def plan_micro_batch(
     """The micro-batch after ``checkpoint``; ``group`` is the consumer group of its offset, the checkpoint's by default."""
     snapshot, known, shortened = logs.snapshot, logs.known, logs.shortened
     starts = {tp: known[tp] if tp in known else snapshot.earliest[tp] for tp in snapshot.latest} | dict(shortened)
-    ends = {tp: max(found.offset, starts[tp]) for tp, found in snapshot.latest.items()}
+    ends = {tp: max(listed.offset, starts[tp]) for tp, listed in snapshot.latest.items()}
     last = limits.last_offsets
     if last is not None:
         ends = {tp: max(starts[tp], min(end, last.get(tp, 0))) for tp, end in ends.items()}
@@ -178,7 +178,7 @@ def _find_losses(checkpoint: QueryOffsets, logs: ComparedLogs) -> list[FoundLoss
     )
     topics = {tp.topic for tp in snapshot.latest}
     missing = ", ".join(sorted({tp.topic for tp in deleted} - topics))
-    found = [
+    losses = [
         FoundLoss(
             Loss.TOPIC_RECREATED,
             [(tp, checkpoint.offsets[tp], -1) for tp in sorted(checkpoint.offsets) if tp.topic in recreated],
@@ -204,7 +204,7 @@ def _find_losses(checkpoint: QueryOffsets, logs: ComparedLogs) -> list[FoundLoss
             Loss.OFFSETS_CHANGED, [(tp, end, known[tp]) for tp, end in logs.shortened.items() if tp not in truncated]
         ),
     ]
-    return [each for each in found if each.ranges]
+    return [loss for loss in losses if loss.ranges]
 
 
 def _end_of(

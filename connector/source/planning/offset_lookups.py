@@ -36,9 +36,11 @@ def find_topics(
     """
     if subscription.pattern:
         every = cluster.metadata.topics(None, max_age_ms=max_age_ms)
-        found = {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
-        _warn_of_no_match(subscription.pattern, bool(found))
-        return found
+        matching = {
+            name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)
+        }
+        _warn_of_no_match(subscription.pattern, bool(matching))
+        return matching
     names = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
     if may_be_missing:
         every = cluster.metadata.topics(None, max_age_ms=max_age_ms)
@@ -47,9 +49,9 @@ def find_topics(
 
 
 @lru_cache(maxsize=64)
-def _warn_of_no_match(pattern: str, found: bool) -> None:
+def _warn_of_no_match(pattern: str, has_match: bool) -> None:
     # Cached: a stream lists its topics again and again, and warns once.
-    if not found:
+    if not has_match:
         _log.warning(
             "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches no topic that this principal may describe. Nothing is read until "
             "such a topic exists. Check the pattern (it may match any part of a name; internal topics never match) and the "
@@ -92,7 +94,7 @@ def latest_offsets(
 def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The first offset of each log that still exists."""
     listed = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    return {tp: found.offset for tp, found in listed.items()}
+    return {tp: first.offset for tp, first in listed.items()}
 
 
 def skip_aged_out(
@@ -154,10 +156,10 @@ def resolve_offsets(
         asked = dict(spec.by_partition)
     known = {tp: offset for tp, offset in asked.items() if spec.kind == "offsets" and offset >= 0}
     lookups = {tp: value for tp, value in asked.items() if tp not in known}
-    found = {
+    by_timestamp = {
         tp: listed.offset for tp, listed in list_offsets(cluster, lookups, isolation_level=isolation_level).items()
     }
-    missing = [tp for tp in lookups if found[tp] < 0]  # no record at or after the timestamp
+    missing = [tp for tp in lookups if by_timestamp[tp] < 0]  # no record at or after the timestamp
     if missing:
         if spec.on_missing == "error":
             moments = ", ".join(f"{tp} at {_time_text(lookups[tp])}" for tp in missing[:10])
@@ -165,18 +167,18 @@ def resolve_offsets(
                 f"{option}: there is no record at or after the timestamp in {moments}. Choose an earlier timestamp, or set "
                 "startingOffsetsByTimestampStrategy to latest."
             )
-        found |= {tp: listed.offset for tp, listed in latest_offsets(cluster, missing, isolation_level).items()}
-    return known | found
+        by_timestamp |= {tp: listed.offset for tp, listed in latest_offsets(cluster, missing, isolation_level).items()}
+    return known | by_timestamp
 
 
 def _group_offsets(
     cluster: Cluster, spec: OffsetSpec, partitions: Collection[TopicPartition], group: str, isolation_level: str
 ) -> dict[TopicPartition, int]:
     committed = fetch_offsets(cluster, group, list(partitions), require_stable=True)
-    found = {tp: committed[tp].offset for tp in partitions if tp in committed and committed[tp].offset >= 0}
-    missing = [tp for tp in partitions if tp not in found]
+    by_group = {tp: committed[tp].offset for tp in partitions if tp in committed and committed[tp].offset >= 0}
+    missing = [tp for tp in partitions if tp not in by_group]
     if not missing:
-        return found
+        return by_group
     if spec.on_missing == "error":
         raise OffsetsError(
             f"group {group} has committed no offset for {', '.join(map(str, missing[:10]))}: set "
@@ -184,7 +186,7 @@ def _group_offsets(
         )
     where = EARLIEST if spec.on_missing == "earliest" else LATEST
     listed = list_offsets(cluster, dict.fromkeys(missing, where), isolation_level=isolation_level)
-    return found | {tp: found_offset.offset for tp, found_offset in listed.items()}
+    return by_group | {tp: found_offset.offset for tp, found_offset in listed.items()}
 
 
 def _require_same_partitions(

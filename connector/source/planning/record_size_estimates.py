@@ -88,19 +88,19 @@ def sizes_for_limit(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_byte
     """Bytes per offset by topic, for a micro-batch of about ``max_bytes`` between ``starts`` and ``ends``: by the size of its first
     records; where its last records turn out to be larger, by both, or those of a batch of half the size, as long as that helps."""
     sizes.sample(ranges_between(starts, ends), fresh=True)
-    first = found = mean = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
+    first = estimated = mean = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
 
     def share(bytes_per_offset: Mapping[str, float]) -> float:
         return min(1.0, max_bytes / total_bytes(starts, ends, bytes_per_offset))
 
     for _ in range(_HALVINGS):
-        mean = first | sizes.sample_ends(ranges_between(starts, share_bytes(starts, ends, max_bytes, found)))
-        if share(mean) >= share(found):
-            return found
-        if share(mean) >= share(found) / 2:
+        mean = first | sizes.sample_ends(ranges_between(starts, share_bytes(starts, ends, max_bytes, estimated)))
+        if share(mean) >= share(estimated):
+            return estimated
+        if share(mean) >= share(estimated) / 2:
             break
-        scale = 2 * max_bytes / (share(found) * total_bytes(starts, ends, found))
-        found = {topic: size * scale for topic, size in found.items()}
+        scale = 2 * max_bytes / (share(estimated) * total_bytes(starts, ends, estimated))
+        estimated = {topic: size * scale for topic, size in estimated.items()}
     return mean
 
 

@@ -269,10 +269,10 @@ class SubscribedTopics:
 
 
 def _partitions_by_topic(checkpoint: QueryOffsets) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = {}
+    by_topic: dict[str, set[int]] = {}
     for topic, partition in checkpoint.offsets:
-        found.setdefault(topic, set()).add(partition)
-    return {topic: frozenset(partitions) for topic, partitions in found.items()}
+        by_topic.setdefault(topic, set()).add(partition)
+    return {topic: frozenset(partitions) for topic, partitions in by_topic.items()}
 
 
 def _agrees(topic: TopicMetadata | None, topic_id: uuid.UUID | None, partitions: frozenset[int]) -> bool:
@@ -348,11 +348,11 @@ class SubscribedLogs:
                 return start_at_checkpoint(
                     cluster, options.starting_offsets.checkpoint, options.subscription, topics, partitions
                 )
-            found = resolve_offsets(
+            offsets = resolve_offsets(
                 cluster, options.starting_offsets, partitions,
                 option="startingOffsets", isolation_level=options.client.isolation_level, group=options.group_id,
             )  # fmt: skip
-            return QueryOffsets(offsets=found, topic_ids=topic_ids_of(topics))
+            return QueryOffsets(offsets=offsets, topic_ids=topic_ids_of(topics))
 
         return self._ask(question)
 
@@ -362,7 +362,7 @@ class SubscribedLogs:
 
         def question(_: object, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
             return {
-                tp: found.offset for tp, found in latest_offsets(self._cluster, partitions, isolation_level).items()
+                tp: listed.offset for tp, listed in latest_offsets(self._cluster, partitions, isolation_level).items()
             }
 
         # Not known yet: whether the query is new. A missing topic is reported when the first micro-batch is planned.
@@ -383,11 +383,11 @@ class SubscribedLogs:
         unseen: set[TopicPartition] = set()
         for attempt in range(_ATTEMPTS):
             fresh = attempt > 0
-            found = self._topics.find_for(checkpoint, fresh=fresh, unknown_to_leaders=unknown)
-            partitions = topic_partitions(self._options.subscription, found.topics)
-            known = known_offsets(checkpoint, topic_ids_of(found.topics))
+            subscribed = self._topics.find_for(checkpoint, fresh=fresh, unknown_to_leaders=unknown)
+            partitions = topic_partitions(self._options.subscription, subscribed.topics)
+            known = known_offsets(checkpoint, topic_ids_of(subscribed.topics))
             try:
-                logs = self._look_up_once(checkpoint, found, partitions, known, unseen)
+                logs = self._look_up_once(checkpoint, subscribed, partitions, known, unseen)
             except UnknownTopicError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -408,7 +408,7 @@ class SubscribedLogs:
     def _look_up_once(
         self,
         checkpoint: QueryOffsets,
-        found: FoundTopics,
+        subscribed: FoundTopics,
         partitions: Collection[TopicPartition],
         known: Offsets,
         unseen: Collection[TopicPartition],
@@ -417,10 +417,10 @@ class SubscribedLogs:
         added = [tp for tp in partitions if tp not in known]
         snapshot = LogSnapshot(
             latest=latest,
-            topic_ids=topic_ids_of(found.topics),
+            topic_ids=topic_ids_of(subscribed.topics),
             earliest=earliest_offsets(self._cluster, added) if added else {},
             epoch_ends=self._epoch_ends(checkpoint, known, latest),
-            hidden=found.hidden,
+            hidden=subscribed.hidden,
             vanished=tuple(sorted(tp for tp in unseen if tp not in latest)),
         )
         logs = compare_logs(known, snapshot)

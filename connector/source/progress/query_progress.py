@@ -64,7 +64,7 @@ class HangingTransactionWatch:
         except WireError as error:
             _log.debug("No check for hanging transactions: %s", error)
             return
-        held = {tp: found.offset for tp, found in stable.items() if found.offset < high_watermarks[tp].offset}
+        held = {tp: listed.offset for tp, listed in stable.items() if listed.offset < high_watermarks[tp].offset}
         hanging = {tp: offset for tp, offset in held.items() if self._held.get(tp) == offset}
         if hanging:
             named = open_transactions(self._cluster, hanging, deadline=Deadline.after_ms(_NAMES_MS))
@@ -144,7 +144,7 @@ class QueryProgress:
         """
         if not snapshot.latest:
             return None
-        latest = {tp: found.offset for tp, found in snapshot.latest.items()}
+        latest = {tp: listed.offset for tp, listed in snapshot.latest.items()}
         report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
         if progress is not None:
             reached = {**start_offsets, **progress.offsets}
@@ -176,10 +176,10 @@ class QueryProgress:
         """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
         ranges = ranges_between(starts, ends)
         self._sizes.sample(ranges)
-        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
-        if any(size is None for _, size in found):
+        counts = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
+        if any(size is None for _, size in counts):
             return None
-        return round(sum(n * (size or 0.0) for n, size in found))
+        return round(sum(n * (size or 0.0) for n, size in counts))
 
 
 def _existing(progress: QueryOffsets, snapshot: LogSnapshot | None) -> QueryOffsets:
