@@ -176,12 +176,12 @@ def _group(cluster: Cluster, group: str) -> Check:
 
 def _transaction(cluster: Cluster, name: str) -> Check:
     described = describe_transaction(cluster, name)
-    # No request shows whether Write is granted, except those that use the id and would fence its producer.
     state = (
         "not used yet"
         if described is None
         else f"{described.state}, producer {described.producer_id} epoch {described.producer_epoch}"
     )
+    # No request shows whether Write is granted, except those that use the id and would fence its producer.
     try:
         describe_transaction(cluster, f"{name}.task.doctor")
     except BrokerError as error:

@@ -29,7 +29,7 @@ _STATE_TOPIC: Final = "__transaction_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Transactions:
     """Transactions of a cluster.
 
     Attributes:
@@ -79,18 +79,18 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
             show_own(cluster, query, abort=abort, yes=yes)
         return
     with connected() as cluster:
-        transactions_ = _find(cluster, topics)
-    rows = _rows(transactions_)
+        listed = _find(cluster, topics)
+    rows = _rows(listed)
     shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]
     output().rows(shown, empty="No transaction is open.", only_if_wide=("producer id", "epoch", "since"))
-    if transactions_.not_searched:
-        click.echo(f"Not searched for hanging transactions: {', '.join(transactions_.not_searched)}.", err=True)
-    if not transactions_.uncoordinated:
+    if listed.not_searched:
+        click.echo(f"Not searched for hanging transactions: {', '.join(listed.not_searched)}.", err=True)
+    if not listed.uncoordinated:
         return
-    if transactions_.without_leader:
+    if listed.without_leader:
         click.echo(
             "Whether transactions in state UNKNOWN hang cannot be determined. Transactions are coordinated by the leaders of "
-            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(transactions_.without_leader)}. Abort nothing. Check the brokers "
+            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(listed.without_leader)}. Abort nothing. Check the brokers "
             f"that have their replicas (pykafka-wire topics describe {_STATE_TOPIC} names them), then run this again.",
             err=True,
         )
@@ -104,7 +104,7 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
     sys.exit(FAILED)
 
 
-def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Found:
+def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
     chosen = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
     partitions, unknown = find_leaders(cluster, chosen)
     not_searched = explained(unknown)
@@ -113,7 +113,7 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Found:
     known = list_transactions(cluster)
     suspects = _unknown_to(known, in_partitions)
     if not suspects:
-        return _Found(known=known, uncoordinated=[], without_leader=[], not_searched=not_searched)
+        return _Transactions(known=known, uncoordinated=[], without_leader=[], not_searched=not_searched)
     without_leader = _coordinators_without_leader(cluster)
     # Again after that wait for elections: a coordinator that had no leader in the first list has one now.
     again = list_transactions(cluster, sorted({each.producer_id for each in suspects}))
@@ -122,7 +122,9 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Found:
     still = open_producers(cluster, {each.topic_partition for each in suspects}) if suspects else []
     places = {(each.topic_partition, each.producer_id, each.start_offset) for each in still}
     uncoordinated = [each for each in suspects if (each.topic_partition, each.producer_id, each.start_offset) in places]
-    return _Found(known=known, uncoordinated=uncoordinated, without_leader=without_leader, not_searched=not_searched)
+    return _Transactions(
+        known=known, uncoordinated=uncoordinated, without_leader=without_leader, not_searched=not_searched
+    )
 
 
 def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
@@ -140,13 +142,13 @@ def _coordinators_without_leader(cluster: Cluster) -> list[str]:
     return explained(unknown)
 
 
-def _rows(open_transactions: _Found) -> list[dict[str, Any]]:
+def _rows(listed: _Transactions) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
-    rows = [transaction_row(each) for each in open_transactions.known]
+    rows = [transaction_row(each) for each in listed.known]
     rows += [
         {
             "transactional id": None,
-            "state": "UNKNOWN" if open_transactions.without_leader else "HUNG",
+            "state": "UNKNOWN" if listed.without_leader else "HUNG",
             "producer id": each.producer_id,
             "epoch": each.producer_epoch,
             "since": format_timestamp(each.last_timestamp_ms),
@@ -154,6 +156,6 @@ def _rows(open_transactions: _Found) -> list[dict[str, Any]]:
             "timeout s": None,
             "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],
         }
-        for each in open_transactions.uncoordinated
+        for each in listed.uncoordinated
     ]
     return rows

@@ -109,9 +109,9 @@ class CommitStrategy(Protocol[TaskT]):
     def begin(self, tasks: Sequence[TaskT], batch: Marker) -> AbstractContextManager[None]:
         """From here on no earlier driver can commit anything."""
 
-    def settle_earlier(self, found: Marker, replacing: Sequence[TaskT], *, is_replay: bool) -> None:
+    def settle_earlier(self, stored: Marker, replacing: Sequence[TaskT], *, is_replay: bool) -> None:
         """After all transactions of a marker's list have ended: write tasks in place of those that were aborted, and the marker
-        without a list. `found` lists the committed ones."""
+        without a list. `stored` lists the committed ones."""
 
     def write(self, batch: Marker, tasks: Sequence[TaskT]) -> None:
         """Write a micro-batch, with its marker."""

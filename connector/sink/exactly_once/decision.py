@@ -72,7 +72,7 @@ def decide(
 
     Args:
         batch: the micro-batch to commit.
-        found: what is committed in the marker's place.
+        stored: what is committed in the marker's place.
         id_has_committed: whether the query's transactional id, or one of its tasks', has committed before, as far as is known.
 
     Raises:
