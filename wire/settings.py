@@ -57,7 +57,7 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _comma_separated(value: str) -> tuple[str, ...]:
+def _parse_list(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
@@ -72,7 +72,7 @@ _STRATEGIES: Final = {
 def _strategies(value: str) -> tuple[str, ...]:
     # Other strategies are left out: the members of a group agree on one that all of them name, and where no group is joined none is
     # used.
-    names = (name.rpartition(".")[2].lower() for name in _comma_separated(value))
+    names = (name.rpartition(".")[2].lower() for name in _parse_list(value))
     known = (_STRATEGIES.get(name, name) for name in names)
     return tuple(dict.fromkeys(name for name in known if name in _STRATEGIES.values()))
 
@@ -80,7 +80,7 @@ def _strategies(value: str) -> tuple[str, ...]:
 def _tls_versions(value: str) -> tuple[str, ...]:
     # The old ones are in many a file, as Kafka's default once was, and stay off: 1.2 is the oldest that is spoken.
     old, spoken = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"), ("TLSv1.2", "TLSv1.3")
-    names = _comma_separated(value)
+    names = _parse_list(value)
     wanted = tuple(name for name in spoken if name in names)
     if not wanted or not set(names) <= {*old, *spoken}:
         raise ValueError("Use TLSv1.2, TLSv1.3 or both.")
@@ -100,7 +100,7 @@ def _addresses(value: str) -> tuple[Address, ...]:
             "An address has no user and no password: give these by {sasl.mechanism} and {sasl.jaas.config}."
         )
     addresses = []
-    for number, part in enumerate(_comma_separated(value), 1):
+    for number, part in enumerate(_parse_list(value), 1):
         host, colon, port = part.rpartition(":")
         # Java's client also accepts a listener's name in front, as in Kafka's setting listeners.
         host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
@@ -227,9 +227,9 @@ class ClientSettings:
     ssl_key_password: str | None = field(default=None, metadata=_row(str, "TLS", "the key's password", secret=True))
     ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(_identification, "TLS", "`https` checks that the certificate is for the host; empty disables the check and logs a warning"))
     ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(_tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
-    ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_comma_separated, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
+    ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_parse_list, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
     # Not a setting of Kafka's: TLS proves a broker's host name; this setting limits which host names are accepted.
-    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(_comma_separated, "all", "globs such as `*.kafka.example.com`; the client connects to no broker that is advertised under another host; none: any host"))
+    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(_parse_list, "all", "globs such as `*.kafka.example.com`; the client connects to no broker that is advertised under another host; none: any host"))
     trace: str = field(default="", metadata=_row(str, "all", "`stderr`, `stdout` or a file: one line for each request and response", experimental=True))
     # fmt: on
     unknown: tuple[str, ...] = ()

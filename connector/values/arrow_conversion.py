@@ -174,7 +174,7 @@ def not_null(value: Any) -> Any:
     return value
 
 
-def _unexpected(value: Any, wanted: str) -> DecodeError:
+def _unexpected_error(value: Any, wanted: str) -> DecodeError:
     # The kind of value alone: logs and error columns must not show what it holds.
     return DecodeError(f"{_kind(value)} where {wanted} is expected")
 
@@ -186,7 +186,7 @@ def _kind(value: Any) -> str:
 def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _unexpected(value, "a struct")
+            raise _unexpected_error(value, "a struct")
         row = {}
         for name, is_nullable, inner in fields:
             field = value.get(name)
@@ -204,7 +204,7 @@ def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
 def _list(inner: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise _unexpected(value, "an array")
+            raise _unexpected_error(value, "an array")
         return [inner(item) for item in value]
 
     return convert
@@ -213,7 +213,7 @@ def _list(inner: Conversion) -> Conversion:
 def _map(key: Conversion, item: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _unexpected(value, "a map")
+            raise _unexpected_error(value, "a map")
         # The last of several, as in JSON itself: 1 and 01 are one key of MAP<INT, …>, and Spark's maps have each key once.
         return list({key(name): item(element) for name, element in value.items()}.items())
 
@@ -226,7 +226,7 @@ def _integer(bits: int) -> Conversion:
     def convert(value: Any) -> Any:
         number = _whole_number(value)
         if number is None:
-            raise _unexpected(value, "an integer")
+            raise _unexpected_error(value, "an integer")
         if not lowest <= number <= highest:
             raise DecodeError(f"an integer that {bits} bits cannot hold")
         return number
@@ -238,8 +238,8 @@ def _decimal(precision: int, scale: int) -> Conversion:
     def convert(value: Any) -> Any:
         number = _finite_decimal(value)
         if number is None:
-            raise _unexpected(value, "a decimal")
-        return _rescaled(number, precision, scale)
+            raise _unexpected_error(value, "a decimal")
+        return _rescale(number, precision, scale)
 
     return convert
 
@@ -249,11 +249,11 @@ def _json_decimal(precision: int, scale: int, encodings: Encodings) -> Conversio
 
     def convert(value: Any) -> Any:
         if isinstance(value, dict) and form == "base64":
-            return _rescaled(decimal_of_struct(value), precision, scale)
+            return _rescale(decimal_of_struct(value), precision, scale)
         if not isinstance(value, str) or form == "numeric":
             return number_of(value)
         if form == "base64":
-            return _rescaled(decimal_of_base64(value, scale), precision, scale)
+            return _rescale(decimal_of_base64(value, scale), precision, scale)
         check_is_number(value)
         return number_of(value)
 
@@ -285,7 +285,7 @@ def _finite_decimal(value: Any) -> Decimal | None:
     return Decimal(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
-def _rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
+def _rescale(number: Decimal, precision: int, scale: int) -> Decimal:
     """An equal number with ``scale`` digits after the point and at most ``precision`` in all.
 
     Raises:
@@ -344,7 +344,7 @@ def _only(kind: type | tuple[()], wanted: str) -> Conversion:
 
     def convert(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise _unexpected(value, wanted)
+            raise _unexpected_error(value, wanted)
         return value
 
     return convert
@@ -364,7 +364,7 @@ def _float(bits: int) -> Conversion:
         if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
             return float(value)  # Protobuf's JSON mapping
         if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-            raise _unexpected(value, "a number")
+            raise _unexpected_error(value, "a number")
         number = float(value)
         if math.isinf(number) and not isinstance(value, float):
             raise OverflowError
@@ -391,7 +391,7 @@ def _json_time(
             return None
         converted = of_text(value)
         if converted is None:
-            raise _unexpected(value, wanted)
+            raise _unexpected_error(value, wanted)
         return converted
 
     return convert
@@ -411,7 +411,7 @@ def _moment(value: Any) -> datetime.datetime:
         return value
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise _unexpected(value, "a timestamp (ISO-8601)")
+        raise _unexpected_error(value, "a timestamp (ISO-8601)")
     day, clock, fraction, zone = match.groups()
     offset = "+00:00" if zone in ("Z", "z") else (zone if not zone or ":" in zone else f"{zone[:3]}:{zone[3:]}")
     try:
@@ -430,7 +430,7 @@ def _date(value: Any) -> Any:
             return datetime.date.fromisoformat(value)
         except ValueError:
             pass
-    raise _unexpected(value, "a date (ISO-8601)")
+    raise _unexpected_error(value, "a date (ISO-8601)")
 
 
 def _duration(value: Any) -> Any:
@@ -438,7 +438,7 @@ def _duration(value: Any) -> Any:
         return value
     match = _SECONDS.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise _unexpected(value, "a duration (seconds, such as 1.5s)")
+        raise _unexpected_error(value, "a duration (seconds, such as 1.5s)")
     sign, seconds, fraction = match.groups()
     span = datetime.timedelta(seconds=int(seconds), microseconds=int(f"{(fraction or '')[:6]:0<6}"))
     return -span if sign else span

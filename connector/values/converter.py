@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, flag_array, flags_at, reassemble
-from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads, all_left
+from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads, leave_all
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
 
@@ -346,7 +346,7 @@ def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.Da
         return reader.read_column(payloads)
     except pa.ArrowException as error:
         _log.warning("%d values cannot be read in columns, and are read one by one: %s", len(payloads), error)
-        return all_left(payloads, column_type)
+        return leave_all(payloads, column_type)
 
 
 def _read_alone(

@@ -69,7 +69,7 @@ def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
     Raises:
         DecodeError: Spark has no such timestamp.
     """
-    return _scaled(number, unit, _MICRO_NANOS, "a timestamp")
+    return _scale(number, unit, _MICRO_NANOS, "a timestamp")
 
 
 def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
@@ -78,13 +78,13 @@ def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
     Raises:
         DecodeError: it is within a day, or Spark has no such date.
     """
-    days = _scaled(number, unit, _DAY_NANOS, "a date")
+    days = _scale(number, unit, _DAY_NANOS, "a date")
     if days is not None and days * _DAY_NANOS != Fraction(number) * _NANOS[unit]:
         raise DecodeError(f"a number of {unit} that is no whole day where a date is expected")
     return days
 
 
-def _scaled(number: int | Decimal, unit: TimeUnit, nanos: int, wanted: str) -> int | None:
+def _scale(number: int | Decimal, unit: TimeUnit, nanos: int, wanted: str) -> int | None:
     if isinstance(number, Decimal) and (not number.is_finite() or abs(number.adjusted()) > _MAX_DIGITS):
         raise DecodeError(f"a number that is not the {unit} of {wanted}")
     if number in INFINITE[unit]:

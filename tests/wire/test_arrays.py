@@ -10,7 +10,7 @@ from pykafka_wire.wire.arrow.arrays import (
     binary_array,
     binary_column,
     binary_scalar,
-    repeated,
+    repeat_text,
     to_arrow,
     to_numpy,
     validity,
@@ -37,7 +37,7 @@ def test_integers_and_their_nulls(whole: pa.Array, start: int) -> None:
 
 def test_other_arrays() -> None:
     assert to_arrow(np.arange(3, dtype=np.int32)).equals(pa.array([0, 1, 2], pa.int32()))
-    assert repeated("tøpic", 3).equals(pa.array(["tøpic"] * 3))
+    assert repeat_text("tøpic", 3).equals(pa.array(["tøpic"] * 3))
     assert binary_array([b"a", b"", b"bcd"]).equals(pa.array([b"a", b"", b"bcd"]))
     assert binary_scalar(b"\0").equals(pa.scalar(b"\0", pa.binary()))
 

@@ -50,7 +50,7 @@ def to_numpy(values: Any, *, null: int) -> npt.NDArray[Any]:
     return np.where(validity(values), numbers, numbers.dtype.type(null)) if values.null_count else numbers
 
 
-def repeated(text: str, n: int) -> Any:
+def repeat_text(text: str, n: int) -> Any:
     """pa.StringArray of `text`, which is not empty, `n` times."""
     encoded = text.encode()
     bounds = np.arange(0, (n + 1) * len(encoded), len(encoded), dtype=np.int32)

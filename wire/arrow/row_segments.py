@@ -137,7 +137,7 @@ def _scatter(numbers: Words64, n_groups: int) -> Words64:
     return scattered
 
 
-def masked(segment: RowSegment, present: Flags) -> RowSegment:
+def mask_segment(segment: RowSegment, present: Flags) -> RowSegment:
     """The same segment without bytes where ``present`` is False. BytesSegment must have nulls there."""
     if isinstance(segment, BytesSegment):
         return segment
@@ -146,7 +146,7 @@ def masked(segment: RowSegment, present: Flags) -> RowSegment:
     )
 
 
-def expanded(array: Any, present: Flags) -> BytesSegment:
+def expand_rows(array: Any, present: Flags) -> BytesSegment:
     """The elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
     before = np.zeros(len(present) + 1, dtype=np.int64)
     np.cumsum(present, out=before[1:])
@@ -178,11 +178,11 @@ def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
             _append(run, segment)
             continue
         if run:
-            arrays.append(_written(run, n))
+            arrays.append(_write_words(run, n))
             run = []
         arrays.append(segment.array)
     if run:
-        arrays.append(_written(run, n))
+        arrays.append(_write_words(run, n))
     if len(arrays) == 1 and not arrays[0].null_count:
         return arrays[0]
     if not arrays or n == 0:
@@ -216,7 +216,7 @@ def _append(run: list[WordSegment], word: WordSegment) -> None:
     run.append(WordSegment(values, last.sizes + word.sizes, last.max_size + word.max_size))
 
 
-def _written(run: Sequence[WordSegment], n: int) -> Any:
+def _write_words(run: Sequence[WordSegment], n: int) -> Any:
     """pa.BinaryArray of each element's words.
 
     Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
@@ -235,21 +235,21 @@ def _written(run: Sequence[WordSegment], n: int) -> Any:
     positions[1:] = flat[:-1]
     offsets = np.zeros(n + 1, dtype=np.int64)
     offsets[1:] = ends[:, -1]
-    return bytes_segment(offsets, _stored(positions, values.reshape(-1), int(offsets[-1]))).array
+    return bytes_segment(offsets, _store_words(positions, values.reshape(-1), int(offsets[-1]))).array
 
 
 def _written_alone(word: WordSegment, n: int) -> Any:
-    """As :func:`_written`, of one word."""
+    """As :func:`_write_words`, of one word."""
     if isinstance(word.sizes, int):
         row_bytes = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
         offsets = np.arange(0, (n + 1) * word.sizes, word.sizes, dtype=np.int64)
         return bytes_segment(offsets, np.ascontiguousarray(row_bytes[:, : word.sizes])).array
     offsets = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(word.sizes, out=offsets[1:])
-    return bytes_segment(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array
+    return bytes_segment(offsets, _store_words(offsets[:-1], word.values, int(offsets[-1]))).array
 
 
-def _stored(positions: Ints, values: Words64, n_bytes: int) -> npt.NDArray[np.uint8]:
+def _store_words(positions: Ints, values: Words64, n_bytes: int) -> npt.NDArray[np.uint8]:
     """uint8[n_bytes and more]: all eight bytes of each word, in order."""
     buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
     places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))

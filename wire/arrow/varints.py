@@ -143,7 +143,7 @@ def numbers_at(buffer: ByteBuffer, positions: Ints, dtype: str) -> npt.NDArray[A
     return numbers.view(dtype)
 
 
-def signed(words: Words) -> Ints:
+def to_signed(words: Words) -> Ints:
     """int64[n]: the numbers that zigzag varints stand for. A copy."""
     if words.dtype == np.uint64:
         signs = np.negative(words & _ONE)
@@ -165,7 +165,7 @@ def read_varints(buffer: ByteBuffer, positions: Ints) -> tuple[Ints, Ints]:
     words, ends = read_unsigned(buffer, positions)
     if int(ends.max(initial=0)) >= _NOWHERE:
         raise CorruptBatchError("a varint is longer than ten bytes")
-    return signed(words), ends
+    return to_signed(words), ends
 
 
 def two_bytes(first: ByteBuffer, second: ByteBuffer) -> npt.NDArray[np.uint16]:
@@ -232,7 +232,7 @@ class FieldReader:
         first = self._words.astype(np.uint8)
         if int(first.max(initial=0)) < 0x80:
             self.skip(1)
-            return signed(first)
+            return to_signed(first)
         second = (self.pairs() >> 8).astype(np.uint8)
         two = first >> 7
         if (two & second >> 7).any():
@@ -240,7 +240,7 @@ class FieldReader:
             self._n_loaded = 0
             return values
         self.skip(two + np.uint8(1))
-        return signed(two_bytes(first, second))
+        return to_signed(two_bytes(first, second))
 
     def skip(self, n_bytes: int | ByteBuffer) -> None:
         """Move by one byte or two, in all records or in each."""

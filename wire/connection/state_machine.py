@@ -34,7 +34,7 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from pykafka_wire.wire.protocol.encoding import coalesced
+from pykafka_wire.wire.protocol.encoding import coalesce
 from pykafka_wire.wire.protocol.message import Message, Request, ResponseT
 from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.handshake import (
@@ -455,7 +455,7 @@ def encode_request(
     if size > MAX_INT32:
         raise ProtocolError(f"a request of {size} bytes does not fit in a frame", api=cls.name, version=version)
     segments[0] = encode_length32(size)
-    return coalesced(segments)
+    return coalesce(segments)
 
 
 def decode_response(

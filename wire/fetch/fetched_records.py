@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.wire.arrow.arrays import repeated, to_arrow
+from pykafka_wire.wire.arrow.arrays import repeat_text, to_arrow
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.fetch.range_progress import BatchScan, RangeProgress, consumed_bytes, leader_epoch_before
 from pykafka_wire.wire.records.batch_framing import RecordSlice
@@ -74,8 +74,8 @@ def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
     """pa.StringArray of each record's topic."""
     topics = list(dict.fromkeys(r.topic for r in ranges))
     if len(topics) == 1:
-        return repeated(topics[0], records.n_records)
-    names = pa.concat_arrays([repeated(topic, 1) for topic in topics])
+        return repeat_text(topics[0], records.n_records)
+    names = pa.concat_arrays([repeat_text(topic, 1) for topic in topics])
     topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
     return names.take(to_arrow(topic_index.take(records.slice_index)))
 

@@ -149,11 +149,11 @@ class PartitionQueue:
                 **self.topic_partition._asdict(), api="Produce",
             )  # fmt: skip
         self._begun = True
-        self._returned(batch)
+        self._return(batch)
 
     def replace(self, batch: QueuedBatch, pieces: Iterable[EncodedBatch]) -> None:
         """`batch`, which was rejected, is replaced by `pieces` of the same records or fewer, or by none (rule 5)."""
-        self._returned(batch)
+        self._return(batch)
         ordinal = batch.ordinal
         for piece in pieces:
             queued = QueuedBatch(self.topic_partition, piece, batch.expires_at, ordinal)
@@ -166,7 +166,7 @@ class PartitionQueue:
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
         """`batch` is to be sent again, not before the given time, and before all that came after it."""
-        self._returned(batch)
+        self._return(batch)
         batch.last_error = error
         self._retrying = True
         self.not_before = max(self.not_before, not_before)
@@ -193,7 +193,7 @@ class PartitionQueue:
     def _is_rewound(self, batch: QueuedBatch) -> bool:
         return self._rewound is not None and batch.ordinal >= self._rewound[0]
 
-    def _returned(self, batch: QueuedBatch) -> None:
+    def _return(self, batch: QueuedBatch) -> None:
         self.in_flight.remove(batch)
         if not self.in_flight:
             self.node = -1

@@ -158,13 +158,13 @@ class ProduceResponseHandler:
         # A response that has an offset comes from a leader that wrote the batch, and lost its place after that.
         may_be_written = response.base_offset >= 0 or error.name in _AFTER_APPEND
         find_leader = error.info.action is Action.REFRESH_METADATA
-        return self._retried(batch, now, RetriedBatch(error, may_be_written, find_leader))
+        return self._retry(batch, now, RetriedBatch(error, may_be_written, find_leader))
 
     def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> ProduceOutcome:
         """What it means that a request had no response that makes sense, or was not sent as a whole."""
         if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
             return FailedBatch(error)
-        return self._retried(batch, now, RetriedBatch(error, may_be_written=was_sent, find_leader=True))
+        return self._retry(batch, now, RetriedBatch(error, may_be_written=was_sent, find_leader=True))
 
     def on_expiry(self, batch: QueuedBatch, last_error: WireError | None) -> FailedBatch:
         """The batch's delivery timeout has passed; `last_error` is what its last try ended in."""
@@ -206,10 +206,10 @@ class ProduceResponseHandler:
                 "again could repeat its records."
             )
             return FailedBatch(error)
-        checked = self._retried(batch, now, RetriedBatch(error, may_be_written=False, find_leader=False))
+        checked = self._retry(batch, now, RetriedBatch(error, may_be_written=False, find_leader=False))
         return checked if isinstance(checked, FailedBatch) else Restarted(error)
 
-    def _retried(self, batch: QueuedBatch, now: float, outcome: RetriedBatch) -> RetriedBatch | FailedBatch:
+    def _retry(self, batch: QueuedBatch, now: float, outcome: RetriedBatch) -> RetriedBatch | FailedBatch:
         if batch.attempts > self.settings.retries:
             return FailedBatch(outcome.error)
         if now >= batch.expires_at:

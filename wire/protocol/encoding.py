@@ -50,7 +50,7 @@ def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     return write
 
 
-def coalesced(segments: list[Segment]) -> list[Segment]:
+def coalesce(segments: list[Segment]) -> list[Segment]:
     """The segments with each run of bytes joined; views stay as they are."""
     joined: list[Segment] = []
     run: list[Segment] = []

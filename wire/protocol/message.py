@@ -80,7 +80,7 @@ class Message(Struct):
         """
         segments: list[Segment] = []
         self.write(segments, version)
-        return encoding.coalesced(segments)
+        return encoding.coalesce(segments)
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:

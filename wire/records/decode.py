@@ -355,7 +355,7 @@ def _payloads(
     if not any(codecs) and not framed.is_copy:
         buffer = np.frombuffer(framed.frame if may_overwrite else framed.frame.toreadonly(), dtype=np.uint8)
     else:
-        buffer, ends = _decompressed(framed, rows, codecs, starts, ends, max_bytes, budget_bytes)
+        buffer, ends = _decompress_batches(framed, rows, codecs, starts, ends, max_bytes, budget_bytes)
         rows = rows[: len(ends)]
         starts = np.append(0, ends[:-1]) if len(ends) else ends
     sizes = ends - starts
@@ -371,7 +371,7 @@ def _payloads(
     return buffer, starts, ends
 
 
-def _decompressed(
+def _decompress_batches(
     framed: FramedBatches,
     rows: Ints,
     codecs: Sequence[int],

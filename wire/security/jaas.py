@@ -108,12 +108,12 @@ def _tokens(line: str) -> list[_JaasToken]:
             raise SettingsError("{setting} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
         double, single, symbol, word = match.groups()
         quoted = double if double is not None else single
-        tokens.append(_JaasToken(symbol or word, False) if quoted is None else _JaasToken(_unescaped(quoted), True))
+        tokens.append(_JaasToken(symbol or word, False) if quoted is None else _JaasToken(_unescape(quoted), True))
         position = match.end()
     return tokens
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         escaped = match[1]
         return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)

@@ -62,18 +62,18 @@ def context(settings: ClientSettings) -> ssl.SSLContext:
         settings.ssl_truststore_type,
         settings.ssl_truststore_location,
         _file_state(settings.ssl_truststore_location),
-        _resolved(settings.ssl_truststore_password, "ssl.truststore.password"),
-        _resolved(settings.ssl_truststore_certificates, "ssl.truststore.certificates"),
+        _resolve_secret(settings.ssl_truststore_password, "ssl.truststore.password"),
+        _resolve_secret(settings.ssl_truststore_certificates, "ssl.truststore.certificates"),
     )
     identity = _Store(
         "ssl.keystore",
         settings.ssl_keystore_type,
         settings.ssl_keystore_location,
         _file_state(settings.ssl_keystore_location),
-        _resolved(settings.ssl_keystore_password, "ssl.keystore.password"),
-        _resolved(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain"),
-        _resolved(settings.ssl_keystore_key, "ssl.keystore.key"),
-        _resolved(settings.ssl_key_password, "ssl.key.password"),
+        _resolve_secret(settings.ssl_keystore_password, "ssl.keystore.password"),
+        _resolve_secret(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain"),
+        _resolve_secret(settings.ssl_keystore_key, "ssl.keystore.key"),
+        _resolve_secret(settings.ssl_key_password, "ssl.key.password"),
     )
     return _build(
         trust,
@@ -278,7 +278,7 @@ def _file_state(location: str | None) -> tuple[int, int]:
     return (0, 0)
 
 
-def _resolved(value: str | None, setting: str) -> str | None:
+def _resolve_secret(value: str | None, setting: str) -> str | None:
     return None if value is None else resolve(value, setting)
 
 

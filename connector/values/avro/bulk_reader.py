@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices
 from pykafka_wire.values.bulk.reading import MemoryBudget, Payloads
-from pykafka_wire.wire.arrow.varints import ByteBuffer, numbers_at, read_unsigned, signed
+from pykafka_wire.wire.arrow.varints import ByteBuffer, numbers_at, read_unsigned, to_signed
 
 #: What a value may take in memory for items that take no bytes of it, or few, in both ways of reading: a null is one byte, and has
 #: a place in each column of the record that it stands for. A quarter of a million nulls for records of 30 numbers, or an array of
@@ -104,7 +104,7 @@ class BulkReader:
     def longs(self) -> Ints:
         """int64[n]: the next zigzag varint of each value; 0 if it fails."""
         words, ends = read_unsigned(self.buffer, self.position)
-        return self._advance(ends, signed(words))
+        return self._advance(ends, to_signed(words))
 
     def fixed(self, dtype: str) -> npt.NDArray[Any]:
         """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 if a value fails."""

@@ -417,7 +417,7 @@ class AvroRecord(TypeReader):
         columns: list[Any] = [None] * self.type.num_fields
         self._go_past(reader, columns)
         for type_reader, place in self.absent:
-            columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
+            columns[place] = _check_nulls(type_reader.read(reader), self.type.field(place), reader)
         return pa.Array.from_buffers(self.type, len(reader), [None], children=columns)
 
     def skip(self, reader: BulkReader) -> None:
@@ -438,7 +438,7 @@ class AvroRecord(TypeReader):
             if columns is None or is_skipped:
                 type_reader.skip(reader)
             else:
-                columns[place] = _checked(type_reader.read(reader), self.type.field(place), reader)
+                columns[place] = _check_nulls(type_reader.read(reader), self.type.field(place), reader)
         if n_bytes:
             reader.advance(n_bytes)
 
@@ -493,7 +493,9 @@ class Items(TypeReader):
         owner = np.repeat(np.arange(n), counts)
         inner = reader.at(begin, end)
         keys = None if self.key is None else self.key.read(inner)
-        items = _checked(self.item.read(inner), self.type.value_field if keys is None else self.type.item_field, inner)
+        items = _check_nulls(
+            self.item.read(inner), self.type.value_field if keys is None else self.type.item_field, inner
+        )
         if inner.failed.any():
             reader.fail(flags_at(owner[inner.failed], n))
         if keys is not None:
@@ -577,7 +579,7 @@ class Items(TypeReader):
         return counts
 
 
-def _checked(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array, a pa.Field
+def _check_nulls(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array, a pa.Field
     """A column that was read; values with a null in a field that is NOT NULL fail."""
     if not field.nullable and column.null_count:
         reader.fail(~validity(column))

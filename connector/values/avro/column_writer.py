@@ -6,7 +6,7 @@ missing in the column, and no other one, since a default is for readers; a union
 by row, need not have the schema's own type: any integer as int or long, integers as float or double that hold them, decimals of
 another precision or scale, times with and without a zone.
 
-Nulls are judged by :func:`_required` and :func:`_optional` alone; what other functions return for them means nothing.
+Nulls are judged by :func:`_write_required` and :func:`_optional` alone; what other functions return for them means nothing.
 https://avro.apache.org/docs/1.12.0/specification/
 """
 
@@ -40,7 +40,7 @@ from pykafka_wire.values.bulk.writing import (
     items_of,
     of_present,
     places_in,
-    rescaled,
+    rescale,
     texts_of,
     whole_numbers,
     within,
@@ -56,13 +56,15 @@ from pykafka_wire.wire.arrow.row_segments import (
     constant,
     counts,
     join_segments,
-    masked,
+    mask_segment,
     varints,
 )
 from pykafka_wire.wire.single_varint import encode_uvarint
 
 
-def _required(column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b"") -> list[RowSegment]:
+def _write_required(
+    column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b""
+) -> list[RowSegment]:
     """A value that must not be null, after the index of its branch if it is one of a union."""
     if column.null_count:
         errors.add(~validity(column), path, "null, which the schema does not allow")
@@ -77,7 +79,7 @@ def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, n
     branches: list[RowSegment] = [*varints(np.where(present, branch, null_branch))]
     if pa.types.is_nested(column.type):
         return branches + of_present(column, present, errors, write)
-    return branches + [masked(segment, present) for segment in write(column, errors)]
+    return branches + [mask_segment(segment, present) for segment in write(column, errors)]
 
 
 def _null(column: Any, errors: EncodeErrors, *, content: bytes = b"") -> list[RowSegment]:
@@ -117,7 +119,7 @@ def _bytes(column: Any, errors: EncodeErrors, *, path: str, has_length: bool = T
     return [*(counts(byte_lengths(array)) if has_length else ()), BytesSegment(array)]
 
 
-def _fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> list[RowSegment]:
+def _write_fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> list[RowSegment]:
     array = binary(column)
     errors.add(byte_lengths(array) != size, path, f"not {size} bytes, the size of the schema's fixed", column)
     return [BytesSegment(array)]
@@ -155,7 +157,7 @@ def _decimal(
         has_length: whether the size of bytes stands before them.
     """
     if column.type != decimal:
-        column, wrong = rescaled(column, decimal)
+        column, wrong = rescale(column, decimal)
         errors.add(wrong, path, f"a number that DECIMAL({decimal.precision},{decimal.scale}) cannot hold exactly")
     low, high = halves_of(column)
     sign = (high.view(np.int64) >> 63).view(np.uint64)
@@ -297,10 +299,10 @@ class AvroWritePlan:
             return self._union(schema, column, path)
         if kind_of(schema) == "null" and pa.types.is_null(column):
             return _null
-        return partial(_required, write=self._value(schema, column, path), path=path)
+        return partial(_write_required, write=self._value(schema, column, path), path=path)
 
     def _mismatch(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Write:
-        self.problems.mismatch(path, column, _shown(schema), remedy)
+        self.problems.mismatch(path, column, _describe(schema), remedy)
         return _null
 
     def _union(self, union: list[Schema], column: pa.DataType, path: str) -> Write:
@@ -325,14 +327,14 @@ class AvroWritePlan:
             ]
             if len(fitting) != 1:
                 members_shown = ", ".join(
-                    f"{name}: {_shown(branch)}" for name, (_, branch) in zip(by_type, others, strict=True)
+                    f"{name}: {_describe(branch)}" for name, (_, branch) in zip(by_type, others, strict=True)
                 )
                 return self._mismatch(
                     path, column, union, f"make it one of the union's types, or a struct of {members_shown}"
                 )
             chosen, write = fitting[0]
         if null is None:
-            return partial(_required, write=write, path=path, branch=_branch(chosen))
+            return partial(_write_required, write=write, path=path, branch=_branch(chosen))
         return partial(_optional, write=write, branch=chosen, null_branch=null)
 
     def _exact(self, schema: Schema, column: pa.DataType, path: str) -> Write | None:
@@ -376,7 +378,7 @@ class AvroWritePlan:
                 decimal, size = pa.decimal128(digits, scale), schema.get("size")
                 write = partial(_decimal, path=path, decimal=decimal, size=size, has_length=self._has_length)
         elif kind == "fixed" and is_bytes(column):
-            write = partial(_fixed, path=path, size=schema["size"])
+            write = partial(_write_fixed, path=path, size=schema["size"])
         elif kind == "fixed" and logical == "uuid" and is_text(column):
             write = partial(_uuid, path=path)
         elif kind == "string" and is_text(column):
@@ -407,7 +409,7 @@ class AvroWritePlan:
             if kind_of(self._schema.definition(branch)) == "null":
                 return partial(_null, content=_branch(index) if isinstance(definition, list) else b"")
         self.problems.add(
-            f"field {path} ({_shown(definition)}) is missing in the column, and the schema allows no null: add it to the column "
+            f"field {path} ({_describe(definition)}) is missing in the column, and the schema allows no null: add it to the column "
             "(a default in the schema is for readers)"
         )
         return _null
@@ -456,10 +458,10 @@ def _is_members(column: pa.DataType, by_type: list[str]) -> bool:
     return names in (by_type, [member_name(nth) for nth in range(len(by_type))])
 
 
-def _shown(schema: Schema) -> str:
+def _describe(schema: Schema) -> str:
     """A schema's type in a few words."""
     if isinstance(schema, list):
-        return f"[{', '.join(map(_shown, schema))}]"
+        return f"[{', '.join(map(_describe, schema))}]"
     if isinstance(schema, str):
         return schema
     logical = logical_of(schema)

@@ -64,13 +64,13 @@ class Defaults:
             for number, branch in enumerate(definition):
                 if self._is_a(branch, value):
                     return encode_long(number) + self._encode(branch, value)
-            raise _unexpected(name)
+            raise _unexpected_error(name)
         if not self._is_a(definition, value):
-            raise _unexpected(name)
+            raise _unexpected_error(name)
         try:
             return self._encode_as(definition, name, value)
         except (ArithmeticError, ValueError, struct.error) as error:
-            raise _unexpected(name) from error
+            raise _unexpected_error(name) from error
 
     def _encode_as(self, definition: Schema, name: str, value: Any) -> bytes:
         if name == "null":
@@ -122,5 +122,5 @@ def encode_long(number: int) -> bytes:
     return varint((number << 1) ^ (number >> 63))
 
 
-def _unexpected(name: str) -> DecodeError:
+def _unexpected_error(name: str) -> DecodeError:
     return DecodeError(f"the reader's schema has a default that {name} cannot hold")

@@ -13,7 +13,7 @@ from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.avro.column_reader import AvroReadPlan, TypeReader, decode
 from pykafka_wire.values.avro.defaults import encode_long
-from pykafka_wire.values.avro.resolution import resolved
+from pykafka_wire.values.avro.resolution import resolve_schemas
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import FROM_AVRO, TypeRules, arrow_type
@@ -122,20 +122,20 @@ class Avro:
             schema = _schema(self.reader_schema)
         else:
             schema = schema_of(self.registry, schema_id, "AVRO")
-        return _branch(_parsed(self.registry, schema), () if schema_id is None else schema_id.message_indexes)
+        return _branch(_parse_schema(self.registry, schema), () if schema_id is None else schema_id.message_indexes)
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
         from pykafka_wire.values.avro.column_writer import column_writer  # which no reader loads
 
         assert self.writer is not None
         is_glue = self.registry is not None and self.registry.is_glue
-        written = _parsed(self.registry, self.writer.schema)
+        written = _parse_schema(self.registry, self.writer.schema)
         return column_writer(written, column_type, self.writer.frame(), has_lengths=is_glue)
 
     def _read(self) -> ParsedSchema | None:
         if self.reader_schema is None:
             return None
-        return _record(_parsed(self.registry, _schema(self.reader_schema), self.rules.connect), self.record)
+        return _record(_parse_schema(self.registry, _schema(self.reader_schema), self.rules.connect), self.record)
 
 
 def _branch(schema: ParsedSchema, branch: tuple[int, ...]) -> ParsedSchema:
@@ -193,10 +193,10 @@ def _reader(
     column_type: pa.DataType,
     has_connect_types: bool = False,
 ) -> _Reader:
-    written = _branch(_parsed(registry, schema, has_connect_types), branch)
-    reader = None if read is None else _record(_parsed(registry, read, has_connect_types), record)
+    written = _branch(_parse_schema(registry, schema, has_connect_types), branch)
+    reader = None if read is None else _record(_parse_schema(registry, read, has_connect_types), record)
     try:
-        node = resolved(written, reader)
+        node = resolve_schemas(written, reader)
         plan = AvroReadPlan(reader or written)
         type_reader = plan.type_reader(node, column_type)
         read_one = reader_of(node, column_type, reader or written)
@@ -212,5 +212,5 @@ def _reader(
 
 
 @cached
-def _parsed(registry: Registry | None, schema: Schema, has_connect_types: bool = False) -> ParsedSchema:
+def _parse_schema(registry: Registry | None, schema: Schema, has_connect_types: bool = False) -> ParsedSchema:
     return parse(schema.text, list(referenced(registry, schema).values()), has_connect_types=has_connect_types)

@@ -131,7 +131,7 @@ class UnionMember:
 ResolvedNode = Mismatch | ResolvedScalar | ResolvedSymbols | Blocks | ResolvedRecord | WrittenUnion | Branch
 
 
-def resolved(written: ParsedSchema, read: ParsedSchema | None) -> ResolvedNode:
+def resolve_schemas(written: ParsedSchema, read: ParsedSchema | None) -> ResolvedNode:
     """How values of ``written`` are read as ``read``, or as they were written.
 
     Raises:
@@ -295,9 +295,9 @@ class _Resolution:
         return next((place for place, branch in enumerate(branches) if kind_of(branch) in promotions), None)
 
     def _has_matching_fields(self, written: Schema, read: Schema) -> bool:
-        resolved = self._record(written, read)
-        return isinstance(resolved, ResolvedRecord) and not any(
-            isinstance(node, Mismatch) for node, _ in resolved.fields
+        resolve_schemas = self._record(written, read)
+        return isinstance(resolve_schemas, ResolvedRecord) and not any(
+            isinstance(node, Mismatch) for node, _ in resolve_schemas.fields
         )
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:

@@ -213,7 +213,7 @@ class RowReader:
         if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
             size = item_bytes(wanted.key_type) + item_bytes(wanted.item_type)
             return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"), size)
-        if isinstance(node, resolution.ResolvedScalar) and (stored := _stored(node, wanted)) is not None:
+        if isinstance(node, resolution.ResolvedScalar) and (stored := _stored_reader(node, wanted)) is not None:
             return stored
         natural, convert = self.of(node, Way.NATURAL), conversion_to(wanted, "utf-8")
         return lambda reader: convert(natural(reader))
@@ -456,7 +456,7 @@ def _nearest_float(number: int) -> float:
     return float(np.int64(number).astype(np.float32))
 
 
-def _stored(node: resolution.ResolvedScalar, wanted: pa.DataType) -> Read | None:
+def _stored_reader(node: resolution.ResolvedScalar, wanted: pa.DataType) -> Read | None:
     """Reads what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
     is_a = pa.types
     plain, kind = _plain(node), kind_of(node.read)

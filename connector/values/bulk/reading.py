@@ -93,7 +93,7 @@ class ColumnTooLargeError(ValueFormatError):
         )
 
 
-def all_left(payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
+def leave_all(payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
     """Nulls, and True for each row: all are left to be read one by one."""
     return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
 
@@ -106,7 +106,7 @@ class OneByOne:
     read_one: Callable[[bytes], Any]
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        return all_left(payloads, self.column_type)
+        return leave_all(payloads, self.column_type)
 
 
 class MemoryBudget:
@@ -169,7 +169,7 @@ def read_in_groups(
         try:
             column, wrong = read(group)
         except (pa.ArrowException, OverflowError):  # more than an array holds
-            column, wrong = all_left(group, column_type)
+            column, wrong = leave_all(group, column_type)
         columns.append(column)
         failed.append(wrong)
         first += n_values

@@ -22,7 +22,7 @@ from pykafka_wire.wire.arrow.row_segments import (
     RowSegment,
     Words64,
     constant,
-    expanded,
+    expand_rows,
     join_segments,
 )
 
@@ -169,13 +169,13 @@ class SegmentWriter:
     def _write(self, column: Any, errors: EncodeErrors) -> Any:
         present = validity(column)
         if present.all():
-            return self._joined(column, errors)
+            return self._join(column, errors)
         index = np.flatnonzero(present)
-        values = self._joined(column.take(to_arrow(index)), errors.inside(index.__getitem__))
-        _, edges, data = expanded(values, present).array.buffers()
+        values = self._join(column.take(to_arrow(index)), errors.inside(index.__getitem__))
+        _, edges, data = expand_rows(values, present).array.buffers()
         return pa.Array.from_buffers(pa.binary(), len(column), [bitmap(present), edges, data])
 
-    def _joined(self, column: Any, errors: EncodeErrors) -> Any:
+    def _join(self, column: Any, errors: EncodeErrors) -> Any:
         return join_segments([*constant(self.prefix, len(column)), *self.values(column, errors)], len(column))
 
 
@@ -291,7 +291,7 @@ def binary(column: Any) -> Any:
     return column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.binary())
 
 
-def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
+def rescale(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
     """The decimals as ``wanted``, and bool[n]: those that it cannot hold exactly, which are null."""
     try:
         return column.cast(wanted), np.zeros(len(column), dtype=np.bool_)
@@ -299,8 +299,8 @@ def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
         if len(column) == 1:
             return pa.nulls(1, wanted), np.ones(1, dtype=np.bool_)
     half = len(column) // 2
-    first, wrong = rescaled(column.slice(0, half), wanted)
-    second, more_wrong = rescaled(column.slice(half), wanted)
+    first, wrong = rescale(column.slice(0, half), wanted)
+    second, more_wrong = rescale(column.slice(half), wanted)
     return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong))
 
 
@@ -368,4 +368,4 @@ def of_present(column: Any, present: Flags, errors: EncodeErrors, write: Write) 
         return write(column, errors)
     index = np.flatnonzero(present)
     segments = write(column.take(to_arrow(index)), errors.inside(index.__getitem__))
-    return [expanded(join_segments(segments, len(index)), present)]
+    return [expand_rows(join_segments(segments, len(index)), present)]

@@ -120,7 +120,7 @@ def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
 def _text(column: Any) -> _JsonText:
     is_a, column_type = pa.types, column.type
     if is_a.is_string(column_type):
-        return _JsonText(b'"', _escaped(column), b'"')
+        return _JsonText(b'"', _escape(column), b'"')
     if is_a.is_struct(column_type):
         return _JsonText(b"", _struct(column), b"")
     if is_a.is_map(column_type) or is_a.is_list(column_type):
@@ -194,7 +194,7 @@ def _keys(keys: Any) -> Any:
     return text.joined() if text.before else _JsonText(b'"', text.array, b'"').joined()
 
 
-def _escaped(column: Any) -> Any:
+def _escape(column: Any) -> Any:
     """Texts with what JSON cannot hold in them escaped."""
     data = column.buffers()[2]
     if data is None:

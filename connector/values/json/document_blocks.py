@@ -86,7 +86,7 @@ class BlockError(Exception):
 def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
     """The payloads without white space around them, and bool[n]: which of them may be a JSON object that columns can read."""
     starts, ends = payloads.starts, payloads.ends
-    whole = _braced(payloads)
+    whole = _find_braced(payloads)
     odd = np.flatnonzero(~whole)
     if len(odd):
         starts, ends = starts.copy(), ends.copy()
@@ -101,13 +101,13 @@ def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
                 break
             starts[odd] += white
         payloads = Payloads(payloads.data, starts, ends)
-        whole = _braced(payloads)
+        whole = _find_braced(payloads)
     for row in np.flatnonzero(ends - starts > 2 * _MAX_DEPTH).tolist():
         whole[row] &= not _is_deep(payloads[row])
     return payloads, whole
 
 
-def _braced(payloads: Payloads) -> Flags:
+def _find_braced(payloads: Payloads) -> Flags:
     first = payloads.data.take(payloads.starts, mode="clip")
     last = payloads.data.take(payloads.ends - 1, mode="clip")
     braced: Flags = (first == _OPEN) & (last == _CLOSE) & (payloads.ends - payloads.starts > 1)
@@ -157,7 +157,7 @@ class Block:
             self._join()
 
     def _join(self) -> None:
-        self.buffer, self.edges = _joined(self._documents, self._sizes, self.whole)
+        self.buffer, self.edges = _join_documents(self._documents, self._sizes, self.whole)
 
     def leave_suspects(self, error: BlockError, first: int) -> bool:
         """Whether a few documents from ``first`` on may have an error's reason, too: the parser does not see them any more."""
@@ -247,7 +247,7 @@ def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
     return pj.read_json(text, read_options, parse_options).to_batches()  # type: ignore[no-any-return]  # before pyarrow 20
 
 
-def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
+def _join_documents(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     if not whole.all():
         documents, sizes = pc.if_else(flag_array(whole), documents, _EMPTY_OBJECT), np.where(whole, sizes, len("{}"))

@@ -261,7 +261,7 @@ class _Objects:
         if member.type is None:
             return None, next_quotes + 1, right
         texts = slices(self._buffer, starts, np.minimum(next_quotes, limits), pa.string())
-        values, right = _parsed(texts, right, member.type)
+        values, right = _parse_texts(texts, right, member.type)
         return values, next_quotes + 1, right
 
     def _numbers(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
@@ -270,7 +270,7 @@ class _Objects:
         texts = slices(self._buffer, starts, ends, pa.string())
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
         right = _are_numbers(texts, wanted)
-        values, right = _parsed(texts, right, wanted)
+        values, right = _parse_texts(texts, right, wanted)
         return values, ends, right
 
     def _flags(self, starts: Ints) -> tuple[Any, Ints, Flags]:
@@ -307,7 +307,7 @@ class _Objects:
         return matches
 
 
-def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
+def _parse_texts(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
     """Those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
 
     Raises:

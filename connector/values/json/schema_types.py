@@ -68,7 +68,7 @@ def type_and_encodings(
 
     resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
     types = _JsonSchemaTypes(has_connect_types)
-    column_type = _stored(types.of(document, resolver, (), (ROOT,)))
+    column_type = _column_type(types.of(document, resolver, (), (ROOT,)))
     return column_type, Encodings(
         time_units=tuple(types.time_units.items()), decimal_formats=tuple(types.decimal_formats.items())
     )
@@ -103,7 +103,7 @@ class _JsonSchemaTypes:
         above = (*above, id(schema))
         types = [self._own(schema, resolver, above, path)]
         if isinstance(schema.get("$ref"), str):
-            other = _resolved(resolver, schema["$ref"])
+            other = _resolve(resolver, schema["$ref"])
             types.append(self.of(other.contents, other.resolver, above, path))
         for schema_part in _list(schema, "allOf"):
             types.append(self.of(schema_part, resolver, above, path))
@@ -131,7 +131,7 @@ class _JsonSchemaTypes:
                     ]
                 )
             if isinstance(more, dict) and more:
-                return pa.map_(_TEXT, _stored(self.of(more, resolver, above, path)))
+                return pa.map_(_TEXT, _column_type(self.of(more, resolver, above, path)))
             # Of another part of the schema, as in {"type": "object", "oneOf": […]}, or of nothing: then it is text.
             return None
         if values == {"array"}:
@@ -202,7 +202,7 @@ def _kinds(schema: Mapping[str, Any]) -> set[str]:
     return kinds or ({"object"} if isinstance(schema.get("properties"), dict) else set())
 
 
-def _resolved(resolver: Any, reference: str) -> Any:
+def _resolve(resolver: Any, reference: str) -> Any:
     from referencing.exceptions import Unresolvable
 
     try:
@@ -215,14 +215,14 @@ def _known(column_type: pa.DataType | None) -> pa.DataType:
     return _UNKNOWN if column_type is None else column_type
 
 
-def _stored(column_type: pa.DataType | None) -> pa.DataType:
+def _column_type(column_type: pa.DataType | None) -> pa.DataType:
     """The type of a column: text for what nothing is known of."""
     if column_type is None or column_type in (_NULL, _UNKNOWN):
         return _TEXT
     if pa.types.is_struct(column_type):
-        return pa.struct([(field.name, _stored(field.type)) for field in column_type])
+        return pa.struct([(field.name, _column_type(field.type)) for field in column_type])
     if pa.types.is_list(column_type):
-        return pa.list_(pa.field("element", _stored(column_type.value_type)))
+        return pa.list_(pa.field("element", _column_type(column_type.value_type)))
     return column_type
 
 

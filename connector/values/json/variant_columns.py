@@ -128,7 +128,7 @@ def flat_variants(
         for size in (1, 2, 3):
             some = np.flatnonzero(right & (_offset_bytes(sizes[-1]) == size))
             if len(some):
-                chosen = [_taken(segment, some) for segment in segments]
+                chosen = [_take(segment, some) for segment in segments]
                 objects = join_segments([_head(names, sizes[:, some], size), *chosen], len(some))
                 groups.append((rows[index[some]], objects, metadata_of(names)))
                 remaining[rows[index[some]]] = False
@@ -273,7 +273,7 @@ def _sizes(segment: RowSegment) -> Any:
     return np.where(validity(segment.array), byte_lengths(segment.array), 0)
 
 
-def _taken(segment: RowSegment, index: Ints) -> RowSegment:
+def _take(segment: RowSegment, index: Ints) -> RowSegment:
     if isinstance(segment, BytesSegment):
         return segment if len(index) == len(segment.array) else BytesSegment(segment.array.take(to_arrow(index)))
     sizes = segment.sizes if isinstance(segment.sizes, int) else segment.sizes[index]

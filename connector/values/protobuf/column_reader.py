@@ -53,7 +53,7 @@ from pykafka_wire.values.protobuf.types import (
 )
 from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, to_numpy, validity
 from pykafka_wire.wire.arrow.row_segments import bounds
-from pykafka_wire.wire.arrow.varints import Words, signed
+from pykafka_wire.wire.arrow.varints import Words, to_signed
 
 #: Numbers of an enum that are looked up by a table: nearly all.
 _MAX_TABLE: Final = 1 << 12
@@ -141,7 +141,7 @@ def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
         is_wide = words.dtype == np.uint64
         numbers = words.view(kind) if is_wide else words.astype(np.int64)
     elif kind == "sint64":
-        numbers = signed(words)
+        numbers = to_signed(words)
     else:
         narrow = words.astype(np.uint32)  # the low 32 bits, as all parsers take them
         numbers = narrow.view(dtype_of(kind))
@@ -395,14 +395,14 @@ class SingleScalar(ProtobufField):
         else:
             is_text = scalar.wire_type == LENGTH  # of one that is given again, only the last would be checked
             absent = np.zeros(len(group), dtype=np.int64) if is_text else scalar.absent(len(group))
-            starts, words, valid = _placed(group, occurrences, absent, scalar, only_once=is_text)
+            starts, words, valid = _place_last(group, occurrences, absent, scalar, only_once=is_text)
         column, wrong = scalar.read(group.data, starts, words, valid if self._has_presence else None)
         if wrong is not None:
             group.failed |= wrong if valid is None or not self._has_presence else wrong & valid
         return column
 
 
-def _placed(
+def _place_last(
     group: MessageGroup, occurrences: list[Occurrences], words: Words, scalar: ProtobufScalar | None, *, only_once: bool
 ) -> tuple[Ints, Words, Flags]:
     """The start and the word of a field's last value in each message, and which messages have one.
@@ -453,7 +453,7 @@ class SingleMessage(ProtobufField):
     def _parts(group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Ints, Flags]:
         """Where the field's message starts and ends in each, empty where it has none; and which have one, in one part."""
         sizes = np.zeros(len(group), dtype=np.int64)
-        starts, sizes, valid = _placed(group, occurrences, sizes, None, only_once=True)
+        starts, sizes, valid = _place_last(group, occurrences, sizes, None, only_once=True)
         return starts, starts + sizes, valid
 
 
@@ -477,7 +477,9 @@ class Repeated(ProtobufField):
         if isinstance(items, ProtobufScalar):
             owner, values = self._scalars(group, occurrences, items)
         else:
-            owner, starts, sizes = _kept(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
+            owner, starts, sizes = _keep_items(
+                group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes
+            )
             values = pa.nulls(0, items.type)
             if len(owner):
                 inner = _within(group, starts, starts + sizes, group.rows_of(owner))
@@ -494,20 +496,20 @@ class Repeated(ProtobufField):
         if isinstance(items, ProtobufScalar):
             self.read(group, occurrences)
             return
-        owner, starts, sizes = _kept(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
+        owner, starts, sizes = _keep_items(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
         group.check_later(items, owner, starts, starts + sizes)
 
     def _scalars(self, group: MessageGroup, occurrences: Found, items: ProtobufScalar) -> tuple[Ints, Any]:
         data: GroupBuffer = group.data
         owner, starts, words = _in_order(occurrences[self.tags[0]], len(group))
         if len(self.tags) == 1:
-            owner, starts, words = _kept(group, owner, starts, words, items.item_bytes)
+            owner, starts, words = _keep_items(group, owner, starts, words, items.item_bytes)
         elif occurrences[self.tags[1]]:
             blocks = _in_order(occurrences[self.tags[1]], len(group))
             if len(owner):  # of one field, some packed and some not
                 group.failed[blocks[0]] = True
             else:
-                data, owner, starts, words = _unpacked(group, *blocks, items)
+                data, owner, starts, words = _unpack(group, *blocks, items)
         values, wrong = items.read(data, starts, items.words(data, starts, words), None)
         if wrong is not None:
             group.failed[owner[wrong]] = True
@@ -573,7 +575,9 @@ def _in_order(occurrences: list[Occurrences], n: int) -> tuple[Ints, Ints, Words
     return np.concatenate(owners)[order], starts[order], words[order] if len(words) else words
 
 
-def _kept(group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int) -> tuple[Ints, Ints, Words]:
+def _keep_items(
+    group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int
+) -> tuple[Ints, Ints, Words]:
     """The items of the messages that may have so many."""
     too_many = group.spend(owner, item_bytes)
     if too_many is None:
@@ -592,7 +596,7 @@ def _counts(occurrences: Found, tags: Sequence[int], n: int) -> Ints:
     return counts
 
 
-def _unpacked(
+def _unpack(
     group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: ProtobufScalar
 ) -> tuple[GroupBuffer, Ints, Ints, Words]:
     """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block fail."""
@@ -616,7 +620,7 @@ def _unpacked(
     else:
         counts = sizes // width
         item_starts = np.arange(0, len(buffer), width)
-    owner, item_starts, _ = _kept(group, np.repeat(owner, counts), item_starts, item_starts, items.item_bytes)
+    owner, item_starts, _ = _keep_items(group, np.repeat(owner, counts), item_starts, item_starts, items.item_bytes)
     data = GroupBuffer(buffer)
     words: Words = np.zeros(0, dtype=np.uint64)
     if items.wire_type == VARINT:

@@ -4,8 +4,8 @@ A struct's fields are found by name, exactly or in any case; a field that the co
 is checked row by row, need not have the type that reading gives (:mod:`~pykafka_wire.values.protobuf.types`): any integer or
 decimal for an integer, numbers for enums, timestamps of each unit, a wrapper's value or its struct.
 
-A :class:`Value` writes the values of one field without their tags. What writes a whole field (:func:`_single`, :func:`_repeated`,
-:func:`_entries`) adds the tags, and leaves out what is not set. https://protobuf.dev/programming-guides/encoding/
+A :class:`Value` writes the values of one field without their tags. What writes a whole field (:func:`_single`,
+:func:`_write_repeated`, :func:`_entries`) adds the tags, and leaves out what is not set. https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pykafka_wire.values.bulk.writing import (
     numbers_of,
     of_present,
     places_in,
-    rescaled,
+    rescale,
     texts_of,
     varint,
     whole_numbers,
@@ -58,7 +58,7 @@ from pykafka_wire.wire.arrow.row_segments import (
     bytes_segment,
     constant,
     join_segments,
-    masked,
+    mask_segment,
     unsigned_varints,
 )
 from pykafka_wire.wire.arrow.varints import zigzag
@@ -104,7 +104,7 @@ def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words64, Flags
     whole = pa.decimal128(38, 0)
     wrong = np.zeros(len(column), dtype=np.bool_)
     if column.type != whole:
-        column, wrong = rescaled(column, whole)
+        column, wrong = rescale(column, whole)
     low, high = halves_of(column)
     if lowest:
         numbers = low.view(np.int64)
@@ -240,7 +240,7 @@ def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> li
     return [BytesSegment(binary_array(encoded))]
 
 
-def _nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
+def _write_nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
     """Messages in messages."""
     segments, _ = _with_lengths(join_segments(content(column, errors), len(column)))
     return segments, np.ones(len(column), dtype=np.bool_)
@@ -264,33 +264,33 @@ def _single(
     if no_null:
         errors.add(~present, path, f"null, {no_null}")
     if not value.is_flat and column.null_count:
-        return of_present(column, present, errors, partial(_tagged, value=value, tag=own_tag))
+        return of_present(column, present, errors, partial(_tag_segments, value=value, tag=own_tag))
     segments, is_set = value.write(column, errors)
     if not has_presence:
         present = present & is_set
     segments = [*constant(own_tag, len(column)), *segments]
-    return segments if present.all() else [masked(segment, present) for segment in segments]
+    return segments if present.all() else [mask_segment(segment, present) for segment in segments]
 
 
-def _tagged(column: Any, errors: EncodeErrors, *, value: Value, tag: bytes) -> list[RowSegment]:
+def _tag_segments(column: Any, errors: EncodeErrors, *, value: Value, tag: bytes) -> list[RowSegment]:
     return [*constant(tag, len(column)), *value.write(column, errors)[0]]
 
 
-def _repeated(
+def _write_repeated(
     column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, is_packed: bool
 ) -> list[RowSegment]:
     """A repeated field out of a list without nulls."""
     starts, items, inner = items_of(column, column.values, errors)
     if items.null_count:
         inner.add(~validity(items), path, "null, which a repeated field does not have")
-    write = partial(_tagged, value=value, tag=b"" if is_packed else tag(number, value.wire_type))
+    write = partial(_tag_segments, value=value, tag=b"" if is_packed else tag(number, value.wire_type))
     segments = write(items, inner) if value.is_flat else of_present(items, validity(items), inner, write)
     written = _in_rows(starts, segments)
     if not is_packed:
         return [written]
     lengths = byte_lengths(written.array)
     head = [*constant(tag(number, LENGTH), len(column)), *unsigned_varints(lengths.view(np.uint64))]
-    return [*(masked(segment, lengths > 0) for segment in head), written]
+    return [*(mask_segment(segment, lengths > 0) for segment in head), written]
 
 
 def _in_rows(starts: Ints, items: list[RowSegment]) -> BytesSegment:
@@ -314,7 +314,7 @@ def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) ->
         places = numbers_of(order).astype(np.int64)
         inner = inner.inside(places.__getitem__)
     entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])
-    return [_in_rows(starts, _tagged(entries, inner, value=entry, tag=tag(number, LENGTH)))]
+    return [_in_rows(starts, _tag_segments(entries, inner, value=entry, tag=tag(number, LENGTH)))]
 
 
 def _where_given(column: Any, errors: EncodeErrors, *, write: Write) -> list[RowSegment]:
@@ -425,7 +425,7 @@ class ProtobufWritePlan:
         value = self._value(field, column.value_type, path)
         if value is None:
             return None
-        write = partial(_repeated, path=path, value=value, number=field.number, is_packed=field.is_packed)
+        write = partial(_write_repeated, path=path, value=value, number=field.number, is_packed=field.is_packed)
         return partial(_where_given, write=write)
 
     def _map(self, field: Any, column: pa.DataType, path: str) -> Write | None:
@@ -486,7 +486,7 @@ class ProtobufWritePlan:
 
 
 def _nested_value(content: Write) -> Value:
-    return Value(write=partial(_nested, content=content), wire_type=LENGTH, is_flat=False)
+    return Value(write=partial(_write_nested, content=content), wire_type=LENGTH, is_flat=False)
 
 
 def _integer_value(kind: str, column: pa.DataType, path: str) -> Value | None:

@@ -190,7 +190,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
             for value in enum.value:
                 _check_length(value.name)  # which each value of a column repeats
     for service in file.service:
-        scope = _joined(file.package, service.name)
+        scope = _join_names(file.package, service.name)
         for method in service.method:
             method.input_type = symbols.find(method.input_type, scope, "message")
             method.output_type = symbols.find(method.output_type, scope, "message")
@@ -216,12 +216,12 @@ class _ProtoSymbols:
         _check_length(file.package)
         package = ""
         for part in file.package.split(".") if file.package else ():
-            package = _joined(package, part)
+            package = _join_names(package, part)
             self._kinds.setdefault(package, "package")
         for scope, message in messages_of(file):
             self._kinds[scope] = "message"
-            self._kinds |= {_joined(scope, enum.name): "enum" for enum in message.enum_type}
-        self._kinds |= {_joined(file.package, enum.name): "enum" for enum in file.enum_type}
+            self._kinds |= {_join_names(scope, enum.name): "enum" for enum in message.enum_type}
+        self._kinds |= {_join_names(file.package, enum.name): "enum" for enum in file.enum_type}
 
     def resolve_field(self, field: FieldDescriptorProto, scope: str) -> None:
         _check_length(field.name)
@@ -253,12 +253,12 @@ class _ProtoSymbols:
     def _from(self, name: str, scope: str) -> str | None:
         first, point, _ = name.partition(".")
         while True:
-            kind = self._kinds.get(_joined(scope, first))
+            kind = self._kinds.get(_join_names(scope, first))
             if kind is not None and point:
-                full = _joined(scope, name)
+                full = _join_names(scope, name)
                 return full if full in self._kinds else None
             if kind in ("message", "enum"):
-                return _joined(scope, first)
+                return _join_names(scope, first)
             if not scope:
                 return None
             scope = scope.rpartition(".")[0]
@@ -266,12 +266,12 @@ class _ProtoSymbols:
 
 def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
     """Every message of a file with its full name, the outer before the inner."""
-    waiting = [(_joined(file.package, message.name), message) for message in file.message_type]
+    waiting = [(_join_names(file.package, message.name), message) for message in file.message_type]
     while waiting:
         scope, message = waiting.pop()
         _check_length(scope)
         yield scope, message
-        waiting += [(_joined(scope, nested.name), nested) for nested in message.nested_type]
+        waiting += [(_join_names(scope, nested.name), nested) for nested in message.nested_type]
 
 
 def _check_length(name: str) -> None:
@@ -279,5 +279,5 @@ def _check_length(name: str) -> None:
         raise InvalidProtoError(f"the name {name[:80]}… has more than {_MAX_NAME} characters")
 
 
-def _joined(scope: str, name: str) -> str:
+def _join_names(scope: str, name: str) -> str:
     return f"{scope}.{name}" if scope else name

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Flags
-from pykafka_wire.values.bulk.reading import Payloads, all_left
+from pykafka_wire.values.bulk.reading import Payloads, leave_all
 from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
 from pykafka_wire.values.protobuf.conversion import MessageConversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
@@ -52,7 +52,7 @@ class MessageReader:
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         """``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
         if self.plan is None:
-            return all_left(payloads, self.column_type)
+            return leave_all(payloads, self.column_type)
         return read_messages(payloads, self.plan)
 
     def read_one(self, content: bytes) -> Any:

@@ -160,7 +160,7 @@ class TokenReader:
         """Strings that stand side by side are one."""
         parts = []
         while self.token.kind == "string":
-            parts.append(unquoted(self.next()))
+            parts.append(unquote(self.next()))
         if not parts:
             raise self.error("a string is expected")
         return b"".join(parts)
@@ -188,16 +188,16 @@ def line_of(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def unquoted(token: ProtoToken) -> bytes:
+def unquote(token: ProtoToken) -> bytes:
     """What a string token stands for. Bytes, as escapes may make what is no UTF-8.
 
     Raises:
         InvalidProtoError: an escape that does not exist.
     """
-    return _ESCAPE.sub(_unescaped, token.text[1:-1].encode())
+    return _ESCAPE.sub(_unescape, token.text[1:-1].encode())
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
+def _unescape(match: re.Match[bytes]) -> bytes:
     octal, hexadecimal, short, long, plain = match.groups()
     try:
         if octal:

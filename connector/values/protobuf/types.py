@@ -205,12 +205,12 @@ def _message(name: str, column: pa.DataType, path: str, indent: str) -> str:
         while type_name in taken:
             type_name += "_"
         taken.add(type_name)
-        declared, nested = _declared(field.type, type_name, inner, f"{indent}  ")
+        declared, nested = _declare(field.type, type_name, inner, f"{indent}  ")
         parts.append(f"{nested}{indent}  {declared} {field.name} = {number};\n")
     return f"{indent}message {name} {{\n{''.join(parts)}{indent}}}\n"
 
 
-def _declared(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[str, str]:
+def _declare(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[str, str]:
     """How a field of a type is declared, and the message that it needs, which is named ``own``."""
     is_a = pa.types
     if is_a.is_list(column) or is_a.is_large_list(column):

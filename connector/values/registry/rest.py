@@ -54,7 +54,7 @@ def request(
     where, status, content = _first_response(registry, method, path, body)
     if status == 401 and discard_token(registry):
         where, status, content = _first_response(registry, method, path, body)
-    return _checked(where, status, content, list if is_list else dict)
+    return _check_response(where, status, content, list if is_list else dict)
 
 
 def _first_response(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
@@ -166,7 +166,7 @@ def _without_user(proxy: str) -> tuple[str, str]:
     return f"{scheme if separator else 'http'}://{place}", unquote(user)
 
 
-def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:
+def _check_response(where: str, status: int, content: bytes, kind: type = dict) -> Any:
     if len(content) > _MAX_RESPONSE_BYTES:
         raise RegistryError(f"{where} responded with more than {_MAX_RESPONSE_BYTES} bytes, more than a schema has.")
     try:

@@ -159,7 +159,7 @@ def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) ->
     return module.AvroSerializer(client, conf=writing, rule_registry=executors), deserializer, encode, decode
 
 
-def changed(
+def change_by_rules(
     registry: Registry, subject: str, schema_id: int, schema: Schema, *, on_read: bool
 ) -> Callable[[bytes], bytes]:
     """A function from a payload to the one that the schema's rules make of it, of the same schema; both are without frames.
@@ -238,7 +238,7 @@ class WriterByRules:
 
     def write(self, column: Any) -> Any:  # Any: pyarrow has no types
         """pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`. Raises RegistryError, too."""
-        change = changed(self.registry, self.subject, self.schema_id, self.schema, on_read=False)
+        change = change_by_rules(self.registry, self.subject, self.schema_id, self.schema, on_read=False)
         values: list[bytes | None] = []
         reasons: dict[int, str] = {}
         for row, value in enumerate(self.writer.write(column).to_pylist()):

@@ -148,7 +148,7 @@ def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader
     """
     if schema.rule("READ", "WRITEREAD") is None:
         return reader
-    from pykafka_wire.values.registry.rules import ReaderByRules, changed
+    from pykafka_wire.values.registry.rules import ReaderByRules, change_by_rules
 
     number = schema_id.id
     subjects = RegistryClient(registry).subjects_of(number) if isinstance(number, int) else ()
@@ -156,7 +156,7 @@ def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader
         raise DecodeError(
             f"its schema, {number}, has rules, and {len(subjects) or 'no known'} subjects have it: rules are applied where one has"
         )
-    return ReaderByRules(reader, changed(registry, subjects[0], number, schema, on_read=True))
+    return ReaderByRules(reader, change_by_rules(registry, subjects[0], number, schema, on_read=True))
 
 
 #: No registry gives the id 0.

@@ -65,7 +65,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
     """
     given = {name.lower(): value for name, value in options.items() if value.strip() or name.lower() == _HOST_CHECK}
     values = {name: given_value for name in REGISTRY_SETTINGS if (given_value := _value(given, name)) is not None}
-    tls = {setting.field: _parsed(name, given[name]) for name, setting in _TLS.items() if name in given}
+    tls = {setting.field: _parse_setting(name, given[name]) for name, setting in _TLS.items() if name in given}
     if _URL not in given:
         if values:
             raise OptionError(f"{min(values)} is set and {_URL} is not: set it, or remove {min(values)}.")
@@ -240,7 +240,7 @@ def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None)
     return login
 
 
-def _parsed(name: str, text: str) -> Any:  # Any: the type of the setting's field
+def _parse_setting(name: str, text: str) -> Any:  # Any: the type of the setting's field
     setting = _TLS[name]
     try:
         return setting.parse(text if setting.secret else text.strip())

@@ -20,7 +20,7 @@ import pytest
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.avro.column_reader import AvroReadPlan, decode
-from pykafka_wire.values.avro.resolution import resolved
+from pykafka_wire.values.avro.resolution import resolve_schemas
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.bulk.reading import Payloads
@@ -42,7 +42,7 @@ def encoded(schema: Any, value: Any) -> bytes:
 def in_columns(written: Any, read: Any, column_type: pa.DataType, values: list[bytes]) -> tuple[Any, Any]:
     writer = parsed(written)
     reader = None if read is None else parsed(read)
-    step = AvroReadPlan(reader or writer).type_reader(resolved(writer, reader), column_type)
+    step = AvroReadPlan(reader or writer).type_reader(resolve_schemas(writer, reader), column_type)
     column, failed = decode(Payloads.of(pa.array(values, pa.binary())), step, column_type)
     assert column.type == column_type
     assert len(column) == len(values)
@@ -54,7 +54,7 @@ def one_by_one(written: Any, read: Any, column_type: pa.DataType) -> Callable[[b
     """Reads a value as an array of one element, or None for a value that cannot be read."""
     writer = parsed(written)
     reader = None if read is None else parsed(read)
-    read_one = reader_of(resolved(writer, reader), column_type, reader or writer)
+    read_one = reader_of(resolve_schemas(writer, reader), column_type, reader or writer)
 
     def array_of(value: bytes) -> Any:
         try:

@@ -227,13 +227,13 @@ def test_a_number_keeps_the_unit_that_it_was_written_in() -> None:
     older, newer = (record(of(f"io.debezium.time.{name}")) for name in ("Timestamp", "MicroTimestamp"))
     value_format = Avro(reader_schema=newer, rules=CONNECT)
     from pykafka_wire.values.avro.column_reader import AvroReadPlan, decode
-    from pykafka_wire.values.avro.resolution import resolved
+    from pykafka_wire.values.avro.resolution import resolve_schemas
     from pykafka_wire.values.avro.row_reader import reader_of
     from pykafka_wire.values.avro.schema import parse
     from pykafka_wire.values.bulk.reading import Payloads
 
     write, reads = (parse(text, has_connect_types=True) for text in (older, newer))
-    node, column_type = resolved(write, reads), value_format.column_type()
+    node, column_type = resolve_schemas(write, reads), value_format.column_type()
     rows = written(older, 126_230_400_000, 100)
     column, left = decode(Payloads.of(rows), AvroReadPlan(reads).type_reader(node, column_type), column_type)
     assert not left.any()

@@ -15,7 +15,7 @@ import pytest
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values import Registry
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.avro.resolution import resolved
+from pykafka_wire.values.avro.resolution import resolve_schemas
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.avro.types import arrow_type
@@ -28,7 +28,7 @@ from tests.connector.values.scripted_registry import scripted_registry
 def reader(schema: Any, column_type: pa.DataType | None = None) -> Callable[[bytes], Any]:
     """Reads one value, as text by default."""
     found = parse(json.dumps(schema))
-    return reader_of(resolved(found, None), column_type or pa.string(), found)
+    return reader_of(resolve_schemas(found, None), column_type or pa.string(), found)
 
 
 def record(name: str, *types: Any) -> dict[str, Any]:
@@ -133,7 +133,9 @@ def test_fields_that_no_reader_wants_count_as_parts_of_the_schema() -> None:
     assert found.column.to_pylist() == [{"f0": 1}]
     assert grown < 60  # 400 where each of these fields had parts of its own
     with pytest.raises(DecodeError, match="more than 10000 parts"):
-        resolved(parse(json.dumps(record("R", "long", *["int"] * 10_000))), parse(json.dumps(record("R", "long"))))
+        resolve_schemas(
+            parse(json.dumps(record("R", "long", *["int"] * 10_000))), parse(json.dumps(record("R", "long")))
+        )
 
 
 SYMBOLS = {"type": "enum", "name": "E", "symbols": ["A" * 1_000, "B"]}

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.column_reader import AvroReadPlan, decode
-from pykafka_wire.values.avro.resolution import resolved
+from pykafka_wire.values.avro.resolution import resolve_schemas
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
@@ -56,7 +56,7 @@ class Reading:
             reader = None if case.read is None else parse(json.dumps(case.read))
             self.read = reader or written
             self.type = arrow_type(self.read)
-            node = resolved(written, reader)
+            node = resolve_schemas(written, reader)
         except DecodeError as error:
             self.reason = str(error)
             return

@@ -99,7 +99,7 @@ def test_no_hostile_avro_schema_ends_a_task_changes_a_row_or_takes_memory() -> N
         rows = pa.array([values.payload() if rng.random() < 0.95 else None for _ in range(N_VALUES)], pa.binary())
         if (found := checked(rng, Resolved(text, read), wanted, rows, where, counts)) is not None and read is None:
             counts["written again"] += write(AvroSchema(written, text), wanted, found, where)
-        for each in (avro_format._reader, avro_format._parsed):
+        for each in (avro_format._reader, avro_format._parse_schema):
             each.cache_clear()
     print(f"{N_SCHEMAS} schemas: {dict(counts)}")
     assert counts["valid schemas"] > N_SCHEMAS / 3

@@ -134,8 +134,8 @@ def from_options(options: Mapping[str, str], *, is_bearer: bool = False) -> MskI
     session = session_module.Session(profile=profile) if profile else session_module.Session()
     role = options.get("awsRoleArn", "")
     with _botocore_calls():
-        credentials = _assumed(session, role, options) if role else session.get_credentials()
-    made = _checked(MskIam(session=session, credentials=credentials, is_bearer=is_bearer, role=role))
+        credentials = _assume_role(session, role, options) if role else session.get_credentials()
+    made = _check(MskIam(session=session, credentials=credentials, is_bearer=is_bearer, role=role))
     if options.get("awsDebugCreds", "").lower() == "true" and logger.isEnabledFor(logging.DEBUG):
         logger.debug("the identity of the AWS credentials is %s", made.caller() or "unknown")
     return made
@@ -145,10 +145,10 @@ def from_session(session: Any, source: str, *, is_bearer: bool = False) -> MskIa
     """The credentials of a session that somebody else has made, described by ``source``. Raises as :func:`from_options`."""
     with _botocore_calls():
         credentials = session.get_credentials()
-    return _checked(MskIam(session=session, credentials=credentials, is_bearer=is_bearer, source=source))
+    return _check(MskIam(session=session, credentials=credentials, is_bearer=is_bearer, source=source))
 
 
-def _checked(made: MskIam) -> MskIam:
+def _check(made: MskIam) -> MskIam:
     if made.credentials is None:
         raise AuthenticationError(
             "no AWS credentials were found: not in the environment, a profile, a container's or an instance's metadata",
@@ -157,7 +157,7 @@ def _checked(made: MskIam) -> MskIam:
     return made
 
 
-def _assumed(session: Any, role: str, options: Mapping[str, str]) -> Any:  # Any: botocore has no types
+def _assume_role(session: Any, role: str, options: Mapping[str, str]) -> Any:  # Any: botocore has no types
     """Credentials of the role, which renew themselves."""
     from botocore.credentials import AssumeRoleCredentialFetcher, Credentials, DeferredRefreshableCredentials
 
@@ -205,19 +205,19 @@ def region_setting(session: Any) -> str | None:  # Any: botocore has no types
 
 def signed_request(credentials: Any, region: str, host: str, lifetime_s: int = _LIFETIME_S) -> str:
     """The JSON object of AWS_MSK_IAM for a broker: a presigned GET, its query parameters as members."""
-    signed = urllib.parse.urlsplit(_presigned(credentials, region, host, lifetime_s))
+    signed = urllib.parse.urlsplit(_presign(credentials, region, host, lifetime_s))
     members = {name.lower(): value for name, value in urllib.parse.parse_qsl(signed.query, keep_blank_values=True)}
     return json.dumps({"version": _PAYLOAD_VERSION, "host": host, "user-agent": _USER_AGENT, **members})
 
 
 def presigned_url(credentials: Any, region: str, lifetime_s: int = _LIFETIME_S) -> str:
     """The token of OAUTHBEARER: a presigned URL of the region's endpoint, in base64url without padding."""
-    url = _presigned(credentials, region, f"kafka.{region}.amazonaws.com", lifetime_s)
+    url = _presign(credentials, region, f"kafka.{region}.amazonaws.com", lifetime_s)
     text = f"{url}&{urllib.parse.urlencode({'User-Agent': _USER_AGENT})}"
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def _presigned(credentials: Any, region: str, host: str, lifetime_s: int) -> str:  # Any: botocore has no types
+def _presign(credentials: Any, region: str, host: str, lifetime_s: int) -> str:  # Any: botocore has no types
     from botocore.auth import SigV4QueryAuth
     from botocore.awsrequest import AWSRequest
 
