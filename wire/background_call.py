@@ -43,11 +43,11 @@ class BackgroundCall(Generic[ResultT]):
         return self._fork_generation != forks.generation
 
     def wait(self, deadline: Deadline) -> bool:
-        """Whether the call has ended, waited for until ``deadline``."""
+        """Return whether the call has ended, waited for until ``deadline``."""
         return self.is_lost or self._ended.wait(deadline.remaining_ms() / 1000)
 
     def result(self) -> ResultT:
-        """What an ended call has returned. Raises what it raised, and TransportError where it is lost."""
+        """Return what an ended call has returned. Raises what it raised, and TransportError where it is lost."""
         if self.is_lost:
             raise TransportError(f"this process was forked while its parent was at it ({self._name})")
         if self._error is not None:

@@ -18,7 +18,7 @@ _ADVISED_BYTES: Final = 4 * 1024 * 1024
 
 
 def empty_buffer(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """uint8[n_bytes], not initialised, on huge pages if it is large."""
+    """Return uint8[n_bytes], not initialised, on huge pages if it is large."""
     if n_bytes < _HUGE_PAGE_BYTES:
         return np.empty(n_bytes, dtype=np.uint8)
     array = np.empty(max(n_bytes + _HUGE_PAGE_BYTES, _ADVISED_BYTES), dtype=np.uint8)

@@ -67,7 +67,7 @@ _OTHER_CREDENTIALS: Final = (
 
 
 def parse_auth(value: str) -> str:
-    """A value of ``auth``. Raises ValueError with the remedy."""
+    """Return a value of ``auth``. Raises ValueError with the remedy."""
     if value.lower() in _METHODS:
         return value.lower()
     kind, _, name = value.partition(":")
@@ -77,7 +77,7 @@ def parse_auth(value: str) -> str:
 
 
 def parse_handler(value: str) -> str:
-    """The class name of a callback handler, without its package. Raises ValueError with the remedy."""
+    """Return the class name of a callback handler, without its package. Raises ValueError with the remedy."""
     name = value.rpartition(".")[2]
     if name in HANDLERS or name == _OF_ANY_MECHANISM:
         return name
@@ -88,12 +88,12 @@ def parse_handler(value: str) -> str:
 
 
 def cloud_of_host(host: str) -> Cloud | None:
-    """The cloud whose service has this host name; None for any other name, such as a private endpoint's."""
+    """Return the cloud whose service has this host name; None for any other name, such as a private endpoint's."""
     return next((cloud for cloud, pattern in _SERVICES if pattern.search(host.lower())), None)
 
 
 def cloud_of(auth: str | None, mechanism: str | None, handlers: Iterable[str | None]) -> Cloud | None:
-    """The cloud whose credentials authenticate, None for credentials of another kind."""
+    """Return the cloud whose credentials authenticate, None for credentials of another kind."""
     if auth is not None:
         return "databricks" if auth.startswith(_DATABRICKS) else _METHODS[auth][0]
     if mechanism == MSK_IAM:
@@ -103,7 +103,7 @@ def cloud_of(auth: str | None, mechanism: str | None, handlers: Iterable[str | N
 
 
 def service_credential(auth: str) -> str:
-    """The name in ``auth=databricks:NAME``."""
+    """Return the name in ``auth=databricks:NAME``."""
     return auth.removeprefix(_DATABRICKS)
 
 

@@ -101,7 +101,7 @@ class ConsumerRecords:
             yield ConsumerRecord(topic, partition, offset, timestamp, key, value, pairs)
 
     def to_arrow(self) -> Any:  # Any: pyarrow has no types
-        """A pa.RecordBatch: topic, partition, offset, timestamp (ms, UTC), key, value, headers; without those columns that
+        """Return a pa.RecordBatch: topic, partition, offset, timestamp (ms, UTC), key, value, headers; without those columns that
         the consumer leaves out."""
         if self.fetched is None:
             return pa.RecordBatch.from_pydict({})
@@ -220,8 +220,8 @@ class Consumer:
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float = 1_000) -> ConsumerRecords:
-        """The next records, or none after ``timeout_ms``; returns early at the end of a partition as well. In a group it must
-        be called at least every ``max.poll.interval.ms``; partitions are assigned and revoked only in here.
+        """Return the next records, or none after ``timeout_ms``; returns early at the end of a partition as well. In a group it
+        must be called at least every ``max.poll.interval.ms``; partitions are assigned and revoked only in here.
 
         A topic that is deleted and recreated is another topic. With ``group.protocol=consumer`` the group revokes the old one and
         assigns the new one, which is read from its committed offsets, else by ``auto.offset.reset``.
@@ -246,8 +246,9 @@ class Consumer:
                 return ConsumerRecords(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
-        """The next offset to read. Raises KeyError for a partition that is not assigned, and TopicRecreatedError for one of a
-        recreated topic until the group assigns it anew."""
+        """Return the next offset to read. Raises KeyError for a partition that is not assigned, and TopicRecreatedError for one
+        of a recreated topic until the group assigns it anew.
+        """
         self._check_fork()
         return self._assignment.position(tp, self._api_deadline())
 
@@ -299,7 +300,7 @@ class Consumer:
         self._assignment.keep(wanted)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The group's committed offsets, by default of the assigned partitions; without those that have none."""
+        """Return the group's committed offsets, by default of the assigned partitions; without those that have none."""
         self._check_fork()
         wanted = self.assignment if partitions is None else tuple(partitions)
         return {tp: committed.offset for tp, committed in self._commits.fetch(wanted, self._api_deadline()).items()}
@@ -312,7 +313,7 @@ class Consumer:
         return self._settings
 
     def group_metadata(self) -> GroupMetadata:
-        """The group and this member of it, for a transaction that commits offsets (KIP-447); only the group's name where
+        """Return the group and this member of it, for a transaction that commits offsets (KIP-447); only the group's name where
         partitions were assigned by :meth:`assign`.
 
         Raises:
@@ -323,7 +324,7 @@ class Consumer:
         return self._commits.group_metadata()
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """What :meth:`commit` would commit now, for a transaction that does it instead."""
+        """Return what :meth:`commit` would commit now, for a transaction that does it instead."""
         return {tp: CommittedOffset(*position) for tp, position in self._assignment.positions.items()}
 
     @property
@@ -346,7 +347,7 @@ class Consumer:
     # --- the end --------------------------------------------------------------------------------------------------------
 
     def metrics(self) -> ClientTotals:
-        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        """Return what this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
         return self._cluster.counters.totals()
 
     def close(self, *, leave: bool = True) -> None:
@@ -424,7 +425,7 @@ class Consumer:
             return None, []
 
     def _ensure_assigned(self, deadline: Deadline) -> bool:
-        """Whether there is something to read; gives up and takes up what the group revokes and assigns."""
+        """Return whether there is something to read; gives up and takes up what the group revokes and assigns."""
         member = self._membership
         if member is None:
             return True
@@ -444,7 +445,7 @@ class Consumer:
                 return True
 
     def _revoke(self, partitions: frozenset[TopicPartition], deadline: Deadline) -> bool:
-        """Whether these partitions are revoked; False where the last commit is still in progress at the deadline."""
+        """Return whether these partitions are revoked; False where the last commit is still in progress at the deadline."""
         if not partitions:
             return True
         assert self._membership is not None
@@ -472,5 +473,5 @@ class Consumer:
 
 
 def _position_at(offset: int, read_to: Position | None) -> Position:
-    """An offset to commit; that of the position that was read to has its leader epoch."""
+    """Return an offset to commit; that of the position that was read to has its leader epoch."""
     return read_to if read_to is not None and read_to.offset == offset else Position(offset)

@@ -38,11 +38,13 @@ class Deadline:
         return cls(time.monotonic() + settings.default_api_timeout_ms / 1000, setting="default.api.timeout.ms")
 
     def spent(self, started: float) -> str:
-        """How long was tried since `started`, and what limits it, as errors have it: ``59.9 s (default.api.timeout.ms)``."""
+        """Return how long was tried since `started`, and what limits it, as errors have it: ``59.9 s
+        (default.api.timeout.ms)``.
+        """
         return f"{time.monotonic() - started:.1f} s" + (f" ({self.setting})" if self.setting else "")
 
     def remaining_ms(self) -> float:
-        """Milliseconds that are left, 0 when it has passed; no more than one wait can be for."""
+        """Return milliseconds that are left, 0 when it has passed; no more than one wait can be for."""
         if self.cancelled is not None and self.cancelled.is_set():
             return 0.0
         return min(_LONGEST_MS, max(0.0, (self.at - time.monotonic()) * 1000))
@@ -77,5 +79,5 @@ class WorkingClock:
         return (time.monotonic() if self._paused_at is None else self._paused_at) - self._away_s
 
     def deadline(self, moment: float) -> Deadline:
-        """A moment of this clock as a deadline, if there is no pause until then."""
+        """Return a moment of this clock as a deadline, if there is no pause until then."""
         return Deadline(moment + self._away_s)

@@ -251,7 +251,7 @@ _NEEDED: Final[dict[int, tuple[str, dict[str, tuple[str, ...]]]]] = {
 
 
 def remedy_of(code: int, api: str | None) -> str:
-    """What to do about a code in a response of this API; names the missing ACL where it is known."""
+    """Return what to do about a code in a response of this API; names the missing ACL where it is known."""
     resource, operations = _NEEDED.get(code, ("", {}))
     for operation, apis in operations.items():
         if api in apis:
@@ -261,7 +261,7 @@ def remedy_of(code: int, api: str | None) -> str:
 
 
 def error_info(code: int) -> ErrorInfo:
-    """The entry for `code`; an unknown code counts as fatal."""
+    """Return the entry for `code`; an unknown code counts as fatal."""
     info = ERRORS.get(code)
     if info is None:
         return ErrorInfo(

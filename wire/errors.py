@@ -85,7 +85,7 @@ class WireError(Exception):
 
 
 def _rebuild(cls: type[WireError], args: tuple[object, ...], attributes: dict[str, object]) -> WireError:
-    """The unpickled error. It skips __init__: subclasses differ in their arguments, and all state is in __dict__."""
+    """Return the unpickled error. It skips __init__: subclasses differ in their arguments, and all state is in __dict__."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(attributes)
@@ -353,5 +353,5 @@ _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
 
 
 def broker_error(code: int, *, detail: str | None = "", **place: Unpack[Place]) -> BrokerError:
-    """The exception for a broker's error code, of the most specific class."""
+    """Return the exception for a broker's error code, of the most specific class."""
     return _BROKER_ERRORS.get(code, BrokerError)(code, detail=detail, **place)

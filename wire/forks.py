@@ -43,7 +43,7 @@ def _after_fork() -> None:
 
 
 def forked_producer_error() -> ForkedProducerError:
-    """The error for a child whose parent's producer held records at the fork, or had failed."""
+    """Return the error for a child whose parent's producer held records at the fork, or had failed."""
     return ForkedProducerError(
         "this process was forked while its parent's producer held unacknowledged records, or after that producer had failed",
         remedy="Records from before the fork are the parent's to write. Call reset(), or make a producer in the child.",
@@ -51,7 +51,7 @@ def forked_producer_error() -> ForkedProducerError:
 
 
 def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
-    """The error for a child whose parent had a transaction open at the fork."""
+    """Return the error for a child whose parent had a transaction open at the fork."""
     return ForkedProducerError(
         f"the transaction of transactional id {transactional_id!r} was begun before this process was forked",
         remedy="Only the process that began it may continue it.",
@@ -59,7 +59,7 @@ def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
 
 
 def forked_consumer_error(group: str) -> ForkedConsumerError:
-    """The error for a child whose parent is a member of a consumer group."""
+    """Return the error for a child whose parent is a member of a consumer group."""
     return ForkedConsumerError(
         f"this process was forked after its parent subscribed as a member of group {group!r}",
         remedy="Make a consumer in the child: it becomes a member of its own.",

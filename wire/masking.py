@@ -17,7 +17,7 @@ _PASSWORD: Final = re.compile(r"[^\s,;/@'\"]*:.*@", re.DOTALL)
 
 
 def without_secrets(text: str) -> str:
-    """A text whose credentials are masked, and a URI's query parameters too; a path as it is."""
+    """Return a text whose credentials are masked, and a URI's query parameters too; a path as it is."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         return _PASSWORD.sub(f"{_SHOWN}@", text)
@@ -30,5 +30,5 @@ def without_secrets(text: str) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as an error shows it: in quotes if it is a text, and without secrets."""
+    """Return a value as an error shows it: in quotes if it is a text, and without secrets."""
     return repr(without_secrets(value) if isinstance(value, str) else value)

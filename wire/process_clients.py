@@ -40,7 +40,7 @@ def shared_cluster(settings: ClientSettings) -> Cluster:
 
 
 def shared_batch_cache(settings: ClientSettings) -> BatchCache:
-    """What reads of this process leave for each other, by `settings`, since others may be allowed to read less."""
+    """Return what reads of this process leave for each other, by `settings`, since others may be allowed to read less."""
     return _batch_caches.setdefault(settings, BatchCache())
 
 

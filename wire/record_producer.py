@@ -68,7 +68,7 @@ class RecordProducer(RecordSender):
         self._producer.reset()
 
     def metrics(self) -> ClientTotals:
-        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        """Return what this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
         return self._cluster.counters.totals()
 
     def close(self) -> None:

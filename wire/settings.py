@@ -115,7 +115,7 @@ def _addresses(value: str) -> tuple[Address, ...]:
 def _row(
     parse: Callable[[str], Any], scope: str, meaning: str, *, secret: bool = False, experimental: bool = False
 ) -> dict[str, Any]:
-    """What a field of ClientSettings declares beside type and default, as :class:`Setting` has it."""
+    """Return what a field of ClientSettings declares beside type and default, as :class:`Setting` has it."""
     return {"scope": scope, "meaning": meaning, "secret": secret, "is_experimental": experimental, "_parse": parse}
 
 
@@ -379,7 +379,9 @@ class Setting:
     _parse: Callable[[str], Any]
 
     def parse(self, text: str) -> Any:
-        """The parsed value. The SettingsError that it may raise names the setting, the value unless it is secret, and the remedy."""
+        """Return the parsed value. The SettingsError that it may raise names the setting, the value unless it is secret, and
+        the remedy.
+        """
         try:
             return self._parse(text)
         except ValueError as error:
@@ -434,7 +436,7 @@ def settings_table(prefix: str = "kafka.") -> str:
 
 
 def unknown_settings(settings: ClientSettings) -> str:
-    """The unknown names, each with the most similar known one; empty if there are none."""
+    """Return the unknown names, each with the most similar known one; empty if there are none."""
     known = [*_BY_NAME, *IGNORED]
     parts = []
     for name in settings.unknown:

@@ -22,7 +22,7 @@ _UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 31 bits, for the protocol's lengths, counts and tags.
+    """Return an unsigned varint of at most 31 bits, for the protocol's lengths, counts and tags.
 
     Raises ProtocolError for a larger one, which Java reads as a negative number.
     """
@@ -43,7 +43,7 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """The shortest unsigned varint for 0 <= value < 2**31."""
+    """Return the shortest unsigned varint for 0 <= value < 2**31."""
     if 0 <= value < 0x80:
         return _UVARINTS[value]
     if not 0 <= value <= MAX_INT32:

@@ -75,7 +75,7 @@ def request_topics(
     partition: Callable[[TopicPartition], PartitionT],
     topic: Callable[[str, list[PartitionT]], StructT],
 ) -> list[StructT]:
-    """A request's structures of topics, each with those of its partitions."""
+    """Return a request's structures of topics, each with those of its partitions."""
     return [
         topic(name, [partition(TopicPartition(name, number)) for number in numbers])
         for name, numbers in partitions_by_topic(partitions).items()
@@ -83,12 +83,13 @@ def request_topics(
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:
-    """A topic's id as Kafka's tools print it: 22 characters of base64url."""
+    """Return a topic's id as Kafka's tools print it: 22 characters of base64url."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def parse_new_topic(text: str) -> tuple[str, int | None]:
-    """The name and the partitions of a topic to be created, ``NAME`` or ``NAME:PARTITIONS``. No topic has a colon in its name.
+    """Return the name and the partitions of a topic to be created, ``NAME`` or ``NAME:PARTITIONS``. No topic has a colon in its
+    name.
 
     Raises:
         ValueError: it is neither.

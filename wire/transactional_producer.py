@@ -78,7 +78,7 @@ class TransactionalProducer:
         self._fenced: ProducerFencedError | None = None
 
     def transaction(self, consumer: Consumer | None = None) -> RecordTransaction:
-        """A transaction that has begun; leaving its ``with`` block commits it, or aborts it after an error.
+        """Return a transaction that has begun; leaving its ``with`` block commits it, or aborts it after an error.
 
         Args:
             consumer: its positions are committed with the transaction. If that is not committed, or does not begin, the consumer
@@ -102,7 +102,7 @@ class TransactionalProducer:
         return self._open
 
     def metrics(self) -> ClientTotals:
-        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        """Return what this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
         return self._cluster.counters.totals()
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class RecordTransaction(RecordSender):
             self.abort()
 
     def _may_commit_positions(self, deadline: Deadline | None) -> bool:
-        """Whether the consumer still owns what it has read; its positions are then in the transaction."""
+        """Return whether the consumer still owns what it has read; its positions are then in the transaction."""
         consumer = self._consumer
         if consumer is None:
             return True

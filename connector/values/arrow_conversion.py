@@ -73,7 +73,7 @@ _KINDS: Final = {
 
 @lru_cache(maxsize=256)
 def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") -> Conversion:
-    """What turns a decoded value into one that ``pa.array(…, column_type)`` takes; a missing field is null.
+    """Return what turns a decoded value into one that ``pa.array(…, column_type)`` takes; a missing field is null.
 
     Raises:
         OptionError: no value has such a type (an interval).
@@ -95,7 +95,7 @@ def key_conversion_to(key_type: pa.DataType, binary_text: BinaryText = "base64")
 
 
 def from_arrow(value: Any, column_type: pa.DataType) -> Any:
-    """A value of ``to_pylist`` with its maps as dicts.
+    """Return a value of ``to_pylist`` with its maps as dicts.
 
     Raises:
         DecodeError: a map's key is a struct or an array, which no format has.
@@ -168,7 +168,7 @@ def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a p
 
 
 def not_null(value: Any) -> Any:
-    """A value of a field that is NOT NULL: Spark's tasks end where such a column holds a null. Raises DecodeError."""
+    """Return a value of a field that is NOT NULL: Spark's tasks end where such a column holds a null. Raises DecodeError."""
     if value is None:
         raise DecodeError("null where a value is expected (NOT NULL)")
     return value
@@ -261,7 +261,7 @@ def _json_decimal(precision: int, scale: int, encodings: Encodings) -> Conversio
 
 
 def _whole_number(value: Any) -> int | None:
-    """The value as an integer: a number without a fraction, or a text of digits. None for any other value."""
+    """Return the value as an integer: a number without a fraction, or a text of digits. None for any other value."""
     if type(value) is int:
         return value
     if isinstance(value, str):
@@ -274,7 +274,9 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _finite_decimal(value: Any) -> Decimal | None:
-    """The value as a finite decimal: a number, or the text of one. None for any other value. Of a float, its shortest digits."""
+    """Return the value as a finite decimal: a number, or the text of one. None for any other value. Of a float, its shortest
+    digits.
+    """
     if isinstance(value, Decimal):
         return value if value.is_finite() else None
     if isinstance(value, bool):
@@ -286,7 +288,7 @@ def _finite_decimal(value: Any) -> Decimal | None:
 
 
 def _rescale(number: Decimal, precision: int, scale: int) -> Decimal:
-    """An equal number with ``scale`` digits after the point and at most ``precision`` in all.
+    """Return an equal number with ``scale`` digits after the point and at most ``precision`` in all.
 
     Raises:
         DecodeError: the number does not fit.
@@ -340,7 +342,7 @@ def _binary_of_utf8(value: Any) -> Any:
 
 
 def _only(kind: type | tuple[()], wanted: str) -> Conversion:
-    """Values of a Python type, as they are."""
+    """Return values of a Python type, as they are."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, kind):

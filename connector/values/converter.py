@@ -56,7 +56,7 @@ class Format(Protocol):
     def has_message_indexes(self) -> bool: ...
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
-        """A reader of what was written with a schema; the format's own schema where values have no frame.
+        """Return a reader of what was written with a schema; the format's own schema where values have no frame.
 
         Raises:
             DecodeError: no such value can be read: the schema is unknown, or does not fit.
@@ -71,7 +71,7 @@ class WritesRows(Protocol):
     """A format that writes one value after the other."""
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a Python value. Raises as a reader does."""
+        """Return the bytes of a Python value. Raises as a reader does."""
 
 
 class TypeFormat(Protocol):
@@ -116,7 +116,7 @@ class Decoded:
 
 
 def diverted_type(column_type: pa.DataType) -> pa.DataType:
-    """The type of a column under ``on_error="divert"``."""
+    """Return the type of a column under ``on_error="divert"``."""
     return pa.struct([pa.field("value", column_type), pa.field("error", pa.string())])
 
 
@@ -180,7 +180,7 @@ class Converter:
 
 @lru_cache(maxsize=100)
 def column_writer(value_format: Format, column_type: pa.DataType) -> ColumnWriter:
-    """What writes columns of a type as a format.
+    """Return what writes columns of a type as a format.
 
     Raises:
         SchemaError: the format's schema cannot hold such a column.
@@ -223,7 +223,7 @@ def read_column(
     foreign: Mapping[int, str] = MappingProxyType({}),
     max_bytes: int | None = None,
 ) -> Decoded:
-    """The values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
+    """Return the values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
 
     Args:
         schema_headers: pa.BinaryArray, each record's header with its schema's id (:func:`~.registry.framing.header_values`).
@@ -258,7 +258,7 @@ def read_column(
 def _read_types(
     types: ReadsTypes, column_type: pa.DataType, frames: Frames, n_rows: int, max_bytes: int | None
 ) -> Decoded:
-    """A struct with a field for each type; null where its type is not read, or it is Avro's null."""
+    """Return a struct with a field for each type; null where its type is not read, or it is Avro's null."""
     groups: dict[str, list[tuple[SchemaId | None, Ints]]] = {}
     formats: dict[str, Format] = {}
     others: list[Ints] = []
@@ -299,7 +299,7 @@ def _read_groups(
     reasons: dict[int, str],
     max_bytes: int | None,
 ) -> Any:
-    """A column of the rows of these groups, null in others; adds to the reasons. Raises ColumnTooLargeError."""
+    """Return a column of the rows of these groups, null in others; adds to the reasons. Raises ColumnTooLargeError."""
     parts: list[tuple[Ints, Any]] = []
     n_bytes = 0
 
@@ -352,7 +352,7 @@ def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.Da
 def _read_alone(
     rows: Ints, payloads: Payloads, reader: PayloadReader, column_type: pa.DataType
 ) -> Iterator[tuple[Ints, Any, dict[int, str]]]:
-    """The values of ``rows``, read one by one: some of the rows at a time, their column, and the reasons by places in it."""
+    """Yield the values of ``rows``, read one by one: some of the rows at a time, their column, and the reasons by places in it."""
     if not len(rows):
         return
     make = array_of(column_type)
@@ -375,7 +375,7 @@ def _read_alone(
 
 
 def reasons_column(converted: Decoded, n_rows: int) -> Any:
-    """pa.StringArray of each row's reason, null where there is none."""
+    """Return a pa.StringArray of each row's reason, null where there is none."""
     if not converted.reasons:
         return pa.nulls(n_rows, pa.string())
     return pa.array([converted.reasons.get(row) for row in range(n_rows)], pa.string())
@@ -384,7 +384,8 @@ def reasons_column(converted: Decoded, n_rows: int) -> Any:
 def _convert_each(
     rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType, make: Callable[[list[Any]], Any]
 ) -> tuple[Any, dict[int, str]]:
-    """The rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than one row.
+    """Return the rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than
+    one row.
 
     Args:
         make: the array of values of the type (:func:`array_of`).

@@ -51,7 +51,7 @@ class DdlError(ValueError):
 
 
 def arrow_type(ddl: str) -> pa.DataType:
-    """The Arrow type of a DDL: a list of fields is a struct, as in ``id BIGINT, tags ARRAY<STRING>``.
+    """Return the Arrow type of a DDL: a list of fields is a struct, as in ``id BIGINT, tags ARRAY<STRING>``.
 
     Raises:
         DdlError: it is not valid, or has a type that no value can have.
@@ -78,7 +78,7 @@ class _DdlParser:
         self._next = 0
 
     def is_single_type(self) -> bool:
-        """Whether the text is one type, not fields: a field has a type behind its name."""
+        """Return whether the text is one type, not fields: a field has a type behind its name."""
         is_word = self._kind() == "word"
         return is_word and (len(self._tokens) == 1 or self._tokens[1][1] in ("<", "("))
 

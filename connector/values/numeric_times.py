@@ -64,7 +64,7 @@ INFINITE_TEXTS: Final = frozenset(
 
 
 def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
-    """Microseconds since 1970 of a timestamp's number, rounded down; None for an infinity.
+    """Return microseconds since 1970 of a timestamp's number, rounded down; None for an infinity.
 
     Raises:
         DecodeError: Spark has no such timestamp.
@@ -73,7 +73,7 @@ def micros_of(number: int | Decimal, unit: TimeUnit) -> int | None:
 
 
 def days_of(number: int | Decimal, unit: TimeUnit) -> int | None:
-    """Days since 1970 of a date's number; None for an infinity.
+    """Return days since 1970 of a date's number; None for an infinity.
 
     Raises:
         DecodeError: it is within a day, or Spark has no such date.
@@ -133,7 +133,7 @@ def days(numbers: Ints, unit: TimeUnit) -> Times:
 
 
 def _beyond(numbers: Ints, per_day: int) -> Flags | None:
-    """bool[n]: those that are beyond the years 1 to 9999; None where none is."""
+    """Return bool[n]: those that are beyond the years 1 to 9999; None where none is."""
     first, end = FIRST_DAY * per_day, END_DAY * per_day
     if not len(numbers) or (int(numbers.min()) >= first and int(numbers.max()) < end):
         return None

@@ -13,7 +13,7 @@ from pykafka_wire.errors import MissingLibraryError
 def library(
     name: str, what_for: str, extra: str = "values"
 ) -> Any:  # Any: modules that may be absent have no types to promise
-    """An optional module.
+    """Return an optional module.
 
     Raises:
         MissingLibraryError: it is not installed where this runs.

@@ -47,20 +47,22 @@ class RecordTypes:
         return self.types[0][1].format
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
-        """The full name of the type that a frame stands for; None for Avro's null and types without a name. Raises DecodeError."""
+        """Return the full name of the type that a frame stands for; None for Avro's null and types without a name. Raises
+        DecodeError.
+        """
         return self._any.written_name(schema_id)
 
     def is_null(self, schema_id: SchemaId | None) -> bool:
-        """Whether all values under a frame are Avro's null. Raises DecodeError, and RegistryError."""
+        """Return whether all values under a frame are Avro's null. Raises DecodeError, and RegistryError."""
         value_format = self._any
         return isinstance(value_format, Avro) and value_format.is_null(schema_id)
 
     def type_of(self, schema_id: SchemaId | None) -> RecordType | None:
-        """The type that a frame stands for, None if it is not read. Raises DecodeError, and RegistryError."""
+        """Return the type that a frame stands for, None if it is not read. Raises DecodeError, and RegistryError."""
         return dict(self.types).get(self.written_name(schema_id) or "")
 
     def divided(self, frames: Frames) -> Frames:
-        """The frames with the branches of unions apart: each has its number as the message's index."""
+        """Return the frames with the branches of unions apart: each has its number as the message's index."""
         value_format = self._any
         if isinstance(value_format, Protobuf):
             return frames
@@ -84,7 +86,7 @@ class RecordTypes:
 
 
 def field_names(types: Sequence[str]) -> list[str]:
-    """The fields of types by their full names: their last parts, and the whole name where these are not distinct."""
+    """Return the fields of types by their full names: their last parts, and the whole name where these are not distinct."""
     short = [name.rpartition(".")[2] for name in types]
     lower = [name.lower() for name in short]
     return [
@@ -94,7 +96,9 @@ def field_names(types: Sequence[str]) -> list[str]:
 
 
 def _branches(payloads: Payloads, index: Ints) -> list[tuple[int, Ints]]:
-    """The branch of an Avro union, and the rows of ``index`` that have it; -1 where there is none. Moves their payloads' starts."""
+    """Return the branch of an Avro union, and the rows of ``index`` that have it; -1 where there is none. Moves their payloads'
+    starts.
+    """
     data, starts, ends = payloads.data, payloads.starts, payloads.ends
     position = starts[index]
     size = ends[index] - position

@@ -26,7 +26,7 @@ class Utf8:
         return self
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        """pa.StringArray, and bool[n]: the rows that are not UTF-8."""
+        """Return a pa.StringArray, and bool[n]: the rows that are not UTF-8."""
         column = payloads.array().view(pa.string())
         wrong = not_utf8(column)
         if wrong is None:

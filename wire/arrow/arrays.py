@@ -25,7 +25,7 @@ _GROUP_BYTES: Final = 256 * 1024
 
 
 def to_arrow(values: npt.NDArray[Any]) -> Any:
-    """An Arrow array without nulls over `values`, one-dimensional, contiguous integers; a view, no copy."""
+    """Return an Arrow array without nulls over `values`, one-dimensional, contiguous integers; a view, no copy."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
@@ -36,7 +36,7 @@ def to_arrow_with_nulls(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) 
 
 
 def validity(values: Any) -> npt.NDArray[np.bool_]:
-    """bool[n]: which elements of an Arrow array are not null."""
+    """Return bool[n]: which elements of an Arrow array are not null."""
     bits = values.buffers()[0]
     if not values.null_count or bits is None:
         return np.full(len(values), not values.null_count)
@@ -45,32 +45,32 @@ def validity(values: Any) -> npt.NDArray[np.bool_]:
 
 
 def to_numpy(values: Any, *, null: int) -> npt.NDArray[Any]:
-    """An Arrow array of integers as NumPy's, `null` for its nulls; a view, read-only, where it has none."""
+    """Return an Arrow array of integers as NumPy's, `null` for its nulls; a view, read-only, where it has none."""
     numbers = np.frombuffer(values.buffers()[1] or b"", dtype=str(values.type))[values.offset :][: len(values)]
     return np.where(validity(values), numbers, numbers.dtype.type(null)) if values.null_count else numbers
 
 
 def repeat_text(text: str, n: int) -> Any:
-    """pa.StringArray of `text`, which is not empty, `n` times."""
+    """Return a pa.StringArray of `text`, which is not empty, `n` times."""
     encoded = text.encode()
     bounds = np.arange(0, (n + 1) * len(encoded), len(encoded), dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(bounds), pa.py_buffer(encoded * n)])
 
 
 def binary_array(values: Sequence[bytes]) -> Any:
-    """pa.BinaryArray of `values`."""
+    """Return a pa.BinaryArray of `values`."""
     bounds = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum([len(value) for value in values], out=bounds[1:])
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(values))])
 
 
 def binary_scalar(value: bytes) -> Any:
-    """A pa.BinaryScalar."""
+    """Return a pa.BinaryScalar."""
     return binary_array([value])[0]
 
 
 def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
-    """pa.BinaryArray of the strings in ``buffer`` at ``starts``, null where the size is -1; a copy.
+    """Return a pa.BinaryArray of the strings in ``buffer`` at ``starts``, null where the size is -1; a copy.
 
     The boundaries of the strings are the offsets of one array over the buffer, and every second element of it is a string.
     """
@@ -135,11 +135,11 @@ def _move_groups(content: ByteBuffer, starts: Ints, sizes: Ints, bounds: npt.NDA
 
 
 def _nulls(sizes: Ints) -> Any:
-    """The validity bitmap of strings whose size is -1 for null; None if there are none."""
+    """Return the validity bitmap of strings whose size is -1 for null; None if there are none."""
     valid = sizes >= 0
     return None if valid.all() else bitmap(valid)
 
 
 def bitmap(valid: npt.NDArray[np.bool_]) -> Any:
-    """The validity bitmap of an Arrow array."""
+    """Return the validity bitmap of an Arrow array."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))

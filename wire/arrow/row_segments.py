@@ -70,7 +70,7 @@ RowSegment = WordSegment | BytesSegment
 
 
 def constant(content: bytes, n: int) -> list[WordSegment]:
-    """The same bytes for each of ``n`` elements."""
+    """Return the same bytes for each of ``n`` elements."""
     parts = [content[start : start + _WORD_BYTES] for start in range(0, len(content), _WORD_BYTES)]
     return [
         WordSegment(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts
@@ -78,7 +78,7 @@ def constant(content: bytes, n: int) -> list[WordSegment]:
 
 
 def bytes_segment(offsets: npt.NDArray[Any], data: Any) -> BytesSegment:
-    """Bytes between ``offsets``, which are n + 1 and ascend; a view of ``data``.
+    """Return bytes between ``offsets``, which are n + 1 and ascend; a view of ``data``.
 
     Raises:
         OverflowError: more than 2 GiB.
@@ -90,17 +90,17 @@ def bytes_segment(offsets: npt.NDArray[Any], data: Any) -> BytesSegment:
 
 
 def varints(numbers: Ints) -> list[WordSegment]:
-    """Each number as a zigzag varint."""
+    """Return each number as a zigzag varint."""
     return unsigned_varints(zigzag(numbers))
 
 
 def counts(numbers: Ints) -> list[WordSegment]:
-    """Each number, none of them negative, as a zigzag varint."""
+    """Return each number, none of them negative, as a zigzag varint."""
     return unsigned_varints((numbers << 1).view(np.uint64))
 
 
 def unsigned_varints(unsigned: Words64) -> list[WordSegment]:
-    """Each number as a varint."""
+    """Return each number as a varint."""
     if not len(unsigned):
         return []
     minimum, maximum = int(unsigned.min()), int(unsigned.max())
@@ -126,7 +126,7 @@ def unsigned_varints(unsigned: Words64) -> list[WordSegment]:
 
 
 def _scatter(numbers: Words64, n_groups: int) -> Words64:
-    """The ``n_groups`` groups of seven bits of each number, in a byte each; the lowest group in the lowest byte."""
+    """Return the ``n_groups`` groups of seven bits of each number, in a byte each; the lowest group in the lowest byte."""
     if n_groups > 4:
         numbers = numbers & np.uint64(0x000000000FFFFFFF) | (numbers & np.uint64(0x00FFFFFFF0000000)) << np.uint64(4)
     if n_groups > 2:
@@ -138,7 +138,7 @@ def _scatter(numbers: Words64, n_groups: int) -> Words64:
 
 
 def mask_segment(segment: RowSegment, present: Flags) -> RowSegment:
-    """The same segment without bytes where ``present`` is False. BytesSegment must have nulls there."""
+    """Return the same segment without bytes where ``present`` is False. BytesSegment must have nulls there."""
     if isinstance(segment, BytesSegment):
         return segment
     return WordSegment(
@@ -147,20 +147,20 @@ def mask_segment(segment: RowSegment, present: Flags) -> RowSegment:
 
 
 def expand_rows(array: Any, present: Flags) -> BytesSegment:
-    """The elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
+    """Return the elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
     before = np.zeros(len(present) + 1, dtype=np.int64)
     np.cumsum(present, out=before[1:])
     return bytes_segment(bounds(array)[before], _data(array))
 
 
 def bounds(array: Any) -> npt.NDArray[np.int32]:
-    """int32[n + 1]: where the elements of a binary or string array begin and end in its data."""
+    """Return int32[n + 1]: where the elements of a binary or string array begin and end in its data."""
     offsets = array.buffers()[1]
     return np.frombuffer(offsets or bytes(4), dtype=np.int32)[array.offset :][: len(array) + 1]
 
 
 def byte_lengths(array: Any) -> Ints:
-    """int64[n]: the bytes of each element of a binary or string array, 0 for null."""
+    """Return int64[n]: the bytes of each element of a binary or string array, 0 for null."""
     lengths: Ints = np.diff(bounds(array)).astype(np.int64)
     return np.where(validity(array), lengths, 0) if array.null_count else lengths
 
@@ -170,7 +170,7 @@ def _data(array: Any) -> Any:
 
 
 def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
-    """pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all segments."""
+    """Return a pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all segments."""
     arrays: list[Any] = []
     run: list[WordSegment] = []
     for segment in segments:
@@ -197,7 +197,7 @@ def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
 
 @lru_cache(maxsize=2)  # a column writer's rows come in groups of one size, but for the last of a batch
 def _row_order(n: int, n_arrays: int) -> Any:
-    """The places of the elements of arrays of ``n``, one behind the other, row by row."""
+    """Return the places of the elements of arrays of ``n``, one behind the other, row by row."""
     order = np.empty((n, n_arrays), dtype=np.int32)
     for nth in range(n_arrays):
         order[:, nth] = np.arange(nth * n, (nth + 1) * n, dtype=np.int32)
@@ -205,7 +205,7 @@ def _row_order(n: int, n_arrays: int) -> Any:
 
 
 def _append(run: list[WordSegment], word: WordSegment) -> None:
-    """Adds a word to a run, within its last word where both together have room in eight bytes."""
+    """Add a word to a run, within its last word where both together have room in eight bytes."""
     if not run or run[-1].max_size + word.max_size > _WORD_BYTES:
         run.append(word)
         return
@@ -217,7 +217,7 @@ def _append(run: list[WordSegment], word: WordSegment) -> None:
 
 
 def _write_words(run: Sequence[WordSegment], n: int) -> Any:
-    """pa.BinaryArray of each element's words.
+    """Return a pa.BinaryArray of each element's words.
 
     Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
     each one overwrites what the one before has stored behind its end.
@@ -250,7 +250,7 @@ def _written_alone(word: WordSegment, n: int) -> Any:
 
 
 def _store_words(positions: Ints, values: Words64, n_bytes: int) -> npt.NDArray[np.uint8]:
-    """uint8[n_bytes and more]: all eight bytes of each word, in order."""
+    """Return uint8[n_bytes and more]: all eight bytes of each word, in order."""
     buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
     places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))
     places[positions] = values

@@ -44,7 +44,7 @@ _JOINS_OF_SHORT: Final = (
 
 
 def read_unsigned(buffer: ByteBuffer, positions: Ints, max_tenth: int = 0x7F) -> tuple[Words, Ints]:
-    """The varint at each position, and int64[n]: the positions behind them.
+    """Return the varint at each position, and int64[n]: the positions behind them.
 
     One that reaches beyond the buffer's end, or is too long, ends beyond it, and has a value that means nothing.
 
@@ -129,7 +129,7 @@ def _read_long(
 
 
 def numbers_at(buffer: ByteBuffer, positions: Ints, dtype: str) -> npt.NDArray[Any]:
-    """The fixed-width number at each position, aligned or not; behind the buffer's end there are zeros. A copy."""
+    """Return the fixed-width number at each position, aligned or not; behind the buffer's end there are zeros. A copy."""
     width = np.dtype(dtype).itemsize
     if len(buffer) < width:
         buffer = np.append(buffer, np.zeros(width, dtype=np.uint8))
@@ -144,7 +144,7 @@ def numbers_at(buffer: ByteBuffer, positions: Ints, dtype: str) -> npt.NDArray[A
 
 
 def to_signed(words: Words) -> Ints:
-    """int64[n]: the numbers that zigzag varints stand for. A copy."""
+    """Return int64[n]: the numbers that zigzag varints stand for. A copy."""
     if words.dtype == np.uint64:
         signs = np.negative(words & _ONE)
         halves = words >> _ONE
@@ -157,7 +157,7 @@ def to_signed(words: Words) -> Ints:
 
 
 def read_varints(buffer: ByteBuffer, positions: Ints) -> tuple[Ints, Ints]:
-    """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
+    """Return ``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
     Raises:
         CorruptBatchError: one is longer than ten bytes.
@@ -182,7 +182,7 @@ def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
 
 
 def n_varint_bytes(unsigned: npt.NDArray[np.uint64]) -> Ints:
-    """The size of each varint in bytes."""
+    """Return the size of each varint in bytes."""
     sizes = np.ones(len(unsigned), dtype=np.int64)
     limit = np.uint64(0x80)
     top = unsigned.max(initial=np.uint64(0))
@@ -218,12 +218,12 @@ class FieldReader:
         self._n_loaded = 0
 
     def pairs(self) -> npt.NDArray[np.uint16]:
-        """The next two bytes of each record as a little-endian number; does not move."""
+        """Return the next two bytes of each record as a little-endian number; does not move."""
         self._load(2)
         return self._words.astype(np.uint16)
 
     def varints(self) -> Ints:
-        """int64[n_records]: the zigzag varints that come next.
+        """Return int64[n_records]: the zigzag varints that come next.
 
         Raises:
             CorruptBatchError: one is longer than ten bytes.

@@ -130,7 +130,7 @@ def list_offsets(
 def offsets_for_leader_epoch(
     cluster: Cluster, epochs: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """``(epoch, end_offset)`` of the largest leader epoch that is not above the one asked for, as the leader knows it.
+    """Return ``(epoch, end_offset)`` of the largest leader epoch that is not above the one asked for, as the leader knows it.
 
     An end offset below what was read in that epoch means that the log was cut (KIP-320); -1 where it is unknown.
     """
@@ -156,7 +156,7 @@ def offsets_for_leader_epoch(
 
 
 def list_topics(cluster: Cluster, *, internal: bool = False) -> list[str]:
-    """The names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
+    """Return the names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
     every = cluster.metadata.topics(None)
     return sorted(name for name, topic in every.items() if internal or not topic.is_internal)
 
@@ -257,7 +257,7 @@ class TopicConfig:
 def describe_topic_configs(
     cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
 ) -> dict[str, dict[str, str | None]]:
-    """The settings of topics by name; all of them, or those in ``keys``. A sensitive one is None.
+    """Return the settings of topics by name; all of them, or those in ``keys``. A sensitive one is None.
 
     Raises:
         BrokerError: a topic may not be described, or does not exist.
@@ -267,14 +267,16 @@ def describe_topic_configs(
 
 
 def describe_configs_of(cluster: Cluster, topic: str) -> list[TopicConfig]:
-    """All configs of a topic, by name, and where each value comes from (KIP-226). Raises as :func:`describe_topic_configs`."""
+    """Return all configs of a topic, by name, and where each value comes from (KIP-226). Raises as
+    :func:`describe_topic_configs`.
+    """
     (result,) = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, [topic], None)
     configs = [TopicConfig(name=c.name, value=c.value, is_own=c.config_source == _OF_TOPIC) for c in result.configs]
     return sorted(configs, key=lambda config: config.name)
 
 
 def describe_broker_configs(cluster: Cluster, node_id: int, keys: Sequence[str] | None = None) -> dict[str, str | None]:
-    """The settings of one broker; all of them, or those in ``keys``. A sensitive one is None.
+    """Return the settings of one broker; all of them, or those in ``keys``. A sensitive one is None.
 
     Raises:
         BrokerError: it may not be described.

@@ -113,7 +113,7 @@ class _Route(Protocol[KeyT]):
     moved_by: Action
 
     def find(self, keys: Sequence[KeyT], deadline: Deadline) -> Mapping[KeyT, int]:
-        """Returns the node id of each key's broker."""
+        """Return the node id of each key's broker."""
 
     def forget(self, key: KeyT) -> None:
         """Find the key's broker anew: it cannot be reached, or is not the one any more."""
@@ -245,13 +245,13 @@ class Cluster:
         purpose: str = GENERAL,
         deadline: Deadline | None = None,
     ) -> bool:
-        """Whether a broker and this client both speak a version of an API."""
+        """Return whether a broker and this client both speak a version of an API."""
         deadline = deadline or Deadline.of_call(self.settings)
         connection = self._connection(self.resolve(node_id, deadline), purpose, deadline)
         return connection.state_machine.supports(request, version)
 
     def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
-        """Whether a request to a broker need not wait for a connection. Never waits itself."""
+        """Return whether a request to a broker need not wait for a connection. Never waits itself."""
         broker = self.metadata.known_broker(node_id)
         return broker is not None and self._connections.is_open(broker, purpose)
 
@@ -281,7 +281,7 @@ class Cluster:
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
     ) -> ResponseT:
-        """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request may be sent several times.
+        """Return the response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request may be sent several times.
 
         Broken connections and retriable error codes are retried until ``deadline`` (``default.api.timeout.ms``), with
         :data:`ANY` on another broker; any other error code is left in the response for the caller.
@@ -307,8 +307,8 @@ class Cluster:
         purpose: str = COORDINATION,
         request_timeout_ms: int | None = None,
     ) -> dict[str, ResponseT]:
-        """The response to a request for each key, of its coordinator, on a connection of its own; of many requests, on a few of
-        each coordinator. Retried while it moves or loads.
+        """Return the response to a request for each key, of its coordinator, on a connection of its own; of many requests, on a
+        few of each coordinator. Retried while it moves or loads.
 
         Args:
             error_codes: the codes in a response, by default all; retriable ones are retried, others left to the caller.
@@ -334,7 +334,7 @@ class Cluster:
         terms: _Terms,
         error_codes: Callable[[ResponseT], Iterable[int]] | None,
     ) -> dict[KeyT, ResponseT]:
-        """Returns the response to each request, of the broker that ``route`` finds for its key, anew with each try."""
+        """Return the response to each request, of the broker that ``route`` finds for its key, anew with each try."""
         responses: dict[KeyT, ResponseT] = {}
         # Many requests have connections of their own, beside which others go on.
         purposes = [terms.purpose]
@@ -374,7 +374,7 @@ class Cluster:
         deadline: Deadline | None = None,
         version_cap: int | None = None,
     ) -> dict[TopicPartition, ValueT]:
-        """One value for each topic-partition, asked of its leader: one request a broker, all brokers at the same time.
+        """Return one value for each topic-partition, asked of its leader: one request a broker, all brokers at the same time.
 
         Args:
             build: makes the request for some partitions of one leader.
@@ -432,7 +432,7 @@ class Cluster:
         forget: Callable[[KeyT], None],
         terms: _Terms,
     ) -> Iterator[tuple[KeyT, Place, ResponseT]]:
-        """Yields the responses to requests that are sent all at once, with where an error code in them is from; what cannot be
+        """Yield the responses to requests that are sent all at once, with where an error code in them is from; what cannot be
         reached is forgotten, and kept as a failure."""
         timeout_ms = terms.response_ms or self.settings.request_timeout_ms
         flights: list[tuple[KeyT, int, ResponseFuture[ResponseT]]] = []
@@ -490,7 +490,7 @@ class Cluster:
     def _find_coordinators(
         self, asked: int, kind: CoordinatorKind, keys: Sequence[str], batched: bool, deadline: Deadline
     ) -> dict[str, int]:
-        """The coordinators of all these keys, by one request to one broker."""
+        """Return the coordinators of all these keys, by one request to one broker."""
         if batched:
             request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
         else:
@@ -517,7 +517,7 @@ class Cluster:
         return coordinators
 
     def finalized_feature(self, name: str) -> int:
-        """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
+        """Return the level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         retry = self.retry()
 
         def level() -> int:
@@ -529,7 +529,7 @@ class Cluster:
     # --- routing ------------------------------------------------------------------------------------------------------
 
     def resolve(self, node_id: int, deadline: Deadline) -> Broker:
-        """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
+        """Return the broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
         if node_id >= 0:
             return self.metadata.broker(node_id, deadline=deadline)
         if node_id == CONTROLLER and (controller := self.metadata.controller(deadline=deadline)) is not None:
@@ -592,7 +592,7 @@ class BrokerReadiness:
         return 0.0 if until is None else max(0.0, until - time.monotonic())
 
     def ready(self, node_id: int) -> bool:
-        """Whether a request to a broker need not wait for a connection; begins to open one if there is none.
+        """Return whether a request to a broker need not wait for a connection; begins to open one if there is none.
 
         Raises:
             WireError: the broker could not be reached, or refused us; the next call tries again.

@@ -111,7 +111,7 @@ class ConnectionPool:
         self.on_misrouted: Callable[[MisroutedConnectionError], None] = lambda error: None
 
     def get(self, node: Broker, purpose: str, deadline: Deadline, *, attempt_ms: float | None = None) -> Connection:
-        """The open connection to a broker; opens one where there is none, or none that may still be used.
+        """Return the open connection to a broker; opens one where there is none, or none that may still be used.
 
         Args:
             attempt_ms: the time for each address of the broker's name, by default ``socket.connection.setup.timeout.ms``.
@@ -166,7 +166,7 @@ class ConnectionPool:
         self._reconnects.wait_until_due(node.host, node.port, deadline)
 
     def is_open(self, node: Broker, purpose: str) -> bool:
-        """Whether :meth:`get` would return a connection at once. Never waits itself."""
+        """Return whether :meth:`get` would return a connection at once. Never waits itself."""
         with self._lock:
             slot = self._slots.get((node.node_id, purpose))
         if slot is None or not slot.lock.acquire(blocking=False):
@@ -179,7 +179,7 @@ class ConnectionPool:
             slot.lock.release()
 
     def _identity(self, node: Broker) -> BrokerIdentity | None:
-        """What a broker is to compare itself with (KIP-1242)."""
+        """Return what a broker is to compare itself with (KIP-1242)."""
         settings = self._settings
         is_checked = settings.metadata_cluster_check_enable and settings.metadata_recovery_strategy != "none"
         return BrokerIdentity(self.cluster_id, node.node_id) if is_checked and self.cluster_id is not None else None
@@ -200,13 +200,13 @@ class ConnectionPool:
             )
 
     def seed(self, host: str, port: int, label: str | None = None, meant: BrokerIdentity | None = None) -> Connection:
-        """A connection that is not open yet and belongs to no broker."""
+        """Return a connection that is not open yet and belongs to no broker."""
         return Connection(
             host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network, meant
         )
 
     def open_seed(self, host: str, port: int, deadline: Deadline, *, attempt_ms: float | None = None) -> Connection:
-        """A connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""
+        """Return a connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""
         self._reconnects.require_due(host, port)
         connection = self.seed(host, port)
         try:
@@ -250,7 +250,7 @@ class ConnectionPool:
         return sorted(shuffled, key=lambda node: (failures.get(node[:3], 0.0), node[:3] not in connected))
 
     def is_out_of_reach(self, node: Broker) -> bool:
-        """Whether a connection to a broker has failed, and none to it is open."""
+        """Return whether a connection to a broker has failed, and none to it is open."""
         failures, connected = self._health()
         return node[:3] in failures and node[:3] not in connected
 

@@ -116,7 +116,7 @@ class OpenProducer:
 def topics_by_broker(
     cluster: Cluster, node_ids: Iterable[int], topics: Iterable[str], *, broker_ms: float
 ) -> dict[int, dict[str, TopicMetadata | BrokerError]]:
-    """What each of these brokers knows of topics, by node id; brokers that do not respond are left out.
+    """Return what each of these brokers knows of topics, by node id; brokers that do not respond are left out.
 
     Brokers learn of a topic one after the other, so that one of them may lag behind. What a client remembers of the cluster is
     not changed by this. Leader epochs are left out.
@@ -154,7 +154,7 @@ def topics_by_broker(
 def topic_operations(
     cluster: Cluster, topics: Iterable[str], *, deadline: Deadline | None = None
 ) -> dict[str, frozenset[Operation] | int | None]:
-    """What we may do with each topic: the operations, None where brokers are too old to report them, or an error code."""
+    """Return what we may do with each topic: the operations, None where brokers are too old to report them, or an error code."""
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
@@ -170,7 +170,7 @@ def topic_operations(
 def describe_transaction(
     cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None
 ) -> DescribedTransaction | None:
-    """The state of a transactional id; None where it was never used, or its coordinator has removed it.
+    """Return the state of a transactional id; None where it was never used, or its coordinator has removed it.
 
     Raises:
         BrokerError: it may not be described.
@@ -187,7 +187,7 @@ def describe_transaction(
 
 
 def last_known_state(cluster: Cluster, transactional_id: str) -> DescribedTransaction | None:
-    """The state of a transactional id, for an error or a warning; None also where it is not available."""
+    """Return the state of a transactional id, for an error or a warning; None also where it is not available."""
     try:
         return describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_LOOK_UP_MS))
     except WireError:
@@ -195,7 +195,7 @@ def last_known_state(cluster: Cluster, transactional_id: str) -> DescribedTransa
 
 
 def only_state(response: DescribeTransactionsResponse) -> DescribeTransactionsResponseState:
-    """The state of the one transactional id that was asked for. Raises ProtocolError where it is missing, or not alone."""
+    """Return the state of the one transactional id that was asked for. Raises ProtocolError where it is missing, or not alone."""
     if len(response.transaction_states) != 1:
         raise ProtocolError(
             f"the response describes {len(response.transaction_states)} transactional ids, where one was asked for",
@@ -205,7 +205,7 @@ def only_state(response: DescribeTransactionsResponse) -> DescribeTransactionsRe
 
 
 def described_transaction(transactional_id: str, state: DescribeTransactionsResponseState) -> DescribedTransaction:
-    """What a coordinator's response says of a transactional id."""
+    """Return what a coordinator's response says of a transactional id."""
     return DescribedTransaction(
         transactional_id=transactional_id,
         state=state.transaction_state,
@@ -220,7 +220,7 @@ def described_transaction(transactional_id: str, state: DescribeTransactionsResp
 def list_transactions(
     cluster: Cluster, producer_ids: Sequence[int] = (), *, deadline: Deadline | None = None
 ) -> list[DescribedTransaction]:
-    """Every transactional id that we may see, of all coordinators, by name; with ``producer_ids`` only theirs.
+    """Return every transactional id that we may see, of all coordinators, by name; with ``producer_ids`` only theirs.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
@@ -271,7 +271,7 @@ def open_producers(
 def open_transactions(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
 ) -> list[str]:
-    """The transactions that hold ``read_committed`` readers up in these topic-partitions, each named in a text.
+    """Return the transactions that hold ``read_committed`` readers up in these topic-partitions, each named in a text.
 
     As much as brokers report: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
     """
@@ -295,7 +295,7 @@ def open_transactions(
 
 
 def operations_of(bits: int) -> frozenset[Operation] | None:
-    """What a broker allows, None where it is too old to report it."""
+    """Return what a broker allows, None where it is too old to report it."""
     if bits == NO_OPERATIONS:
         return None
     return frozenset(operation for operation in Operation if bits >> operation & 1)
@@ -334,7 +334,7 @@ class ListedGroup:
 
 
 def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[ListedGroup]:
-    """Every group that we may see, of all coordinators, by name.
+    """Return every group that we may see, of all coordinators, by name.
 
     Raises:
         BrokerError: a broker refuses the list.
@@ -371,7 +371,7 @@ def _list_groups_of(
 
 
 def describe_group(cluster: Cluster, group: str) -> Group:
-    """A group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
+    """Return a group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
 
     Raises:
         BrokerError: it may not be described.
@@ -397,7 +397,7 @@ def describe_group(cluster: Cluster, group: str) -> Group:
 
 
 def _describe_consumer_group(cluster: Cluster, group: str) -> Group | None:
-    """A group of the consumer protocol of KIP-848; None for any other, and where brokers do not know the protocol."""
+    """Return a group of the consumer protocol of KIP-848; None for any other, and where brokers do not know the protocol."""
     request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
     try:
         responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request})

@@ -75,7 +75,8 @@ class MetadataSource:
     def ask(
         self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline
     ) -> tuple[MetadataResponse, int]:
-        """The first response of any broker, and its version; ``nodes`` are those that are known, none before the first contact.
+        """Return the first response of any broker, and its version; ``nodes`` are those that are known, none before the first
+        contact.
 
         Raises:
             NoBrokerAvailableError: no broker responded: raised within seconds if none ever did, else at the deadline.
@@ -166,7 +167,7 @@ class MetadataSource:
     def _ask_one(
         self, request: MetadataRequest, node: Broker | None, host: str, port: int, attempt_ms: float, deadline: Deadline
     ) -> tuple[MetadataResponse, int] | None:
-        """One broker's response; None if it has not joined its cluster yet, as one that is just starting.
+        """Return one broker's response; None if it has not joined its cluster yet, as one that is just starting.
 
         ``attempt_ms`` limits opening a connection to each address of a name, and for the response of a broker that may have died on
         an open one. Who has just gone through the handshake is alive, and gets the time of any request: metadata of many topics
@@ -289,7 +290,7 @@ class Metadata:
         raise broker_error(_UNKNOWN_TOPIC, topic=next(iter(missing or ()), None), api="Metadata")
 
     def existing_topics(self, names: Iterable[str], *, deadline: Deadline) -> dict[str, TopicMetadata]:
-        """Those of the topics that exist, as a broker describes them now; waits for no other to be created.
+        """Return those of the topics that exist, as a broker describes them now; waits for no other to be created.
 
         Raises:
             NoBrokerAvailableError: no broker responds.
@@ -314,7 +315,7 @@ class Metadata:
             error.remedy = f"Did you mean {' or '.join(near)}? {error.remedy}"
 
     def brokers(self, *, refresh: bool = False, deadline: Deadline | None = None) -> dict[int, Broker]:
-        """The brokers of the last metadata by node id, never none; asks where none is known yet, or to ``refresh`` them."""
+        """Return the brokers of the last metadata by node id, never none; asks where none is known yet, or to ``refresh`` them."""
         with self._lock:
             brokers = {} if refresh else dict(self._cache.nodes)
         if not brokers:
@@ -324,7 +325,7 @@ class Metadata:
         return brokers
 
     def broker(self, node_id: int, *, deadline: Deadline | None = None) -> Broker:
-        """A broker; asks where it is not known yet.
+        """Return a broker; asks where it is not known yet.
 
         Raises:
             TransportError: the cluster has no such broker.
@@ -335,12 +336,14 @@ class Metadata:
         return broker
 
     def known_broker(self, node_id: int) -> Broker | None:
-        """A broker, None where it is not known. Never asks."""
+        """Return a broker, None where it is not known. Never asks."""
         with self._lock:
             return self._cache.nodes.get(node_id)
 
     def controller(self, *, deadline: Deadline | None = None) -> Broker | None:
-        """The controller, or the broker that stands in for it (KRaft brokers forward what is for it); None while there is none."""
+        """Return the controller, or the broker that stands in for it (KRaft brokers forward what is for it); None while there
+        is none.
+        """
         for is_last in (False, True):
             with self._lock:
                 broker = self._cache.nodes.get(self._cache.controller)
@@ -384,8 +387,8 @@ class Metadata:
             raise
 
     def leaders(self, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None) -> LeaderLookup:
-        """The leaders of topic-partitions, after at most one Metadata request for all that are unknown (two if a new bootstrap
-        comes in between).
+        """Return the leaders of topic-partitions, after at most one Metadata request for all that are unknown (two if a new
+        bootstrap comes in between).
 
         Does not wait for elections: a partition without a leader is one of the errors, and delays no other partition. A
         topic is asked for at most once in half of ``retry.backoff.ms``, however many of its partitions have no leader.
@@ -495,11 +498,11 @@ class Metadata:
         return self.redirect(tp, refused_by, epoch=epoch, hint=hint, endpoint=where)
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The id of a topic, :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` where brokers have none."""
+        """Return the id of a topic, :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` where brokers have none."""
         return self.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic].topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of a topic whose id is known from metadata."""
+        """Return the name of a topic whose id is known from metadata."""
         with self._lock:
             return self._cache.topic_name(topic_id)
 
@@ -524,7 +527,7 @@ class Metadata:
             raise
 
     def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> tuple[MetadataCache, dict[str, int]]:
-        """One Metadata request; the cache that has its response, and the topics that it has an error code for."""
+        """Send one Metadata request; return the cache that has its response, and the topics with an error code in it."""
         self._rebootstrap_if_due()
         with self._lock:
             nodes = list(self._cache.nodes.values())

@@ -57,12 +57,12 @@ _NEVER: Final = float("-inf")
 
 
 def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
-    """The brokers of a response by node id."""
+    """Return the brokers of a response by node id."""
     return {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
 
 
 def topic_of(topic: MetadataResponseTopic, version: int) -> TopicMetadata:
-    """One topic of a response."""
+    """Return one topic of a response."""
     trusted = version >= _FIRST_TRUSTED_EPOCH_VERSION
     return TopicMetadata(
         name=topic.name or "",
@@ -117,7 +117,7 @@ class MetadataCache:
     def leaders(
         self, partitions: Iterable[TopicPartition], oldest: float
     ) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
-        """The leaders as :meth:`leader` knows them, and the partitions for which it knows none."""
+        """Return the leaders as :meth:`leader` knows them, and the partitions for which it knows none."""
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         unknown: list[TopicPartition] = []
         for tp in partitions:
@@ -129,7 +129,7 @@ class MetadataCache:
         return leaders, unknown
 
     def leader_error(self, tp: TopicPartition) -> BrokerError:
-        """Why a partition has no leader, according to the last response."""
+        """Return why a partition has no leader, according to the last response."""
         topic = self.topics.get(tp.topic)
         if topic is None:
             code = self._failures.get(tp.topic, _UNKNOWN_TOPIC)
@@ -141,23 +141,23 @@ class MetadataCache:
         return broker_error(_LEADER_NOT_AVAILABLE, **tp._asdict(), api="Metadata")
 
     def topics_described_before(self, topics: Iterable[str], moment: float) -> list[str]:
-        """Those topics of which no response has come since ``moment``."""
+        """Return those topics of which no response has come since ``moment``."""
         return [topic for topic in topics if self._described_at.get(topic, _NEVER) <= moment]
 
     def is_fresh(self, topic: str, oldest: float) -> bool:
-        """Whether a topic's metadata came at ``oldest`` or later and nothing has been found to contradict it since."""
+        """Return whether a topic's metadata came at ``oldest`` or later and nothing has been found to contradict it since."""
         return topic in self.topics and self._topic_refreshed_at[topic] >= oldest and topic not in self._stale
 
     def all_fresh(self, oldest: float) -> bool:
-        """Whether the list of all topics came at ``oldest`` or later and nothing has been found to contradict it since."""
+        """Return whether the list of all topics came at ``oldest`` or later and nothing has been found to contradict it since."""
         return self._all_refreshed_at >= oldest and not self._stale
 
     def stale_topics(self) -> list[str]:
-        """Topics of which something is known to be out of date."""
+        """Return topics of which something is known to be out of date."""
         return list(self._stale)
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of a topic by its id, None where it is not known."""
+        """Return the name of a topic by its id, None where it is not known."""
         return self._names.get(topic_id)
 
     # --- updates ------------------------------------------------------------------------------------------------------

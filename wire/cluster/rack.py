@@ -34,7 +34,7 @@ _LINK_LOCAL: Final = "http://169.254.169.254"
 
 
 def rack_of(settings: ClientSettings) -> str:
-    """The rack of this process, "" for none. A metadata service is asked once in a process.
+    """Return the rack of this process, "" for none. A metadata service is asked once in a process.
 
     Raises:
         SettingsError: the variable or the file that ``client.rack`` refers to does not exist, or its function fails.
@@ -91,7 +91,7 @@ def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
 
 
 def _word(rack: str) -> str:
-    """The rack, if it can be one: whatever responds may be no metadata service."""
+    """Return the rack, if it can be one: whatever responds may be no metadata service."""
     if not rack or len(rack) > 100 or not rack.isprintable() or " " in rack or "<" in rack:
         raise ValueError("the response is no zone")
     return rack

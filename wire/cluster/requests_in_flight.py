@@ -52,7 +52,7 @@ class RequestsInFlight(Generic[SentT]):
         return itertools.chain.from_iterable(self._by_node.values())
 
     def count(self, node: int) -> int:
-        """How many of them a broker has."""
+        """Return how many of them a broker has."""
         return len(self._by_node.get(node, ()))
 
     def add(self, sent: SentT) -> None:
@@ -62,12 +62,12 @@ class RequestsInFlight(Generic[SentT]):
         self._by_node[sent.node].remove(sent)
 
     def oldest(self) -> list[SentT]:
-        """The oldest request of each broker, the one that expires first before the others."""
+        """Return the oldest request of each broker, the one that expires first before the others."""
         oldest = [requests[0] for requests in self._by_node.values() if requests]
         return sorted(oldest, key=lambda sent: sent.expires_at)
 
     def next_response(self, until: Deadline, *, response_s: float | None = None) -> SentT | None:
-        """Waits for the first request that has a response or needs none any more; None if there is none at ``until``.
+        """Wait for the first request that has a response or needs none any more; None if there is none at ``until``.
 
         Args:
             response_s: the time for a response from its first bytes to its last, for which nothing else waits; None where

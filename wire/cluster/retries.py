@@ -43,7 +43,7 @@ class Backoff:
         return backoff
 
     def delay_ms(self, n_failures: int) -> float:
-        """The pause after the ``n_failures``-th failure in a row, counted from 1."""
+        """Return the pause after the ``n_failures``-th failure in a row, counted from 1."""
         pause: float = min(self._max_ms, self.first_ms * 2.0 ** min(max(0, n_failures - 1), 30))
         return pause * random.uniform(0.8, 1.2)
 
@@ -59,7 +59,7 @@ class GracePeriods:
         self._until: dict[int, float] = {}
 
     def allow(self, code: int, now: float | None = None) -> bool:
-        """Whether another try is due for an error code; ``now`` is in seconds of the caller's clock, by default the
+        """Return whether another try is due for an error code; ``now`` is in seconds of the caller's clock, by default the
         monotonic one."""
         grace_ms = error_info(code).grace_ms
         if grace_ms is None:
@@ -91,7 +91,7 @@ class Retry:
         self._grace_periods = GracePeriods()
 
     def run(self, operation: Callable[[], ValueT], what: str) -> ValueT:
-        """What ``operation`` returns; called again after errors that :meth:`keep` keeps. ``what`` names it in an error.
+        """Return what ``operation`` returns; called again after errors that :meth:`keep` keeps. ``what`` names it in an error.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
@@ -114,7 +114,7 @@ class Retry:
                 self._counters.count(retries=1)
 
     def allows(self, code: int) -> bool:
-        """Whether another try is due for an error code: it is retriable, and its grace period is not over."""
+        """Return whether another try is due for an error code: it is retriable, and its grace period is not over."""
         return error_info(code).retriable and self._grace_periods.allow(code)
 
     def keep(self, error: WireError) -> None:

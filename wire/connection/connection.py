@@ -50,7 +50,7 @@ _SESSION_SHARE: Final = 0.85
 
 
 def software_version(installed: str) -> str:
-    """Returns a version as ApiVersions may name it (KIP-511): letters, digits, and in between dots and hyphens. Brokers refuse a
+    """Return a version as ApiVersions may name it (KIP-511): letters, digits, and in between dots and hyphens. Brokers refuse a
     request with anything else, such as the ``+`` of a local version."""
     return re.sub("[^a-zA-Z0-9.-]", "-", installed).strip("-.") or "0"
 
@@ -264,7 +264,7 @@ class Connection:
         )
 
     def _new_mechanism(self) -> SaslMechanism | None:
-        """The SASL mechanism with its credentials, read anew for each connection."""
+        """Return the SASL mechanism with its credentials, read anew for each connection."""
         if not self._settings.uses_sasl:
             return None
         from pykafka_wire.wire.security import sasl
@@ -510,7 +510,7 @@ class ResponseFuture(Generic[ResponseT_co]):
         return self._response is not None or self._error is not None
 
     def result(self, deadline: Deadline, total: Deadline | None = None) -> ResponseT_co:
-        """The response; waits for it until ``deadline``.
+        """Return the response; waits for it until ``deadline``.
 
         Time for which the broker throttles the connection does not count against ``deadline`` (KIP-219), but only up to
         ``total``, by default ``default.api.timeout.ms`` from now.
@@ -544,7 +544,7 @@ class ResponseFuture(Generic[ResponseT_co]):
         return None if self.done else self._connection.readable_at
 
     def read_arrived(self) -> bool:
-        """Whether the response, or an error, is complete; reads what has arrived of it, and waits for nothing."""
+        """Return whether the response, or an error, is complete; reads what has arrived of it, and waits for nothing."""
         if not self.done:
             self._connection.read_arrived(self)
         return self.done
@@ -571,8 +571,9 @@ class ResponseFuture(Generic[ResponseT_co]):
 def first_to_arrive(
     pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
 ) -> ResponseFuture[ResponseT_co]:
-    """The first of `pending` whose response has begun to arrive, or that is done; the very first if none is when `deadline`
-    passes. At least one must be given; connections stay as they are."""
+    """Return the first of `pending` whose response has begun to arrive, or that is done; the very first if none is when
+    `deadline` passes. At least one must be given; connections stay as they are.
+    """
     started = time.monotonic()
     try:
         while True:

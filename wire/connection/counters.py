@@ -33,7 +33,7 @@ class ClientTotals:
     throttle_s: float = 0.0
 
     def since(self, earlier: ClientTotals) -> ClientTotals:
-        """What was added after an earlier moment."""
+        """Return what was added after an earlier moment."""
         return ClientTotals(**{name: count - getattr(earlier, name) for name, count in asdict(self).items()})
 
 
@@ -51,7 +51,7 @@ class ClientCounters:
                 self._counts[name] += amount
 
     def totals(self) -> ClientTotals:
-        """All counts, of one moment."""
+        """Return all counts, of one moment."""
         with self._lock:
             return ClientTotals(**self._counts)
 

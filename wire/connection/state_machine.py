@@ -152,7 +152,7 @@ class StateMachine:
         return len(self._in_flight)
 
     def version_of(self, request: type[Request[Any]], cap: int | None = None) -> int:
-        """The highest version of an API that both sides speak, at most ``cap``.
+        """Return the highest version of an API that both sides speak, at most ``cap``.
 
         Raises:
             UnsupportedVersionError: there is none; names what the broker has.
@@ -177,7 +177,7 @@ class StateMachine:
         return high
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
-        """Whether both sides speak this version of an API."""
+        """Return whether both sides speak this version of an API."""
         low, high = self.api_versions.get(request.api_key, (1, 0))
         return low <= version <= high
 
@@ -193,12 +193,12 @@ class StateMachine:
         return self._send(request, self.version_of(type(request), cap))
 
     def outgoing(self) -> list[Segment]:
-        """The bytes to send, in segments, handed out once."""
+        """Return the bytes to send, in segments, handed out once."""
         segments, self._outgoing = self._outgoing, []
         return segments
 
     def handshake_log(self) -> list[Sent | Received]:
-        """What the handshake sent and got since the last call, in order."""
+        """Return what the handshake sent and got since the last call, in order."""
         log, self._handshake_log = self._handshake_log, []
         return log
 
@@ -300,7 +300,7 @@ class StateMachine:
         return None
 
     def _no_frame(self, size: int, limit: int) -> ProtocolError:
-        """The error for four bytes that cannot be a frame's length."""
+        """Return the error for four bytes that cannot be a frame's length."""
         self.state, state = State.CLOSED, self.state
         head = bytes(self._head)
         for start, server in _OTHER_SERVERS.items():
@@ -440,7 +440,7 @@ def response_header_version(request: type[Request[ResponseT]], version: int) -> 
 def encode_request(
     request: Request[ResponseT], version: int, correlation_id: int, client_id: str | None
 ) -> list[Segment]:
-    """The whole frame of a request, length first, in segments: record batches are uncopied views.
+    """Return the whole frame of a request, length first, in segments: record batches are uncopied views.
 
     Raises ProtocolError and UnsupportedVersionError as :meth:`Message.encode` does.
     """
@@ -461,7 +461,7 @@ def encode_request(
 def decode_response(
     request: type[Request[ResponseT]], version: int, frame: bytes | bytearray | memoryview
 ) -> tuple[int, ResponseT]:
-    """The correlation id and the response that a frame holds, its length stripped. Record batches are views of `frame`.
+    """Return the correlation id and the response that a frame holds, its length stripped. Record batches are views of `frame`.
 
     Raises ProtocolError for malformed bytes, and for bytes left over: they show that client and broker disagree on the layout, and
     then no field can be trusted. One zero byte after a response of a flexible version is accepted, since librdkafka's mock brokers

@@ -122,7 +122,7 @@ def _fields(message: Struct, version: int) -> str:
 
 
 def _items(message: Struct, version: int) -> str:
-    """The fields that a version has, secrets masked and payloads as their size, those that say nothing left out."""
+    """Return the fields that a version has, secrets masked and payloads as their size, those that say nothing left out."""
     shown = []
     for field in type(message).fields:
         value = getattr(message, field.name)

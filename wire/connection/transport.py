@@ -64,7 +64,7 @@ class Transport(Protocol):
         """
 
     def peer_closed(self) -> bool:
-        """Whether the broker has closed a stream on which nothing is due."""
+        """Return whether the broker has closed a stream on which nothing is due."""
 
     def wake_up(self) -> None:
         """End the wait of a thread that reads or writes."""
@@ -77,10 +77,10 @@ class Network(Protocol):
     """Opens byte streams."""
 
     def addresses(self, host: str, port: int) -> list[Address]:
-        """The addresses of a name. Raises TransportError where it has none."""
+        """Return the addresses of a name. Raises TransportError where it has none."""
 
     def connect(self, host: str, port: int, address: Address, deadline: Deadline) -> Transport:
-        """A stream to one address of a host, TLS included. Raises TransportError, AuthenticationError and OSError."""
+        """Return a stream to one address of a host, TLS included. Raises TransportError, AuthenticationError and OSError."""
 
 
 #: An address family, and an address of it as sockets have it.
@@ -257,7 +257,7 @@ class SocketTransport:
 
 
 def _refused_by_alert(error: OSError, address: str) -> AuthenticationError | None:
-    """The error for a TLS alert by which the peer refuses us; None for any other failure."""
+    """Return the error for a TLS alert by which the peer refuses us; None for any other failure."""
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     if not reason or "ALERT" not in reason:
         return None
@@ -268,13 +268,13 @@ def _refused_by_alert(error: OSError, address: str) -> AuthenticationError | Non
 
 
 def timeout_s(deadline: Deadline) -> float:
-    """What is left until a deadline as a socket's timeout, never 0."""
+    """Return what is left until a deadline as a socket's timeout, never 0."""
     # A timeout of 0 would make the socket non-blocking.
     return max(0.001, deadline.remaining_ms() / 1000)
 
 
 def tls_failure(error: ssl.SSLError | ConnectionError) -> str:
-    """Why a TLS handshake failed, apart from certificates."""
+    """Return why a TLS handshake failed, apart from certificates."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if isinstance(error, ssl.SSLEOFError | ConnectionError) or "EOF" in reason:
         return "the peer closed the connection at the first TLS message, as a plaintext listener does"
@@ -284,7 +284,7 @@ def tls_failure(error: ssl.SSLError | ConnectionError) -> str:
 
 
 def reason_of(error: OSError | UnicodeError) -> str:
-    """What the operating system says of a failure."""
+    """Return what the operating system says of a failure."""
     if isinstance(error, TimeoutError):
         return "no response in time"
     said = error.strerror if isinstance(error, OSError) else None

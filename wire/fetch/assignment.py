@@ -176,7 +176,7 @@ class Assignment:
                     self._in_doubt[tp] = where
 
     def position(self, tp: TopicPartition, deadline: Deadline) -> int:
-        """The next offset to read. Raises as :meth:`seek`."""
+        """Return the next offset to read. Raises as :meth:`seek`."""
         self._check_current(tp)
         while tp in self._unresolved:  # a look-up in progress may be of other starts
             self._resolve(deadline)
@@ -220,8 +220,8 @@ class Assignment:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def poll(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
-        """The next records, and the partitions whose end was reached; neither where nothing comes for some 200 ms, or until
-        ``deadline``.
+        """Return the next records, and the partitions whose end was reached; neither where nothing comes for some 200 ms, or
+        until ``deadline``.
 
         Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.poll`.
         """
@@ -295,7 +295,7 @@ class Assignment:
             self._lookup = None
 
     def _resolve(self, deadline: Deadline) -> bool:
-        """Whether all starts are known; looks them up until the deadline, and a later call continues."""
+        """Return whether all starts are known; looks them up until the deadline, and a later call continues."""
         if self._lookup is None or self._lookup[1].is_lost:
             asked = dict(self._unresolved)
             rewound = {tp: (position, self._kept[tp]) for tp, position in self._in_doubt.items()}

@@ -75,7 +75,7 @@ class BatchCache:
         self._lock = threading.Lock()
 
     def size_of(self, tp: TopicPartition) -> BatchSize | None:
-        """The size of batches that were last read of a partition."""
+        """Return the size of batches that were last read of a partition."""
         return self._sizes.get(tp)
 
     def record_size(self, tp: TopicPartition, size: BatchSize) -> None:
@@ -86,7 +86,7 @@ class BatchCache:
                 del self._sizes[next(iter(self._sizes))]
 
     def read_ahead_bytes(self, n_ranges: int) -> int:
-        """How much to ask for of each of `n_ranges` at least, so that all of it can be kept."""
+        """Return how much to ask for of each of `n_ranges` at least, so that all of it can be kept."""
         return min(_READ_AHEAD_BYTES, self._max_bytes // 2 // max(1, n_ranges))
 
     def keep(self, range_: OffsetRange, leader: tuple[int, int], *, read_committed: bool, records: memoryview) -> None:
@@ -111,8 +111,9 @@ class BatchCache:
                 self._forget(next(iter(self._batches)))
 
     def take(self, range_: OffsetRange, *, read_committed: bool) -> CachedBatches | None:
-        """The batches that `range_` begins with, None if there are none. What it needs no more is forgotten: the range is read from
-        its broker if it is read again."""
+        """Return the batches that `range_` begins with, None if there are none. What it needs no more is forgotten: the range
+        is read from its broker if it is read again.
+        """
         log = _log_of(range_, range_.leader_epoch, read_committed)
         with self._lock:
             batches = self._batches.get(log) if log is not None else None

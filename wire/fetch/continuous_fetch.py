@@ -65,7 +65,7 @@ class ContinuousFetch:
         self._read.clock.pause()  # until the first poll: only time spent in polls counts
 
     def poll(self, deadline: Deadline) -> FetchedRecords | None:
-        """The next records, None where none come until ``deadline`` or where an end has been reached.
+        """Return the next records, None where none come until ``deadline`` or where an end has been reached.
 
         Raises: as :func:`~pykafka_wire.wire.fetch.range_read.fetch_ranges`.
         """
@@ -89,16 +89,16 @@ class ContinuousFetch:
         return fetched
 
     def _next(self) -> FetchedRecords | None:
-        """What is left of the last response; chunks without records have moved the positions, which is all they can do."""
+        """Return what is left of the last response; chunks without records have moved the positions, which is all they can do."""
         return next((fetched for fetched in self._chunks if fetched.records.n_records), None)
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """How far each partition has been handed out, past batches without records for the reader, too (control batches,
+        """Return how far each partition has been handed out, past batches without records for the reader, too (control batches,
         aborted transactions)."""
         return {progress.topic_partition: progress.delivered for progress in self._progress}
 
     def ended(self) -> list[TopicPartition]:
-        """Partitions whose end has been reached since the last call; all their records have been handed out."""
+        """Return partitions whose end has been reached since the last call; all their records have been handed out."""
         ended = []
         for progress in self._progress:
             if progress.reports_end and progress.delivered.offset >= progress.position:

@@ -71,7 +71,7 @@ class FetchedRecords:
 
 
 def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
-    """pa.StringArray of each record's topic."""
+    """Return a pa.StringArray of each record's topic."""
     topics = list(dict.fromkeys(r.topic for r in ranges))
     if len(topics) == 1:
         return repeat_text(topics[0], records.n_records)
@@ -81,7 +81,7 @@ def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
 
 
 def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
-    """pa.Int32Array of each record's partition."""
+    """Return a pa.Int32Array of each record's partition."""
     return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32).take(records.slice_index))
 
 
@@ -116,7 +116,7 @@ class Chunk:
         position: int,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Puts up for decoding what was scanned of `records` from `position` on, if there is any."""
+        """Put up for decoding what was scanned of `records` from `position` on, if there is any."""
         if scan.n_bytes:
             slice_ = RecordSlice(
                 records=records[: scan.n_bytes],
@@ -162,7 +162,7 @@ class ChunkDecoder:
             self.max_bytes = max(self.max_bytes, min(n_bytes, self._limit_bytes))
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
-        """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
+        """Yield the records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
         batches were empty, control batches or aborted: positions move all the same.
 
         Takes the parts out of `chunk`, so that the response's frame is freed before the caller works on the last piece,
@@ -217,7 +217,7 @@ class ChunkDecoder:
         self._counters.n_retries += 1
 
     def _decode(self, parts: Sequence[ChunkPart]) -> tuple[FetchedRecords, list[ChunkPart]]:
-        """What there was room for, and the parts that are left."""
+        """Return what there was room for, and the parts that are left."""
         try:
             records = decode(
                 [part.slice for part in parts],
@@ -266,7 +266,7 @@ class ChunkDecoder:
         return fetched, rest
 
     def _adapt_max_bytes(self, n_bytes: int, decoded_bytes: int) -> None:
-        """Sets how much to ask for next, from how much a response of `n_bytes` came to when decoded; grows by doubling."""
+        """Set how much to ask for next, from how much a response of `n_bytes` came to when decoded; grows by doubling."""
         fitting = n_bytes * _RESPONSE_BYTES // max(1, decoded_bytes)
         self.max_bytes = max(
             min(fitting, 2 * self.max_bytes, self._limit_bytes), min(_MIN_RESPONSE_BYTES, self._limit_bytes)

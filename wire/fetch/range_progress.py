@@ -118,8 +118,9 @@ def scan_batches(
 
 
 def consumed_bytes(records: memoryview, scan: BatchScan, position: int, end_offset: int) -> int:
-    """How many of the scanned bytes belong to the offsets from `position` up to `end_offset`: of the first and of the last batch
-    the share of their offsets that are in the range."""
+    """Return how many of the scanned bytes belong to the offsets from `position` up to `end_offset`: of the first and of the
+    last batch the share of their offsets that are in the range.
+    """
     n_bytes = scan.n_bytes
     for start, end in {scan.batch_starts[0]: (*scan.batch_starts, n_bytes)[1], scan.batch_starts[-1]: n_bytes}.items():
         head = _read(records, start)
@@ -134,12 +135,12 @@ def consumed_bytes(records: memoryview, scan: BatchScan, position: int, end_offs
 
 
 def next_offset_of(records: memoryview, start: int) -> int:
-    """The offset after the batch that begins at `start`; 0 for one whose length is invalid."""
+    """Return the offset after the batch that begins at `start`; 0 for one whose length is invalid."""
     return _read(records, start).next_offset
 
 
 def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], position: int) -> int:
-    """The leader epoch of the last batch that ends at or before `position`, -1 if there is none or it has none."""
+    """Return the leader epoch of the last batch that ends at or before `position`, -1 if there is none or it has none."""
     for start in reversed(batch_starts):
         head = _read(records, start)
         if 0 < head.next_offset <= position:
@@ -175,7 +176,7 @@ def _read(records: memoryview, start: int) -> _Head:
 
 
 def _needed_bytes(records: memoryview) -> int:
-    """How long the first batch is, which was cut short; at least so much of it that its length can be read."""
+    """Return how long the first batch is, which was cut short; at least so much of it that its length can be read."""
     if len(records) < _HEAD.size:
         return _HEAD.size if records else 0
     _, length, _, _ = _HEAD.unpack_from(records, 0)
@@ -250,7 +251,7 @@ class RangeProgress:
         return {"topic": self.range.topic, "partition": self.range.partition, "offset": self.position}
 
     def wanted_bytes(self, max_bytes: int) -> int:
-        """How many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""
+        """Return how many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""
         n_offsets = self.range.end_offset - self.position
         if self.batch_size is None:
             n_bytes = int(n_offsets * _FIRST_BYTES_PER_OFFSET * _HEADROOM) + _MIN_FETCH_BYTES
@@ -269,7 +270,7 @@ class RangeProgress:
         return 0.0 if self.follower_empty_since is None else now - self.follower_empty_since
 
     def advance(self, scan: BatchScan) -> None:
-        """Moves the position over what was scanned, and with it every sign of trouble away."""
+        """Move the position over what was scanned, and with it every sign of trouble away."""
         if scan.n_bytes:
             n_offsets = max(1, scan.next_offset - min(scan.first_offset, self.position))
             starts = (*scan.batch_starts, scan.n_bytes)
@@ -326,7 +327,7 @@ class RangeProgress:
         self.delivered = Position(offset, leader_epoch if leader_epoch >= 0 else self.delivered.leader_epoch)
 
     def rewind(self, offset: int) -> None:
-        """Goes back to `offset`: what was fetched from there on is fetched once more."""
+        """Go back to `offset`: what was fetched from there on is fetched once more."""
         self.position = offset
 
 

@@ -117,7 +117,7 @@ def fetch_ranges(
     counters: FetchCounters | None = None,
     cache: BatchCache | None = None,
 ) -> Iterator[FetchedRecords]:
-    """The records of `ranges` in chunks, each one Fetch response or a piece of it; ends when every position has reached its
+    """Yield the records of `ranges` in chunks, each one Fetch response or a piece of it; ends when every position has reached its
     range's end.
 
     Gaps (compaction, control batches, aborted transactions) are stepped over: a range may hold fewer records than
@@ -170,7 +170,7 @@ class SentFetch(SentRequest[FetchResponse]):
     by_partition: Mapping[tuple[str | uuid.UUID, int], RequestedPartition]
 
     def partition_responses(self, response: FetchResponse) -> Iterator[tuple[RequestedPartition, PartitionData]]:
-        """What was requested that a response is about, with what it says; nothing of what was not asked for."""
+        """Yield what was requested that a response is about, with what it says; nothing of what was not asked for."""
         by_id = self.future.version >= TOPIC_ID_VERSION
         for topic in response.responses:
             for data in topic.partitions:
@@ -252,7 +252,7 @@ class RangeRead:
             yield from self._hand_out(self.step())
 
     def step(self, deadline: Deadline | None = None) -> Chunk:
-        """Asks for what may be asked for, and waits for one response, for the end of a pause, or until `deadline`. The ranges have
+        """Ask for what may be asked for, and wait for one response, for the end of a pause, or until `deadline`. The ranges have
         moved over what it returns, which the caller decodes."""
         self.send()
         if not self._in_flight:
@@ -263,7 +263,7 @@ class RangeRead:
         return Chunk(node=-1) if sent is None else self._receive(sent)
 
     def _hand_out(self, chunk: Chunk) -> Iterator[FetchedRecords]:
-        """The records of a chunk; what comes after them is asked for before they are decoded."""
+        """Yield the records of a chunk; what comes after them is asked for before they are decoded."""
         self.unfinished = [progress for progress in self.unfinished if not progress.finished]
         if not chunk.parts:
             return
@@ -279,8 +279,9 @@ class RangeRead:
         self.unfinished += [progress for progress in ranges if not progress.finished and progress not in known]
 
     def _take_cached(self) -> Chunk:
-        """What earlier reads have left of the ranges, whose positions move over it; and how much to ask for, as far as that is
-        known from them."""
+        """Return what earlier reads have left of the ranges, whose positions move over it; and how much to ask for, as far as
+        that is known from them.
+        """
         chunk = Chunk(node=-1)
         if self._cache is None:
             return chunk
@@ -302,7 +303,7 @@ class RangeRead:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def send(self) -> None:
-        """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
+        """Send a Fetch to every node that has none in flight and ranges ready to be asked for."""
         now = self.clock.now()
         by_node: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         due = sorted(
@@ -340,7 +341,9 @@ class RangeRead:
             self._send_to(node, list(by_node[node].values()))
 
     def _is_throttled(self, node: int, progress: RangeProgress) -> bool:
-        """Whether a broker reads no request for now (KIP-219). To send one would wait for that, and hold up other brokers."""
+        """Return whether a broker reads no request for now (KIP-219). To send one would wait for that, and hold up other
+        brokers.
+        """
         pause_s = min(self._readiness.throttled_s(node), self._time_left_s)
         if pause_s <= 0:
             return False
@@ -370,7 +373,7 @@ class RangeRead:
             )
 
     def _send_to(self, node: int, batch: list[RequestedPartition]) -> None:
-        """Sends one Fetch over all of `batch`, in its order: the broker fills a response in the order of the request."""
+        """Send one Fetch over all of `batch`, in its order: the broker fills a response in the order of the request."""
         try:
             if not self._readiness.ready(node):
                 self._wait_for_connection(node, batch)
@@ -391,7 +394,7 @@ class RangeRead:
     def _request(
         self, node: int, batch: list[RequestedPartition]
     ) -> tuple[FetchRequest, dict[tuple[str | uuid.UUID, int], RequestedPartition]]:
-        """A Fetch over `batch`, and what it asks for by (topic name or id, partition)."""
+        """Return a Fetch over `batch`, and what it asks for by (topic name or id, partition)."""
         max_bytes = self.decoder.max_bytes
         limit = max_bytes if self.decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
         max_partition_bytes = min(max_bytes, self._max_partition_bytes or limit)
@@ -431,7 +434,7 @@ class RangeRead:
         return request, {(key, tp.partition): by_tp[tp] for tp in by_tp for key in (tp.topic, ids[tp.topic])}
 
     def _wait_ms(self, batch: list[RequestedPartition]) -> int:
-        """How long the broker may wait for records where it has none of those asked for."""
+        """Return how long the broker may wait for records where it has none of those asked for."""
         if self._handler.end_wait_s is not None:
             return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
         # Whether a partition has records must be known at once; only when all are at their ends may the broker wait.
@@ -439,7 +442,7 @@ class RangeRead:
         return self._settings.fetch_max_wait_ms if may_wait else 0
 
     def _rack_id(self, batch: list[RequestedPartition]) -> str:
-        """Our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
+        """Return our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
         now = self.clock.now()
         may_redirect = all(now >= requested.progress.leader_only_until for requested in batch)
         if not may_redirect:
@@ -449,14 +452,15 @@ class RangeRead:
         return self._rack
 
     def _leader_deadline(self) -> Deadline | None:
-        """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
+        """Return the cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
         return Deadline.after_ms(_LEADER_WAIT_MS) if self._counters.n_responses else None
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def _next_response(self, deadline: Deadline | None = None) -> SentFetch | None:
-        """The request whose response is complete first, or which has expired; None when `deadline` passes before, or a range may
-        be asked for again."""
+        """Return the request whose response is complete first, or which has expired; None when `deadline` passes before, or a
+        range may be asked for again.
+        """
         until = self.clock.deadline(math.inf) if deadline is None else deadline
         retry_at = self._next_retry_at()
         if retry_at is not None:
@@ -469,7 +473,7 @@ class RangeRead:
         return min((p.not_before for p in self.unfinished if p.not_before > now), default=None)
 
     def _receive(self, sent: SentFetch) -> Chunk:
-        """Moves the ranges of a request over what its response holds."""
+        """Move the ranges of a request over what its response holds."""
         node = sent.node
         self._in_flight.remove(sent)
         try:
@@ -523,7 +527,7 @@ class RangeRead:
         chunk: Chunk,
         endpoints: Sequence[NodeEndpoint],
     ) -> None:
-        """Does what a response means for one range."""
+        """Do what a response means for one range."""
         progress, now = requested.progress, self.clock.now()
         match outcome:
             case ReceivedRecords():
@@ -586,7 +590,7 @@ class RangeRead:
                 self._fail(outcome)
 
     def _advance(self, requested: RequestedPartition, received: ReceivedRecords, chunk: Chunk) -> None:
-        """Moves a range over its batches and puts them up for decoding."""
+        """Move a range over its batches and puts them up for decoding."""
         progress, records, scan = requested.progress, received.records, received.scan
         progress.advance(scan)
         if received.at_end:
@@ -631,7 +635,7 @@ class RangeRead:
     def _on_missing_end(
         self, requested: RequestedPartition, data: PartitionData, waited_s: float, *, node: int
     ) -> None:
-        """Fails for a range's end that is above what the leader serves, unless another leader is known by now."""
+        """Fail for a range's end that is above what the leader serves, unless another leader is known by now."""
         progress, tp = requested.progress, requested.progress.topic_partition
         log_end = log_end_offset(self._cluster, tp, requested.leader[1], self._request_deadline())
         if self._cluster.metadata.leader(tp) != requested.leader:
@@ -656,7 +660,7 @@ class RangeRead:
         progress.leave_follower(self.clock.now() + _LEADER_ONLY_S)
 
     def _retry(self, progress: RangeProgress, error: WireError) -> None:
-        """Puts a range off for a while, or raises when no other try is due."""
+        """Put a range off for a while, or raises when no other try is due."""
         now = self.clock.now()
         if error.retriable or isinstance(error, ProtocolError):
             progress.stall(now)

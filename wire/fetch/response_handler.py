@@ -191,7 +191,7 @@ class FetchResponseHandler:
     def on_response(
         self, requested: RequestedPartition, data: PartitionData, *, is_first: bool, node: int, version: int, now: float
     ) -> FetchOutcome:
-        """What one partition's part of a response means.
+        """Return what one partition's part of a response means.
 
         Args:
             is_first: whether the partition was the first one in the request: no other one takes its room.
@@ -231,7 +231,7 @@ class FetchResponseHandler:
     def on_failure(
         self, progress: RangeProgress, error: WireError, *, in_grace: bool, now: float
     ) -> RetriedRange | FailedRange:
-        """What it means that a range could not be asked for, or that its request failed, or has to be repeated.
+        """Return what it means that a range could not be asked for, or that its request failed, or has to be repeated.
 
         Args:
             in_grace: whether the grace period of the error's code goes on.
@@ -249,11 +249,11 @@ class FetchResponseHandler:
         )
 
     def _is_at_end(self, requested: RequestedPartition, data: PartitionData, position: int, *, node: int) -> bool:
-        """Whether the leader serves nothing from `position` on, for now; a follower does not know, since it may trail."""
+        """Return whether the leader serves nothing from `position` on, for now; a follower does not know, since it may trail."""
         return node == requested.leader[0] and self._serves_none(data, position)
 
     def _serves_none(self, data: PartitionData, position: int) -> bool:
-        """Whether the broker that responded serves nothing from `position` on, for now."""
+        """Return whether the broker that responded serves nothing from `position` on, for now."""
         served_end = data.last_stable_offset if self.read_committed else data.high_watermark
         return 0 <= served_end <= position
 
@@ -303,7 +303,7 @@ class FetchResponseHandler:
 
 
 def no_progress(progress: RangeProgress, waited_s: float, cause: WireError | None) -> FailedRange:
-    """A range made no progress in all the time allowed, after retries whose last cause is given."""
+    """Return a range made no progress in all the time allowed, after retries whose last cause is given."""
     if isinstance(cause, UnknownTopicError):
         return FailedRange(cause)
     error = DeadlineExceededError(
@@ -338,7 +338,7 @@ def log_end_error(
     log_end_offset: int | None,
     open_transactions: Sequence[str],
 ) -> LogEndError:
-    """The range's end stayed above what the leader serves: for an open transaction, replicas that trail, or a lost tail."""
+    """Return the range's end stayed above what the leader serves: for an open transaction, replicas that trail, or a lost tail."""
     range_ = progress.range
     if read_committed and data.last_stable_offset < data.high_watermark:
         message = (
@@ -378,7 +378,7 @@ def log_end_error(
 
 
 def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int) -> LogTruncatedError:
-    """The leader's epochs diverge from those of the records read before (KIP-595, KIP-320)."""
+    """Return the leader's epochs diverge from those of the records read before (KIP-595, KIP-320)."""
     return LogTruncatedError(
         f"the log was truncated at offset {data.diverging_epoch.end_offset}, below the position in the range {progress.range}",
         **progress.place,

@@ -62,7 +62,7 @@ class GroupCommits:
         return self._settings.group_id
 
     def group_metadata(self) -> GroupMetadata:
-        """The group and its member that commits now. Raises BrokerError where it has lost its place."""
+        """Return the group and its member that commits now. Raises BrokerError where it has lost its place."""
         return GroupMetadata(group=self.group, member=self._member(), topic_ids=self._topic_ids())
 
     def commit(self, positions: Positions, deadline: Deadline) -> None:
@@ -79,7 +79,7 @@ class GroupCommits:
     def fetch(
         self, partitions: Iterable[TopicPartition], deadline: Deadline, *, as_member: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The group's committed offsets, without those that there are not; after the automatic commit in progress.
+        """Return the group's committed offsets, without those that there are not; after the automatic commit in progress.
 
         Args:
             as_member: let the coordinator reject a member of the consumer protocol (KIP-848) that has lost its place.
@@ -112,7 +112,9 @@ class GroupCommits:
             self.begin_auto_commit(positions)
 
     def commit_before_revocation(self, positions: Positions, deadline: Deadline) -> bool:
-        """Whether the automatic commit before a revocation has ended; waits until the deadline, and a later call continues."""
+        """Return whether the automatic commit before a revocation has ended; waits until the deadline, and a later call
+        continues.
+        """
         if self._before_revocation != positions:
             if not self._end_auto_commit(deadline):
                 return False
@@ -164,7 +166,7 @@ class GroupCommits:
             self._committed |= {tp: offset for tp, (offset, _) in positions.items()}
 
     def _behind(self, before: _Commit | None, call: Callable[[Deadline], _Offsets]) -> Callable[[Deadline], _Offsets]:
-        """A call that waits for the end of the one before, which must not overwrite it."""
+        """Return a call that waits for the end of the one before, which must not overwrite it."""
         if before is None:
             return call
 
@@ -175,7 +177,7 @@ class GroupCommits:
         return wait_and_call
 
     def _end_auto_commit(self, deadline: Deadline) -> bool:
-        """Whether no automatic commit is in progress; waits for its end until the deadline."""
+        """Return whether no automatic commit is in progress; waits for its end until the deadline."""
         if self._committing is None or self._committing.is_lost:
             self._committing = None
             return True
@@ -189,7 +191,7 @@ class GroupCommits:
         return True
 
     def _call(self, positions: Positions) -> Callable[[Deadline], _Offsets]:
-        """A call that commits positions under the present generation, and returns their offsets."""
+        """Return a call that commits positions under the present generation, and returns their offsets."""
         group, member = self.group, self._member()
         topic_ids = self._topic_ids()
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
@@ -204,7 +206,7 @@ class GroupCommits:
         return call
 
     def _member(self) -> MemberIdentity:
-        """The member that commits now. Raises BrokerError where it has lost its place."""
+        """Return the member that commits now. Raises BrokerError where it has lost its place."""
         return NO_MEMBER if self.membership is None else self.membership.identity
 
     def _topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
@@ -213,7 +215,9 @@ class GroupCommits:
     def _as_member(
         self, member: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline
     ) -> ResultT:
-        """What ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848, KIP-429)."""
+        """Return what ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848,
+        KIP-429).
+        """
         while True:
             try:
                 return request(member)

@@ -98,7 +98,7 @@ class CommittedTopics:
     def of_request(
         self, offsets: Offsets, topic: Callable[..., StructT], partition: Callable[..., object]
     ) -> list[StructT]:
-        """A request's structures for these offsets, which `topic` and `partition` make."""
+        """Return a request's structures for these offsets, which `topic` and `partition` make."""
         return request_topics(
             offsets,
             lambda tp: partition(
@@ -111,13 +111,13 @@ class CommittedTopics:
         )
 
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
-        """The error codes, among them those after which another try may succeed."""
+        """Return the error codes, among them those after which another try may succeed."""
         # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
         final = _UNKNOWN_TOPIC_ID if self.are_ids_known else None
         return (code for code in response.error_codes() if code != final)
 
     def results(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-        """The error code of each topic-partition of a response."""
+        """Return the error code of each topic-partition of a response."""
         return {
             TopicPartition(topic.name or self._names[topic.topic_id], p.partition_index): p.error_code
             for topic in response.topics
@@ -220,7 +220,7 @@ def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicParti
 def _first_portion(
     group: str, offsets: Sequence[tuple[TopicPartition, CommittedOffset]], max_bytes: int
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The first offsets that take at most ``max_bytes`` together, at least one."""
+    """Return the first offsets that take at most ``max_bytes`` together, at least one."""
     portion: dict[TopicPartition, CommittedOffset] = {}
     n_bytes = 0
     for tp, committed in offsets:
@@ -244,7 +244,7 @@ def fetch_offsets(
     require_stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """A group's committed offsets, without topic-partitions that have none; an unknown group has none at all.
+    """Return a group's committed offsets, without topic-partitions that have none; an unknown group has none at all.
 
     Args:
         partitions: None for all of the group.
@@ -300,7 +300,7 @@ def fetch_offsets(
 def _offsets_of(
     part: OffsetFetchResponse | OffsetFetchResponseGroup,
 ) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
-    """``(topic-partition, error code, offset)`` of each offset of a group, or of a response up to version 7."""
+    """Return ``(topic-partition, error code, offset)`` of each offset of a group, or of a response up to version 7."""
     for topic in part.topics:
         for p in topic.partitions:
             committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
@@ -308,8 +308,8 @@ def _offsets_of(
 
 
 def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, Offsets]:
-    """The groups' committed offsets by the groups' names, without groups whose offsets cannot be fetched: they may be forbidden, or
-    were deleted a moment ago.
+    """Return the groups' committed offsets by the groups' names, without groups whose offsets cannot be fetched: they may be
+    forbidden, or were deleted a moment ago.
 
     Before Kafka 3.0 each group takes a request of its own, and so does one whose coordinator has moved.
 

@@ -56,8 +56,9 @@ class GroupProtocol(Protocol):
         """Send what is due; the time between two heartbeats, in seconds. Raises WireError."""
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
-        """The pause in seconds after an error that is neither of the network nor of credentials; None where it ends the membership.
-        Called under the lock."""
+        """Return the pause in seconds after an error that is neither of the network nor of credentials; None where it ends the
+        membership. Called under the lock.
+        """
 
     def drop_out(self) -> None:
         """Leave the group for a caller that does not poll: its next poll joins again."""
@@ -186,7 +187,7 @@ class MemberThread:
                 self._end(interval_s)
 
     def _wait_until_due(self) -> bool:
-        """Whether to send something now; False where the thread is to end."""
+        """Return whether to send something now; False where the thread is to end."""
         with self.changed:
             while not (self.is_closing or self.error is not None):
                 hurries = self._n_failures == 0 and (self._is_requested or self._protocol.is_urgent)
@@ -202,7 +203,7 @@ class MemberThread:
         return False
 
     def _failed(self, error: Exception) -> float:
-        """The pause after an error, unless that ends the membership."""
+        """Return the pause after an error, unless that ends the membership."""
         with self.changed:
             if self.is_closing:
                 return 0.0
@@ -238,7 +239,7 @@ class MemberThread:
 
 
 def longer_pause_s(n_failures: int) -> float:
-    """The pause before another try where the one before is not likely to succeed soon."""
+    """Return the pause before another try where the one before is not likely to succeed soon."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(n_failures - 1, 8))
 
 

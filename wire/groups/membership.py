@@ -66,7 +66,7 @@ class TopicSubscription:
         return cls(names=tuple(dict.fromkeys(topics)))
 
     def matches(self, topics: Mapping[str, _Topic]) -> tuple[str, ...]:
-        """The names to subscribe to, of all topics that there are: those of the pattern, sorted, without internal ones."""
+        """Return the names to subscribe to, of all topics that there are: those of the pattern, sorted, without internal ones."""
         if self.pattern is None:
             return self.names
         names = (name for name, topic in topics.items() if not topic.is_internal and self.pattern.fullmatch(name))
@@ -113,28 +113,31 @@ class Membership(Protocol):
         """What a commit carries. Raises BrokerError where the place in the group is lost."""
 
     def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
-        """The identity for a commit that was refused as stale; None where there is none until the deadline, or the place was
-        lost meanwhile. May be called from any thread."""
+        """Return the identity for a commit that was refused as stale; None where there is none until the deadline, or the place
+        was lost meanwhile. May be called from any thread.
+        """
 
     def record_poll(self) -> None:
         """The consumer polls: ``max.poll.interval.ms`` begins anew."""
 
     def target(self) -> frozenset[TopicPartition] | None:
-        """The partitions to own from now on, None where nothing changes. Returns at once."""
+        """Return the partitions to own from now on, None where nothing changes. Returns at once."""
 
     def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
-        """The ids of the topics that the consumer owns, and of those in the last :meth:`target`; empty where the protocol assigns
-        by names."""
+        """Return the ids of the topics that the consumer owns, and of those in the last :meth:`target`; empty where the
+        protocol assigns by names.
+        """
 
     def recreated(self) -> frozenset[TopicPartition]:
-        """What the consumer owns of topics that were deleted, and may have been recreated under their names: it must not commit
-        its positions there. The last :meth:`target` does not have them."""
+        """Return what the consumer owns of topics that were deleted, and may have been recreated under their names: it must not
+        commit its positions there. The last :meth:`target` does not have them.
+        """
 
     def acknowledge(self) -> None:
         """The consumer owns what the last :meth:`target` asked for."""
 
     def may_read(self, deadline: Deadline) -> bool:
-        """Whether the consumer may read what it owns; waits until ``deadline`` where it owns nothing yet.
+        """Return whether the consumer may read what it owns; waits until ``deadline`` where it owns nothing yet.
 
         Raises:
             WireError: the error that has ended the membership; one of credentials, once for each try; NoBrokerAvailableError before

@@ -41,7 +41,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 def next_sequence(sequence: int, n_records: int) -> int:
-    """The base sequence of the batch after one of `n_records` at `sequence`."""
+    """Return the base sequence of the batch after one of `n_records` at `sequence`."""
     return (sequence + n_records) % _SEQUENCES
 
 
@@ -106,17 +106,17 @@ class PartitionQueue:
         return min(candidates, key=lambda batch: batch.ordinal, default=None)
 
     def is_cascading_failure(self, batch: QueuedBatch) -> bool:
-        """Whether `batch` may be out of sequence only because an earlier one failed (rule 4)."""
+        """Return whether `batch` may be out of sequence only because an earlier one failed (rule 4)."""
         return self._is_rewound(batch) or self.first_unacknowledged is not batch
 
     def ready(self, now: float) -> bool:
-        """Whether a batch may leave now."""
+        """Return whether a batch may leave now."""
         if not self.waiting or now < self.not_before:
             return False
         return not (self.in_flight and (self._retrying or not self._begun))
 
     def take(self, node: int, identity: ProducerIdentity, *, transactional: bool = False) -> QueuedBatch:
-        """The next batch, stamped, from now on in flight to `node`. Only to be called when :meth:`ready`."""
+        """Return the next batch, stamped, from now on in flight to `node`. Only to be called when :meth:`ready`."""
         if self._rewound is not None:
             for later in self.waiting:
                 if self._is_rewound(later):
@@ -180,7 +180,7 @@ class PartitionQueue:
         self._rewind(batch)
 
     def is_of(self, identity: ProducerIdentity | None) -> bool:
-        """Whether the last batch that was stamped has this producer id and epoch."""
+        """Return whether the last batch that was stamped has this producer id and epoch."""
         return self._identity == identity
 
     def _rewind(self, batch: QueuedBatch) -> None:
@@ -213,18 +213,18 @@ class PartitionQueues:
         return self._queues[tp]
 
     def get_or_add(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a topic-partition; a new one if it has none."""
+        """Return the queue of a topic-partition; a new one if it has none."""
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
         return queue
 
     def ready(self, now: float) -> list[PartitionQueue]:
-        """The queues of which a batch may leave now."""
+        """Return the queues of which a batch may leave now."""
         return [queue for queue in self._queues.values() if queue.waiting and queue.ready(now)]
 
     def first_expired(self, now: float) -> QueuedBatch | None:
-        """A batch that waits to be sent and whose delivery timeout has passed, None if there is none."""
+        """Return a batch that waits to be sent and whose delivery timeout has passed, None if there is none."""
         for queue in self._queues.values():
             if queue.waiting and now >= queue.waiting[0].expires_at:
                 return queue.waiting[0]
@@ -239,7 +239,7 @@ class PartitionQueues:
         self._queues[tp] = self._queues.pop(tp)
 
     def complete(self, n_bytes: int, in_requests: set[QueuedBatch]) -> bool:
-        """Whether the batches have `n_bytes` in all, and each batch in flight is in one of the requests."""
+        """Return whether the batches have `n_bytes` in all, and each batch in flight is in one of the requests."""
         waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
         in_flight = {batch for queue in self._queues.values() for batch in queue.in_flight}
         return sum(batch.size for batch in (*waiting, *in_flight)) == n_bytes and in_flight <= in_requests

@@ -71,7 +71,7 @@ class Partitioner:
             )
 
     def place(self, topic: str, keys: Any, values: Any, n_partitions: int) -> npt.NDArray[np.int32]:
-        """The partition of each row, int32[n].
+        """Return the partition of each row, int32[n].
 
         Args:
             keys: pa.BinaryArray with nulls, or None where no row has one.
@@ -95,7 +95,7 @@ class Partitioner:
         return partitions
 
     def _one_after_another(self, topic: str, sizes: Ints, share: int, n_partitions: int) -> npt.NDArray[np.int32]:
-        """Partitions one after another; each gets rows until their `sizes` add up to `share`."""
+        """Return partitions one after another; each gets rows until their `sizes` add up to `share`."""
         first, begun = self._current.get(topic) or (random.randrange(n_partitions), 0)
         ends = begun + np.cumsum(sizes)
         n_shares, rest = divmod(int(ends[-1]), share)
@@ -140,7 +140,7 @@ def _n_bytes(array: Any) -> Ints:
 
 
 def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each key, int32[n]; -1 where the key is null.
+    """Return the partition of each key, int32[n]; -1 where the key is null.
 
     Args:
         keys: pa.BinaryArray.

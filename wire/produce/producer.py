@@ -110,7 +110,7 @@ class WriteResult:
     last_offset: int
 
     def plus(self, later: WriteResult) -> WriteResult:
-        """Both together."""
+        """Return both together."""
         return WriteResult(
             self.n_records + later.n_records,
             self.n_bytes + later.n_bytes,
@@ -133,7 +133,7 @@ class WriteResults:
         self._by_partition[tp] = result if before is None else before.plus(result)
 
     def take(self) -> dict[TopicPartition, WriteResult]:
-        """All of it, which counts no more."""
+        """Return all of it, which counts no more."""
         results, self._by_partition = self._by_partition, {}
         return results
 
@@ -148,7 +148,7 @@ class BatchLimits:
         self._known: dict[str, tuple[float, int | None]] = {}
 
     def limit(self, topic: str) -> int | None:
-        """The limit of `topic`; None if it is unknown, as without the right to describe the topic's settings."""
+        """Return the limit of `topic`; None if it is unknown, as without the right to describe the topic's settings."""
         known = self._known.get(topic)
         if known is None or (time.monotonic() - known[0]) * 1000 > self._settings.metadata_max_age_ms:
             known = self._known[topic] = time.monotonic(), self._ask(topic)
@@ -188,8 +188,9 @@ class TransactionScope:
 def choose_queues(
     queues: Iterable[PartitionQueue], now: float, *, max_bytes: int, everything: bool
 ) -> list[PartitionQueue]:
-    """The queues whose next batches make up a request of one broker: one batch each (no broker takes more), up to `max_bytes`.
-    Unless `everything` is to leave, none where the request would be small."""
+    """Return the queues whose next batches make up a request of one broker: one batch each (no broker takes more), up to
+    `max_bytes`. Unless `everything` is to leave, none where the request would be small.
+    """
     chosen: list[PartitionQueue] = []
     n_bytes = 0
     for queue in queues:
@@ -212,7 +213,7 @@ class SentProduce(SentRequest[ProduceResponse]):
     batches: Mapping[TopicPartition, QueuedBatch]
 
     def partition_responses(self, response: ProduceResponse) -> Iterator[tuple[QueuedBatch, PartitionProduceResponse]]:
-        """The batches that a response is about, each once, with what it says; nothing of what was not asked for."""
+        """Yield the batches that a response is about, each once, with what it says; nothing of what was not asked for."""
         by_id = self.future.version >= TOPIC_ID_VERSION
         names = {topic.topic_id: topic.name for topic in self.request.topic_data}
         remaining = dict(self.batches)
@@ -298,16 +299,16 @@ class Producer:
         )
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
+        """Return how many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
         metadata = self._cluster.metadata.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic]
         return len(metadata.partitions)
 
     def max_batch_bytes(self, topic: str) -> int | None:
-        """The largest record batch that `topic` accepts, None if it is unknown (:class:`BatchLimits`)."""
+        """Return the largest record batch that `topic` accepts, None if it is unknown (:class:`BatchLimits`)."""
         return self._batch_limits.limit(topic)
 
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
-        """Queues `batches` for a topic-partition, in this order, and sends what fills requests.
+        """Queue `batches` for a topic-partition, in this order, and send what fills requests.
 
         Blocks while more than ``buffer.memory`` bytes are unacknowledged. The batches are the producer's from here on:
         their headers are patched in place.
@@ -345,7 +346,7 @@ class Producer:
                 self._send(everything=True)
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
-        """Sends all that is queued, waits for every acknowledgement, and returns what was written since the last flush.
+        """Send all that is queued, wait for every acknowledgement, and return what was written since the last flush.
 
         Raises:
             DeadlineExceededError: a batch's delivery timeout or `deadline` has passed; names the last cause.
@@ -363,14 +364,14 @@ class Producer:
         return self._results.take()
 
     def take_rejected(self) -> list[RejectedRecords]:
-        """The records that were rejected since the last call, in no order between topic-partitions. They are in no log,
+        """Return the records that were rejected since the last call, in no order between topic-partitions. They are in no log,
         and :meth:`flush` does not count them."""
         self._check_fork()
         rejected, self._rejected = self._rejected, []
         return rejected
 
     def reset(self) -> None:
-        """Drops all that is queued or unacknowledged, and starts anew under a new producer id.
+        """Drop all that is queued or unacknowledged, and start anew under a new producer id.
 
         Batches in flight may still be written. A caller that writes them again gets at-least-once delivery.
         """
@@ -396,7 +397,7 @@ class Producer:
         return self._error is None and not self._buffered_bytes and not self._rejected
 
     def all_responded(self, deadline: Deadline) -> bool:
-        """Waits until `deadline` for the responses to all requests that were sent, and sends nothing. If True, no request of this
+        """Wait until `deadline` for the responses to all requests that were sent, and send nothing. If True, no request of this
         producer can still be written."""
         self._check_fork()
         responded = not self._has_lost_responses
@@ -410,7 +411,7 @@ class Producer:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def _progress(self, deadline: Deadline | None = None) -> None:
-        """Sends what may leave, then waits for one response, for the end of a pause, or until `deadline`."""
+        """Send what may leave, then wait for one response, for the end of a pause, or until `deadline`."""
         self._send(everything=True)
         now = self._clock.now()
         pauses = self._queues.pauses()
@@ -428,7 +429,7 @@ class Producer:
             self._receive(sent)
 
     def _send(self, *, everything: bool) -> None:
-        """Sends requests to every leader that has room in flight; unless `everything`, only those that are large enough."""
+        """Send requests to every leader that has room in flight; unless `everything`, only those that are large enough."""
         now = self._clock.now()
         expired = self._queues.first_expired(now)
         if expired is not None:
@@ -460,7 +461,9 @@ class Producer:
             self._unsent_since = None
 
     def _can_send_to(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
-        """Whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues pause."""
+        """Return whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues
+        pause.
+        """
         try:
             throttled_s = self._readiness.throttled_s(node)
             pause_s = throttled_s or (0.0 if self._readiness.ready(node) else CHECK_S)
@@ -476,7 +479,7 @@ class Producer:
         return not pause_s
 
     def _pause_queue(self, queue: PartitionQueue, error: WireError) -> None:
-        """Pauses a queue whose partition has no leader now, or one that cannot be reached, or fails the producer."""
+        """Pause a queue whose partition has no leader now, or one that cannot be reached, or fail the producer."""
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
             self._fail(FailedBatch(error))
@@ -487,7 +490,7 @@ class Producer:
         queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
 
     def _send_to(self, node: int, chosen: list[PartitionQueue]) -> bool:
-        """Sends the next batch of each of `chosen` in one request; False when that failed."""
+        """Send the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
             try:
                 self._identity = request_producer_identity(self._cluster) if self._is_idempotent else ProducerIdentity()
@@ -524,7 +527,7 @@ class Producer:
         return True
 
     def _request(self, batches: Mapping[TopicPartition, QueuedBatch]) -> tuple[ProduceRequest, int | None]:
-        """A request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
+        """Return a request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
         topics = request_topics(
             batches,
             lambda tp: PartitionProduceData(index=tp.partition, records=batches[tp].encoded.data),
@@ -545,7 +548,7 @@ class Producer:
     # --- responses --------------------------------------------------------------------------------------------------
 
     def _receive(self, sent: SentProduce) -> None:
-        """Waits for the response to a request, the oldest of its node, and acts on it.
+        """Wait for the response to a request, the oldest of its node, and act on it.
 
         If Ctrl-C ends this, the request stays in flight: the next call finds its response, or its connection closed.
         """
@@ -584,7 +587,7 @@ class Producer:
         self._in_flight.remove(sent)
 
     def _on_no_response(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
-        """Acts on a request whose outcome is unknown, or that was not sent as a whole."""
+        """Act on a request whose outcome is unknown, or that was not sent as a whole."""
         logger.debug("broker %d: no response to Produce: %s", node, error)
         self._has_lost_responses |= was_sent
         for batch in batches:
@@ -593,7 +596,7 @@ class Producer:
                 self._act(batch, self._handler.on_no_response(batch, error, now=self._clock.now(), was_sent=was_sent))
 
     def _act(self, batch: QueuedBatch, outcome: ProduceOutcome, *, pause: bool = True) -> None:
-        """Does what a response means for a batch."""
+        """Do what a response means for a batch."""
         queue = self._queues[batch.topic_partition]
         not_before = self._clock.now() + (self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0)
         match outcome:
@@ -626,7 +629,7 @@ class Producer:
         self._buffered_bytes -= batch.size  # last: an interruption before is found by it
 
     def _fail(self, failed: FailedBatch) -> NoReturn:
-        """Fails the producer for good: what comes after a lost batch must not be written."""
+        """Fail the producer for good: what comes after a lost batch must not be written."""
         self._error = failed.error
         logger.debug("the producer has failed: %s", failed.error)
         raise failed.error from failed.cause
@@ -654,7 +657,7 @@ class Producer:
 
 
 def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
-    """A new producer id, which any broker hands out.
+    """Return a new producer id, which any broker hands out.
 
     Raises:
         BrokerError: this user may not write idempotently.

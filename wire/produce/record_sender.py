@@ -51,10 +51,10 @@ class BatchSink(Protocol):
     """Writes encoded batches: a producer, or a transaction."""
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """Return how many partitions a topic has."""
 
     def max_batch_bytes(self, topic: str) -> int | None:
-        """The largest record batch that a topic accepts, None if it is unknown."""
+        """Return the largest record batch that a topic accepts, None if it is unknown."""
 
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
         """Queue batches for a topic-partition, in this order. Raises WireError."""
@@ -327,7 +327,7 @@ def _as_bytes(content: object, what: str) -> bytes:
 
 
 def _as_headers(headers: Headers) -> tuple[list[_Header], int]:
-    """Returns headers as Arrow takes them, and how many bytes of ``buffer.memory`` they count for."""
+    """Return headers as Arrow takes them, and how many bytes of ``buffer.memory`` they count for."""
     row: list[_Header] = []
     n_bytes = 0
     for name, content in headers:

@@ -137,7 +137,7 @@ class ProduceResponseHandler:
         broker: int,
         version: int,
     ) -> ProduceOutcome:
-        """What a response means.
+        """Return what a response means.
 
         Args:
             is_cascading: an earlier batch's failure may have put this one out of sequence.
@@ -161,7 +161,7 @@ class ProduceResponseHandler:
         return self._retry(batch, now, RetriedBatch(error, may_be_written, find_leader))
 
     def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> ProduceOutcome:
-        """What it means that a request had no response that makes sense, or was not sent as a whole."""
+        """Return what it means that a request had no response that makes sense, or was not sent as a whole."""
         if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
             return FailedBatch(error)
         return self._retry(batch, now, RetriedBatch(error, may_be_written=was_sent, find_leader=True))
@@ -243,7 +243,7 @@ class ProduceResponseHandler:
 def rejection_error(
     tp: TopicPartition, encoded: EncodedBatch, response: PartitionProduceResponse, *, broker: int, version: int
 ) -> BrokerError:
-    """The error for a broker's error code, with its message and the records that it names (KIP-467)."""
+    """Return the error for a broker's error code, with its message and the records that it names (KIP-467)."""
     words = [response.error_message or ""]
     words += [
         f"Record {record.batch_index} of the batch (row {encoded.first_row + record.batch_index}): "

@@ -53,14 +53,14 @@ class RejectedRecords:
 
 
 def split_to_size(encoded: EncodedBatch, max_bytes: int, level: int | None) -> Iterable[EncodedBatch]:
-    """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
+    """Return a batch that compression made larger than its records, as batches that fit; a single record as it is."""
     if len(encoded.data) <= max_bytes or encoded.n_records == 1:
         return (encoded,)
     return (part for half in split_in_half(encoded, level) for part in split_to_size(half, max_bytes, level))
 
 
 def split_in_half(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
-    """The records of a batch of two or more, as two batches or more: none has more than about half of the bytes, unless
+    """Return the records of a batch of two or more, as two batches or more: none has more than about half of the bytes, unless
     one record has, nor more than half of the records.
 
     Their producer fields are blank. ``level`` is the codec's, as it was.
@@ -74,7 +74,7 @@ def split_in_half(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch
 def take_out(
     tp: TopicPartition, encoded: EncodedBatch, faults: Mapping[int, str | None], error: BrokerError, level: int | None
 ) -> tuple[RejectedRecords, list[EncodedBatch]]:
-    """The records of a batch at the indexes in ``faults``, and a batch of the others if there are any.
+    """Return the records of a batch at the indexes in ``faults``, and a batch of the others if there are any.
 
     ``faults`` has ascending indexes, and the broker's message for each record where it sent one.
     """

@@ -42,7 +42,7 @@ _writers: Final[dict[tuple[type, int, bool], Writer]] = {}
 
 
 def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
-    """The writer of a structure in a version of its message."""
+    """Return the writer of a structure in a version of its message."""
     key = (cls, version, flexible)
     write = _writers.get(key)
     if write is None:
@@ -51,7 +51,7 @@ def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
 
 
 def coalesce(segments: list[Segment]) -> list[Segment]:
-    """The segments with each run of bytes joined; views stay as they are."""
+    """Return the segments with each run of bytes joined; views stay as they are."""
     joined: list[Segment] = []
     run: list[Segment] = []
     for segment in segments:
@@ -101,7 +101,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
 
 
 def _fused_writer(run: list[Field]) -> list[tuple[str, Writer]]:
-    """A step that packs all these fields at once; none without fields."""
+    """Return a step that packs all these fields at once; none without fields."""
     if not run:
         return []
     pack = struct.Struct(">" + "".join(FORMATS[field.kind] for field in run)).pack
@@ -264,7 +264,7 @@ _with_records: Final[dict[type, bool]] = {}
 
 
 def reader(cls: type[_StructT], version: int, flexible: bool) -> Callable[[Buffer, int], tuple[_StructT, int]]:
-    """The reader of a structure in a version of its message."""
+    """Return the reader of a structure in a version of its message."""
     key = (cls, version, flexible)
     read = _readers.get(key)
     if read is None:
@@ -273,7 +273,7 @@ def reader(cls: type[_StructT], version: int, flexible: bool) -> Callable[[Buffe
 
 
 def has_records(cls: type[Struct]) -> bool:
-    """Whether record batches are anywhere in the structure, so that its frame must not be copied."""
+    """Return whether record batches are anywhere in the structure, so that its frame must not be copied."""
     known = _with_records.get(cls)
     if known is None:
         known = _with_records[cls] = any(
@@ -469,7 +469,7 @@ def _items_reader(
 
 
 def _min_bytes(field: Field, version: int, flexible: bool) -> int:
-    """The minimum size of a value in bytes."""
+    """Return the minimum size of a value in bytes."""
     if field.kind in WIDTHS:
         return WIDTHS[field.kind]
     if field.kind == "struct":

@@ -96,11 +96,11 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
     def new_default(self) -> object:
-        """The default; for a class (list or a structure) a new instance."""
+        """Return the default; for a class (list or a structure) a new instance."""
         return self.default() if isinstance(self.default, type) else self.default
 
     def format_value(self, value: object) -> str:
-        """The value for repr, without secrets and payloads."""
+        """Return the value for repr, without secrets and payloads."""
         if value is not None and self.secret:
             return "<hidden>"
         if value is not None and self.kind == "records":
@@ -187,7 +187,7 @@ def _restore(cls: Callable[..., Struct], values: dict[str, object]) -> Struct:
 
 
 def struct_of(field: Field) -> type[Struct]:
-    """The class of a structure's field, or of the elements of an array of structures."""
+    """Return the class of a structure's field, or of the elements of an array of structures."""
     return cast("type[Struct]", field.item)
 
 
@@ -227,14 +227,14 @@ int8, int16, int32, int64 = _number("int8"), _number("int16"), _number("int32"),
 
 
 def uuid128(*, since: int = 0, until: int = FOREVER, ignorable: bool = False, tag: int | None = None) -> uuid.UUID:
-    """A uuid.UUID; Kafka's null is ZERO_UUID."""
+    """Return a uuid.UUID; Kafka's null is ZERO_UUID."""
     return cast("uuid.UUID", Field("uuid", since=since, until=until, default=ZERO_UUID, ignorable=ignorable, tag=tag))
 
 
 def string(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: str | None = "",
            ignorable: bool = False, tag: int | None = None, secret: bool = False,
            compact: bool = True) -> str:  # fmt: skip
-    """A string; `compact` is False only for a header's client id, whose length is always int16."""
+    """Return a string; `compact` is False only for a header's client id, whose length is always int16."""
     return cast(str, Field("string", since=since, until=until, nullable_since=nullable_since, default=default,
                            ignorable=ignorable, tag=tag, secret=secret, compact=compact))  # fmt: skip
 
@@ -260,6 +260,6 @@ def array(item: Callable[..., _T], *, since: int = 0, until: int = FOREVER, null
 
 def structure(cls: type[_T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
               null: bool = False, ignorable: bool = False, tag: int | None = None) -> _T:  # fmt: skip
-    """One structure of class `cls`; its default is null, or a structure with every field at its default."""
+    """Return one structure of class `cls`; its default is null, or a structure with every field at its default."""
     return cast(_T, Field("struct", item=cls, since=since, until=until, nullable_since=nullable_since,
                           default=None if null else cls, ignorable=ignorable, tag=tag))  # fmt: skip

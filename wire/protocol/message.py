@@ -69,11 +69,11 @@ class Message(Struct):
             raise
 
     def error_codes(self) -> Iterator[int]:
-        """Every error code in the message, from the top downwards, 0 for none."""
+        """Yield every error code in the message, from the top downwards, 0 for none."""
         return _error_codes(self)
 
     def encode(self, version: int) -> list[Segment]:
-        """The segments of the encoded message. Each buffer of record batches is a segment of its own, not copied.
+        """Return the segments of the encoded message. Each buffer of record batches is a segment of its own, not copied.
 
         Raises ProtocolError for a value that does not fit its field, UnsupportedVersionError for an unknown version, or
         if the version lacks a field that is set and not ignorable.
@@ -84,7 +84,7 @@ class Message(Struct):
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:
-        """The message at `position` and the position after it; bytes before and after it are not read.
+        """Return the message at `position` and the position after it; bytes before and after it are not read.
 
         Raises ProtocolError for malformed bytes.
         """
@@ -101,7 +101,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
-        """The message in `data`, which has no other bytes. Record batches are views of `data`, all else is copied.
+        """Return the message in `data`, which has no other bytes. Record batches are views of `data`, all else is copied.
 
         Raises ProtocolError for malformed bytes and for bytes left over.
         """

@@ -45,17 +45,17 @@ LengthReader: TypeAlias = Callable[[Buffer, int], tuple[int, int]]
 
 
 def decode_length16(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The int16 length of a string."""
+    """Return the int16 length of a string."""
     return _unpack_int16(buffer, position)[0], position + 2
 
 
 def decode_length32(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The int32 length of bytes, records or an array."""
+    """Return the int32 length of bytes, records or an array."""
     return _unpack_int32(buffer, position)[0], position + 4
 
 
 def decode_compact_length(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A compact length (KIP-482): unsigned varint of n + 1, where 0 is null."""
+    """Return a compact length (KIP-482): unsigned varint of n + 1, where 0 is null."""
     byte = buffer[position]
     if byte < 0x80:
         return byte - 1, position + 1
@@ -79,7 +79,7 @@ def encode_compact_length(length: int) -> bytes:
 
 
 def decode_text(buffer: Buffer, position: int, length: int) -> tuple[str, int]:
-    """The string of `length` bytes at `position`.
+    """Return the string of `length` bytes at `position`.
 
     Invalid UTF-8 becomes U+FFFD, as in Java: another client wrote it (a commit's metadata, a client id), and the rest of the
     message must stay readable.
@@ -112,7 +112,7 @@ def decode_view(buffer: Buffer, position: int, length: int) -> tuple[Buffer, int
 
 
 def decode_uuid(buffer: Buffer, position: int) -> tuple[uuid.UUID, int]:
-    """A uuid: 16 bytes, most significant first; :data:`ZERO_UUID` is Kafka's null."""
+    """Return a uuid: 16 bytes, most significant first; :data:`ZERO_UUID` is Kafka's null."""
     end = position + 16
     data = bytes(buffer[position:end])
     if data == _ZERO_UUID_BYTES:
@@ -123,5 +123,5 @@ def decode_uuid(buffer: Buffer, position: int) -> tuple[uuid.UUID, int]:
 
 
 def n_bytes(segment: Segment) -> int:
-    """Size in bytes, also of a view with wider items."""
+    """Return size in bytes, also of a view with wider items."""
     return segment.nbytes if isinstance(segment, memoryview) else len(segment)

@@ -24,7 +24,7 @@ _ABORT: Final = 0
 
 
 def aborted_batches(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
-    """bool[n_batches]: which batches belong to aborted transactions: transactional batches of a producer between the first
+    """Return bool[n_batches]: which batches belong to aborted transactions: transactional batches of a producer between the first
     offset of its aborted transaction and the abort marker.
     """
     aborted = np.zeros(len(framed.headers), dtype=bool)
@@ -55,7 +55,7 @@ def aborted_batches(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt
 
 
 def _is_abort(records: memoryview, offset: int) -> bool:
-    """Whether a control batch is an abort marker: its record's key is a version and a type."""
+    """Return whether a control batch is an abort marker: its record's key is a version and a type."""
     payload = np.frombuffer(records, dtype=np.uint8)
     start = size = np.zeros(1, dtype=np.int64)
     if len(payload):

@@ -61,7 +61,7 @@ class FramedBatches:
 
 
 def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: int) -> FramedBatches:
-    """The complete batches of all slices: a view if all are in one buffer and of magic 2, else a copy.
+    """Return the complete batches of all slices: a view if all are in one buffer and of magic 2, else a copy.
 
     Raises:
         CorruptBatchError: a length is invalid, or old messages are corrupt.
@@ -89,7 +89,7 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
 
 
 def _as_batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
-    """One batch. Old messages become one batch; a filler message, which has no record, becomes empty."""
+    """Return one batch. Old messages become one batch; a filler message, which has no record, becomes empty."""
     base_offset, length, magic = _HEAD.unpack_from(records, start)
     if magic not in (0, 1, batches.MAGIC):
         raise UnsupportedVersionError(f"a record batch of magic {magic}, an unknown format", offset=base_offset)
@@ -102,7 +102,7 @@ def _as_batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) 
 
 
 def _read_headers(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_copy: bool) -> FramedBatches:
-    """The batches that begin at ``starts``, all in the layout of magic 2; ``counts`` is the number of batches per slice."""
+    """Return the batches that begin at ``starts``, all in the layout of magic 2; ``counts`` is the number of batches per slice."""
     if len(starts):
         n_places = len(frame) - batches.HEADER_BYTES + 1
         buffer = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
@@ -128,13 +128,13 @@ def _too_short(length: int, offset: int) -> CorruptBatchError:
 
 
 def _common_frame(slices: Sequence[RecordSlice]) -> memoryview | None:
-    """The buffer that all slices are views of, None if there are several."""
+    """Return the buffer that all slices are views of, None if there are several."""
     frames = {id(part.records.obj): part.records.obj for part in slices if len(part.records)}
     return memoryview(next(iter(frames.values()))) if len(frames) == 1 else None
 
 
 def _origins(slices: Sequence[RecordSlice], frame: memoryview) -> Ints:
-    """The position of each slice in the frame; int64[n_slices]."""
+    """Return the position of each slice in the frame; int64[n_slices]."""
     first = _address(frame)
     return np.array([_address(part.records) - first if len(part.records) else 0 for part in slices], dtype=np.int64)
 

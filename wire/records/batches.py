@@ -109,17 +109,17 @@ class EncodedBatch:
 
 
 def read_header(batch: memoryview) -> BatchHeader:
-    """The header of the batch at the start of ``batch``, which holds at least 61 bytes."""
+    """Return the header of the batch at the start of ``batch``, which holds at least 61 bytes."""
     return BatchHeader._make(HEADER.unpack_from(batch))
 
 
 def min_length(magic: int) -> int:
-    """The smallest length that a batch, or a message of an old format, can have."""
+    """Return the smallest length that a batch, or a message of an old format, can have."""
     return MIN_LENGTH if magic >= MAGIC else MIN_MESSAGE_LENGTH
 
 
 def complete_batches(records: memoryview) -> tuple[list[int], int]:
-    """``(starts, end)``: where each batch of ``records`` begins, in any format, and where the last one ends.
+    """Return ``(starts, end)``: where each batch of ``records`` begins, in any format, and where the last one ends.
 
     An incomplete batch, as the last one of a Fetch response may be, is left out. A batch with an invalid length is the
     last one and extends to the end; the decoder rejects it.

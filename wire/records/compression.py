@@ -60,7 +60,7 @@ class GrowingBuffer:
         self.size = 0
 
     def room(self, n_bytes: int) -> memoryview:
-        """A view of the next ``n_bytes``; whoever writes there adds to ``size``."""
+        """Return a view of the next ``n_bytes``; whoever writes there adds to ``size``."""
         end = self.size + n_bytes
         if end > len(self._view):
             written = self.written()
@@ -75,7 +75,7 @@ class GrowingBuffer:
         self.size += len(data)
 
     def written(self) -> ByteBuffer:
-        """What was written: a view, valid until the next byte is written."""
+        """Return what was written: a view, valid until the next byte is written."""
         return self._array[: self.size]
 
 
@@ -98,7 +98,7 @@ _LIBRARIES: Final = ("cramjam", "igzip_lib", "snappy", "zstandard", "zstd")
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec in a batch's attributes. Raises UnsupportedVersionError for an unknown one."""
+    """Return the codec in a batch's attributes. Raises UnsupportedVersionError for an unknown one."""
     try:
         return Codec(attributes & 0x07)
     except ValueError:
@@ -111,7 +111,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
 
 
 def compressor(codec: Codec, level: int | None = None) -> Callable[[Bytes], bytes]:
-    """A function that compresses one batch after another, framed as Kafka's Java clients expect it; not thread-safe.
+    """Return a function that compresses one batch after another, framed as Kafka's Java clients expect it; not thread-safe.
 
     Args:
         level: the codec's own scale, None for its default; gzip's 1 to 9 are mapped to ISA-L's 1 to 3.
@@ -166,7 +166,7 @@ class Decompressor:
         self._zstd: zstandard.ZstdDecompressor | None = None
 
     def decompress_into(self, codec: Codec, data: Bytes, output: GrowingBuffer) -> None:
-        """Writes ``data`` decompressed next into ``output``. An error leaves that as it was.
+        """Write ``data`` decompressed next into ``output``. An error leaves that as it was.
 
         Raises:
             CorruptBatchError: it is damaged, or its decompressed size exceeds ``max_bytes``.
@@ -198,7 +198,7 @@ class Decompressor:
 
 
 def _is_about_data(error: Exception) -> bool:
-    """Whether a library found damaged data. Of cramjam's errors Exception is the base."""
+    """Return whether a library found damaged data. Of cramjam's errors Exception is the base."""
     if isinstance(error, CorruptBatchError):
         return False
     return isinstance(error, _LIBRARY_ERRORS) or type(error).__module__.partition(".")[0] in _LIBRARIES
@@ -259,7 +259,7 @@ def _unlz4(data: memoryview, output: GrowingBuffer, max_bytes: int) -> None:
 
 
 def _unlz4_blocks(frame: Lz4Frame, output: GrowingBuffer, max_bytes: int) -> bool:
-    """Whether the blocks were decompressed: if they are damaged, the library has a message for it."""
+    """Return whether the blocks were decompressed: if they are damaged, the library has a message for it."""
     import cramjam
 
     first = output.size
@@ -280,7 +280,7 @@ def _unlz4_blocks(frame: Lz4Frame, output: GrowingBuffer, max_bytes: int) -> boo
 
 
 def _unlz4_frames(data: memoryview, max_bytes: int) -> bytes:
-    """Frames of any kind."""
+    """Return frames of any kind."""
     import lz4.frame
 
     if len(data) * _LZ4_MAX_RATIO > max_bytes:
@@ -324,7 +324,7 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
 
 
 def zstd_fits(data: Bytes, max_bytes: int) -> bool:
-    """Whether ``data`` begins with a frame that has too few blocks to exceed ``max_bytes``."""
+    """Return whether ``data`` begins with a frame that has too few blocks to exceed ``max_bytes``."""
     if bytes(data[:4]) != _ZSTD_MAGIC:
         return False
     import zstandard
@@ -414,7 +414,9 @@ class Lz4Frame(NamedTuple):
 
 
 def plain_lz4_frame(data: memoryview) -> Lz4Frame | None:
-    """The frame that ``data`` is: None if it is another kind of frame, several, one of too many blocks, incomplete or damaged."""
+    """Return the frame that ``data`` is: None if it is another kind of frame, several, one of too many blocks, incomplete or
+    damaged.
+    """
     if len(data) < _LZ4_HEADER.size + 1:
         return None
     magic, flags, code = _LZ4_HEADER.unpack_from(data)

@@ -110,7 +110,7 @@ def decode(
     budget_records: int | None = None,
     may_overwrite: bool = False,
 ) -> DecodedRecords:
-    """The records of all slices as columns.
+    """Return the records of all slices as columns.
 
     Args:
         max_decompressed_bytes: maximum decompressed size of one batch.
@@ -244,7 +244,7 @@ def _decode_records(
 
 
 def _bytes_field(fields: FieldReader, selected: _SelectedBatches) -> tuple[Ints, Ints]:
-    """``(start, size)`` of the key or value of each record; the size of null is -1.
+    """Return ``(start, size)`` of the key or value of each record; the size of null is -1.
 
     Damaged data may have any length. A position may lie behind its record, and even behind the buffer, but not so far that it
     overflows: what is read there leads even further, and the caller compares the last position with the record's end.
@@ -271,7 +271,7 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 
 
 def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
-    """pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
+    """Return a pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
     """
@@ -321,7 +321,7 @@ def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
 
 
 def _text(array: Any) -> Any:
-    """Header keys as text. Invalid UTF-8 becomes U+FFFD, as in Java's client: the record must not be lost."""
+    """Return header keys as text. Invalid UTF-8 becomes U+FFFD, as in Java's client: the record must not be lost."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -340,7 +340,7 @@ def _warn_of_invalid_keys(pid: int) -> None:
 def _payloads(
     framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int, *, may_overwrite: bool
 ) -> tuple[ByteBuffer, Ints, Ints]:
-    """``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
+    """Return ``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
     the budget.
 
     If all are uncompressed and not copied yet, the buffer is the frame, a view, which is writable if it may be overwritten;
@@ -380,9 +380,10 @@ def _decompress_batches(
     max_bytes: int,
     budget_bytes: int,
 ) -> tuple[ByteBuffer, Ints]:
-    """``(buffer, ends)`` of the first of the batches, which lie in the frame from ``starts`` to ``ends``. Each is decompressed into
-    its place in the buffer. When they were joined at the end, they took twice the memory, new for each response, and much of the
-    time went into page faults."""
+    """Return ``(buffer, ends)`` of the first of the batches, which lie in the frame from ``starts`` to ``ends``. Each is
+    decompressed into its place in the buffer. When they were joined at the end, they took twice the memory, new for each
+    response, and much of the time went into page faults.
+    """
     sizes = ends - starts
     usual = USUAL_RATIO * int(sizes.sum())
     buffer = GrowingBuffer(min(budget_bytes, usual) + USUAL_RATIO * int(sizes.max(initial=0)))

@@ -55,7 +55,7 @@ def encode_batches(
     max_batch_bytes: int,
     max_records: int | None = None,
 ) -> list[EncodedBatch]:
-    """Rows as record batches, in order.
+    """Return rows as record batches, in order.
 
     Args:
         key, value: pa.BinaryArray with nulls, one element a row; ``key`` and ``value`` may be None for all null.
@@ -110,7 +110,7 @@ class _Rows:
         return cls(key, value, encoded, key_size, value_size, content, timestamp)
 
     def sliced(self, some: slice) -> _Rows:
-        """Views of some of the rows."""
+        """Return views of some of the rows."""
         key, value, headers = (
             None if column is None else column[some] for column in (self.key, self.value, self.headers)
         )
@@ -119,7 +119,7 @@ class _Rows:
         )
 
     def max_overhead(self) -> int:
-        """The maximum size of a record beside its key, value and headers: its length, attributes, deltas, two lengths."""
+        """Return the maximum size of a record beside its key, value and headers: its length, attributes, deltas, two lengths."""
         deltas = [int(self.timestamp.max()) - int(self.timestamp.min()), len(self.timestamp)]
         sizes = [int(size.max()) for size in (self.key_size, self.value_size)]
         largest = np.array([[*deltas, *sizes, int(self.content.max()) + 64]], dtype=np.int64)[0]
@@ -138,8 +138,8 @@ def encode_parts(
     max_batch_bytes: int,
     max_records: int | None = None,
 ) -> Iterator[tuple[int, list[EncodedBatch]]]:
-    """``(part, its batches)`` of rows that are one part behind the other, such as those of topic-partitions. They are encoded
-    together: a call for each of many small parts takes several times as long.
+    """Yield ``(part, its batches)`` of rows that are one part behind the other, such as those of topic-partitions. They are
+    encoded together: a call for each of many small parts takes several times as long.
 
     The batches of a part are in order, and counted from its first row. Those of a large part come in several lists.
 
@@ -174,7 +174,7 @@ def encode_parts(
 
 
 def _groups(total: Ints, first_rows: Ints) -> Iterator[tuple[int, int, Ints]]:
-    """``(first row, end, first rows of the batches)`` of each group of complete batches."""
+    """Yield ``(first row, end, first rows of the batches)`` of each group of complete batches."""
     ends = np.append(first_rows[1:], len(total))
     bytes_before = total[ends - 1]
     nth = 0
@@ -222,7 +222,9 @@ def _encode_group(
 
 
 def _first_rows(total: Ints, first: int, end: int, max_bytes: int, max_records: int | None) -> Iterator[int]:
-    """The first row of each batch of the rows from ``first`` to ``end``; ``total`` is the cumulative size of all rows, in bytes."""
+    """Yield the first row of each batch of the rows from ``first`` to ``end``; ``total`` is the cumulative size of all rows, in
+    bytes.
+    """
     while first < end:
         yield first
         before = int(total[first - 1]) if first else 0
@@ -231,7 +233,7 @@ def _first_rows(total: Ints, first: int, end: int, max_bytes: int, max_records: 
 
 
 def _encode_records(rows: _Rows, batch_start: Ints) -> Any:
-    """pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
+    """Return a pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
     n = len(rows.timestamp)
     timestamp_delta = varints(rows.timestamp - rows.timestamp[batch_start])
     offset_delta = varints(np.arange(n, dtype=np.int64) - batch_start)
@@ -258,7 +260,7 @@ def _encode_records(rows: _Rows, batch_start: Ints) -> Any:
 def _batch(
     body: bytes | memoryview, codec: Codec, n_records: int, base_timestamp: int, max_timestamp: int
 ) -> bytearray:
-    """Header and records of one batch; its producer fields are not set."""
+    """Return header and records of one batch; its producer fields are not set."""
     length = batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body)
     header = batches.HEADER.pack(
         0, length, -1, batches.MAGIC, 0, codec, n_records - 1, base_timestamp, max_timestamp, -1, -1, -1, n_records
@@ -269,7 +271,7 @@ def _batch(
 
 
 def _encode_headers(headers: Any) -> Any:
-    """pa.BinaryArray of each row's headers as a record holds them: their count, then keys and values with lengths."""
+    """Return a pa.BinaryArray of each row's headers as a record holds them: their count, then keys and values with lengths."""
     n_rows = len(headers)
     counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
     entries = headers.flatten()
@@ -292,7 +294,7 @@ def _encode_headers(headers: Any) -> Any:
 
 
 def _as_binary(array: Any) -> Any:
-    """The same values as one pa.BinaryArray."""
+    """Return the same values as one pa.BinaryArray."""
     if array is None:
         return None
     if isinstance(array, pa.ChunkedArray):
@@ -301,7 +303,7 @@ def _as_binary(array: Any) -> Any:
 
 
 def _sizes(array: Any, n_rows: int) -> Ints:
-    """Bytes of each element, -1 for null; int64[n_rows]."""
+    """Return bytes of each element, -1 for null; int64[n_rows]."""
     if array is None:
         return np.full(n_rows, -1, dtype=np.int64)
     sizes: Ints = np.diff(bounds(array)).astype(np.int64)

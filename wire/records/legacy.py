@@ -46,7 +46,7 @@ class _LegacyMessage(NamedTuple):
 
 
 def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview | None:
-    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler message, which has no record.
+    """Return a message, or all messages in a wrapper, as one uncompressed batch; None for a filler message, which has no record.
 
     The batch has the layout of magic 2, but keeps the magic byte 0 or 1: with 0 there are no timestamps.
 
@@ -162,7 +162,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def fix_lz4_checksum(frame: memoryview) -> bytes:
-    """The frame with the correct checksum of its descriptor."""
+    """Return the frame with the correct checksum of its descriptor."""
     fixed = bytearray(frame)
     if len(fixed) >= 7:
         flags = fixed[4]

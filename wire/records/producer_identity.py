@@ -22,7 +22,7 @@ class ProducerIdentity:
         return self.producer_id >= 0
 
     def with_next_epoch(self) -> ProducerIdentity | None:
-        """The same producer under the next epoch (KIP-360); None after the last one: a new producer id is needed.
+        """Return the same producer under the next epoch (KIP-360); None after the last one: a new producer id is needed.
 
         Only without a transactional id. With one, its coordinator gives epochs out.
         """

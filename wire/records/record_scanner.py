@@ -69,7 +69,8 @@ _STEPS: Final = _steps()
 def record_bounds(
     buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
 ) -> tuple[FieldReader, Ints]:
-    """``(fields, ends)``: a reader of the records' fields, which begin behind their lengths, and int64[n_records], where each ends.
+    """Return ``(fields, ends)``: a reader of the records' fields, which begin behind their lengths, and int64[n_records], where
+    each ends.
 
     Args:
         buffer: has the records of all batches, in order, with or without gaps between batches.
@@ -108,8 +109,9 @@ def record_bounds(
 
 
 def _fields(buffer: ByteBuffer, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[FieldReader, Ints, Ints]:
-    """``(fields, starts, others)`` of records with these ends; others are the numbers of those whose length, as far as two bytes
-    tell it, does not lead to their end."""
+    """Return ``(fields, starts, others)`` of records with these ends; others are the numbers of those whose length, as far as
+    two bytes tell it, does not lead to their end.
+    """
     starts = np.empty(len(ends), dtype=np.int64)
     starts[1:] = ends[:-1]
     starts[np.cumsum(counts) - counts] = batch_starts
@@ -145,7 +147,8 @@ def _regular_bounds(
 
 
 def _words(buffer: ByteBuffer, position: Ints, following: Ints) -> Words16:
-    """The bytes at each position and at the following one, as :func:`_steps` has them. Beyond the buffer its last byte is read.
+    """Return the bytes at each position and at the following one, as :func:`_steps` has them. Beyond the buffer its last byte
+    is read.
 
     NumPy reads two single bytes in 3.0 ns, and a number of two bytes that is not aligned in 4.8.
     """
@@ -158,7 +161,7 @@ def _words(buffer: ByteBuffer, position: Ints, following: Ints) -> Words16:
 def _scan_one_by_one(
     buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
 ) -> Ints:
-    """The end of each record, one at a time; int64[n_records]."""
+    """Return the end of each record, one at a time; int64[n_records]."""
     data = buffer.data
     starts: list[int] = []
     add = starts.append
@@ -185,7 +188,7 @@ def _scan_one_by_one(
 
 
 def _skip_long(data: memoryview, position: int) -> int:
-    """The end of the record at ``position``, whose length takes three bytes or more."""
+    """Return the end of the record at ``position``, whose length takes three bytes or more."""
     value = shift = 0
     for n_bytes in range(1, _MAX_LENGTH_BYTES + 1):
         byte = data[position + n_bytes - 1]
@@ -263,7 +266,7 @@ def _next(buffer: ByteBuffer, position: Ints, limit: Ints) -> Ints:
 
 
 def _lengths(buffer: ByteBuffer, position: Ints) -> tuple[Ints, Ints]:
-    """``(lengths, positions behind them)`` of records, -1 for an invalid length."""
+    """Return ``(lengths, positions behind them)`` of records, -1 for an invalid length."""
     last = len(buffer) - 1
     value = np.zeros(len(position), dtype=np.int64)
     going = np.ones(len(position), dtype=bool)
@@ -336,7 +339,7 @@ def _scans(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Int
 
 
 def _anchors(buffer: ByteBuffer, target: Ints, limit: Ints, size: int) -> Ints:
-    """A position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
+    """Return a position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
     matches = np.full(len(target), -1, dtype=np.int64)
     n_bytes = size + 1  # the zero after the last one
     if len(buffer) < n_bytes:
@@ -362,7 +365,7 @@ def _anchors(buffer: ByteBuffer, target: Ints, limit: Ints, size: int) -> Ints:
 
 
 def _plausible(buffer: ByteBuffer, row: Ints, last: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """``(rows, starts)`` of those positions that end a plausible length.
+    """Return ``(rows, starts)`` of those positions that end a plausible length.
 
     A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A length is plausible if it
     leads to another such position with a higher offset, or to the end of its batch, ``limits[row]``. In a row where some lead
@@ -398,7 +401,9 @@ def _plausible(buffer: ByteBuffer, row: Ints, last: Ints, limits: Ints) -> tuple
 
 
 def _offset_deltas(buffer: ByteBuffer, attributes_at: Ints) -> Ints:
-    """The offset deltas of what may be records, whose attributes are at these positions; meaningless where they are none."""
+    """Return the offset deltas of what may be records, whose attributes are at these positions; meaningless where they are
+    none.
+    """
     position = attributes_at + 1
     for _ in range(_MAX_LENGTH_BYTES - 1):
         position += buffer.take(position, mode="clip") >> 7  # the timestamp's delta, up to its last byte
@@ -412,8 +417,9 @@ def _offset_deltas(buffer: ByteBuffer, attributes_at: Ints) -> Ints:
 
 
 def _regular_ends(first_sizes: Ints, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
-    """The end of each record if a batch's records differ in size by their deltas only, as those of sensor readings, counters and
-    markers; int64[n_records]. None where the size of a batch rules that out. It is a guess, which has to be checked.
+    """Return the end of each record if a batch's records differ in size by their deltas only, as those of sensor readings,
+    counters and markers; int64[n_records]. None where the size of a batch rules that out. It is a guess, which has to be
+    checked.
 
     Offset deltas are 0, 1, 2 and so on. Timestamp deltas grow, too: from which record on they take a second byte follows from
     the size of the batch.

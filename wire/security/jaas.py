@@ -51,12 +51,12 @@ class _JaasToken(NamedTuple):
     quoted: bool
 
     def is_symbol(self, symbol: str) -> bool:
-        """Whether the token is this symbol. A quoted text is never a symbol."""
+        """Return whether the token is this symbol. A quoted text is never a symbol."""
         return not self.quoted and self.text == symbol
 
 
 def login_module(settings: ClientSettings) -> LoginModule | None:
-    """The login module in ``sasl.jaas.config``, None without one; a reference is resolved.
+    """Return the login module in ``sasl.jaas.config``, None without one; a reference is resolved.
 
     Raises:
         SettingsError: as :func:`parse_jaas`, or the reference cannot be resolved.
@@ -66,13 +66,13 @@ def login_module(settings: ClientSettings) -> LoginModule | None:
 
 
 def options_of(settings: ClientSettings) -> Mapping[str, str]:
-    """The options of the login module, none without one. Raises as :func:`login_module`."""
+    """Return the options of the login module, none without one. Raises as :func:`login_module`."""
     module = login_module(settings)
     return module.options if module is not None else {}
 
 
 def parse_jaas(line: str) -> LoginModule:
-    """The login module of a JAAS line, which has exactly one.
+    """Return the login module of a JAAS line, which has exactly one.
 
     Raises:
         SettingsError: the line is malformed. The text does not quote it.

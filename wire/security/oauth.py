@@ -74,7 +74,7 @@ class TokenSource:
         self._failed_at = 0.0
 
     def token(self) -> AuthToken:
-        """A token that is valid now.
+        """Return a token that is valid now.
 
         Raises:
             SettingsError: no source of tokens is set, or a provider cannot be called.
@@ -99,7 +99,7 @@ class TokenSource:
                 self._token = None
 
     def _age(self) -> float:
-        """The share of the current token's lifetime that has passed; above 1 once it has expired."""
+        """Return the share of the current token's lifetime that has passed; above 1 once it has expired."""
         assert self._token is not None
         lifetime_s = self._token.lifetime_s
         return 1.0 if not lifetime_s or lifetime_s <= 0 else (time.monotonic() - self._received_at) / lifetime_s
@@ -129,7 +129,7 @@ def _source(pid: int, settings: ClientSettings) -> TokenSource:
 
 
 def fetch_token(settings: ClientSettings) -> AuthToken:
-    """A new token. Raises as :meth:`TokenSource.token` does."""
+    """Return a new token. Raises as :meth:`TokenSource.token` does."""
     options = jaas.options_of(settings)
     extensions = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
@@ -157,7 +157,7 @@ def fetch_token(settings: ClientSettings) -> AuthToken:
 def _token(
     value: str, lifetime_s: float | None, *, source: str, extensions: Mapping[str, str] = MappingProxyType({})
 ) -> AuthToken:
-    """A token with what its own claims tell: its lifetime, unless that is known, and whose it is."""
+    """Return a token with what its own claims tell: its lifetime, unless that is known, and whose it is."""
     claims = jwt_claims(value)
     if lifetime_s is None and (expires_at := _number(claims.get("exp"))) is not None:
         lifetime_s = expires_at - time.time()  # RFC 7519, section 4.1.4
@@ -168,7 +168,7 @@ def _token(
 
 
 def _number(value: object, limit: float = _MILLISECONDS_FROM) -> float | None:
-    """A time from outside, as a number or as text; None for what is no time, such as NaN or a number beyond ``limit``."""
+    """Return a time from outside, as a number or as text; None for what is no time, such as NaN or a number beyond ``limit``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -307,7 +307,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_ms: int) -> Mapping[str, Any]:
-    """The JSON object in the endpoint's response. The timeout is for all of it: urllib's is for the next bytes only."""
+    """Return the JSON object in the endpoint's response. The timeout is for all of it: urllib's is for the next bytes only."""
     where = urllib.parse.urlsplit(request.full_url)
     endpoint = f"the token endpoint {where.scheme}://{where.netloc}{where.path}"
     deadline = Deadline.after_ms(timeout_ms)
@@ -366,7 +366,7 @@ def _read(response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
 
 
 def _error_description(error: urllib.error.HTTPError, deadline: Deadline) -> str:
-    """The error's name and description (RFC 6749, section 5.2), shortened; the rest of the response is not shown."""
+    """Return the error's name and description (RFC 6749, section 5.2), shortened; the rest of the response is not shown."""
     try:
         description = json_object(_read(cast("http.client.HTTPResponse", error), deadline))
         parts = [description.get(name) for name in ("error", "error_description")]

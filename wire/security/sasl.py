@@ -60,7 +60,7 @@ class Login:
 
 
 def login(settings: ClientSettings) -> Login:
-    """The login of a client that uses SASL.
+    """Return the login of a client that uses SASL.
 
     Raises:
         SettingsError: there is no mechanism, or the JAAS line is malformed or for another one.
@@ -90,7 +90,7 @@ def login(settings: ClientSettings) -> Login:
 
 
 def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
-    """The mechanism that the settings name, with its credentials, for a connection to ``host``.
+    """Return the mechanism that the settings name, with its credentials, for a connection to ``host``.
 
     Resolves references, and gets a new bearer token if the current one is no longer valid: this may take as long as the
     token endpoint needs.
@@ -124,7 +124,7 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
 
 
 def user_and_password(settings: ClientSettings) -> tuple[str, str]:
-    """The user and the password of the settings, for PLAIN, SCRAM, and services beside the brokers that accept the same.
+    """Return the user and the password of the settings, for PLAIN, SCRAM, and services beside the brokers that accept the same.
 
     Raises:
         SettingsError: one of them is missing or cannot be read, or the JAAS line is malformed.

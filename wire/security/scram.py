@@ -36,7 +36,7 @@ _GS2_BASE64: Final = "biws"
 
 
 def _nonce() -> str:
-    """A fresh random text: 24 bytes of the system's randomness, in base64 without a comma."""
+    """Return a fresh random text: 24 bytes of the system's randomness, in base64 without a comma."""
     return secrets.token_urlsafe(24)
 
 
@@ -91,7 +91,7 @@ class Scram:
             )
 
     def _text(self, token: bytes) -> str:
-        """The text of a broker's message; raises AuthenticationError if it is an error."""
+        """Return the text of a broker's message; raises AuthenticationError if it is an error."""
         try:
             text = token.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -23,7 +23,7 @@ _IMPORT_PATH: Final = re.compile(r"[\w.]+:[\w.]+")
 
 
 def resolve(value: str, setting: str) -> str:
-    """The text that ``value`` refers to, or ``value`` itself if it is not a reference.
+    """Return the text that ``value`` refers to, or ``value`` itself if it is not a reference.
 
     Raises:
         SettingsError: the file cannot be read, the variable is not set, or the provider cannot be called or fails.
@@ -67,7 +67,7 @@ def resolve(value: str, setting: str) -> str:
 
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a user's function takes and returns
-    """The object that an import path ``module:function`` or ``module:object.method`` names.
+    """Return the object that an import path ``module:function`` or ``module:object.method`` names.
 
     Raises:
         SettingsError: it cannot be imported, or cannot be called.

@@ -52,7 +52,7 @@ class _Store:
 
 
 def context(settings: ClientSettings) -> ssl.SSLContext:
-    """A client's TLS context, cached until a store's file or a secret changes.
+    """Return a client's TLS context, cached until a store's file or a secret changes.
 
     Raises:
         SettingsError: a store, certificate or key cannot be read.
@@ -208,7 +208,7 @@ def _key_password(store: _Store) -> Callable[[], str]:
 
 
 def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
-    """``(key, chain, trusted certificates)`` of a PKCS12 store, as PEM; the key under the store's key password, if any."""
+    """Return ``(key, chain, trusted certificates)`` of a PKCS12 store, as PEM; the key under the store's key password, if any."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -230,7 +230,7 @@ def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
 
 
 def _content(store: _Store) -> bytes:
-    """The content of a store's file; raises SettingsError for a format that only Java reads."""
+    """Return the content of a store's file; raises SettingsError for a format that only Java reads."""
     assert store.location is not None
     content = Path(store.location).read_bytes()
     if not content:

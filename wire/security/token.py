@@ -44,7 +44,7 @@ class TokenProvider(Protocol):
         ...
 
     def token(self, host: str) -> AuthToken:
-        """A token that is valid now, for a connection to ``host``; may take as long as the service behind it.
+        """Return a token that is valid now, for a connection to ``host``; may take as long as the service behind it.
 
         Raises:
             SettingsError: the settings do not suffice, for example to find a region.
@@ -65,12 +65,12 @@ class SaslMechanism(Protocol):
     def name(self) -> str: ...
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Yields tokens for the broker, receives the broker's, and returns when the client accepts the broker."""
+        """Yield tokens for the broker, receive the broker's, and return when the client accepts the broker."""
         ...
 
 
 def jwt_claims(token: str) -> Mapping[str, Any]:  # Any: JSON
-    """The claims of a JSON web token (RFC 7519), which are not secret; empty for any other token. Nothing is verified."""
+    """Return the claims of a JSON web token (RFC 7519), which are not secret; empty for any other token. Nothing is verified."""
     parts = token.split(".")
     try:
         return json_object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
@@ -79,7 +79,7 @@ def jwt_claims(token: str) -> Mapping[str, Any]:  # Any: JSON
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:  # Any: JSON
-    """The JSON object in a peer's bytes. Raises ValueError for anything else, and for what is nested too deeply."""
+    """Return the JSON object in a peer's bytes. Raises ValueError for anything else, and for what is nested too deeply."""
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -90,6 +90,6 @@ def json_object(text: bytes) -> Mapping[str, Any]:  # Any: JSON
 
 
 def printable_line(text: object, limit: int = 400) -> str:
-    """The text of a library's error on one line, shortened, without control characters."""
+    """Return the text of a library's error on one line, shortened, without control characters."""
     line = " ".join(str(text).split())
     return "".join(character for character in line if character.isprintable())[:limit].rstrip(" :.")

@@ -88,7 +88,7 @@ def abort_all(cluster: Cluster, handles: Sequence[TransactionHandle]) -> dict[Tr
 
 
 def end_of(handle: TransactionHandle, described: DescribedTransaction | None) -> End:
-    """How a transaction that is refused a commit has ended, by what its coordinator says of its id now.
+    """Return how a transaction that is refused a commit has ended, by what its coordinator says of its id now.
 
     A time-out raises the epoch by one, and so does every end in TV2. The id must not have been used again.
     """
@@ -102,7 +102,7 @@ def end_of(handle: TransactionHandle, described: DescribedTransaction | None) ->
 def describe_all(
     cluster: Cluster, transactional_ids: Sequence[str], *, deadline: Deadline | None = None
 ) -> dict[str, DescribedTransaction]:
-    """The state of each transactional id; without those that are not known, or may not be described."""
+    """Return the state of each transactional id; without those that are not known, or may not be described."""
     try:
         requests = {name: DescribeTransactionsRequest(transactional_ids=[name]) for name in transactional_ids}
         responses = cluster.by_coordinator(CoordinatorKind.TRANSACTION, requests, deadline=deadline)
@@ -113,7 +113,7 @@ def describe_all(
 
 
 def list_open(cluster: Cluster, prefix: str) -> list[ListedTransaction]:
-    """The transactions that have not ended, of transactional ids that begin with `prefix` and that we may see, by name.
+    """Return the transactions that have not ended, of transactional ids that begin with `prefix` and that we may see, by name.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
@@ -150,7 +150,7 @@ def list_in_states(
 def _end_all(
     cluster: Cluster, handles: Sequence[TransactionHandle], *, committed: bool, deadline: Deadline | None
 ) -> dict[TransactionHandle, int]:
-    """The error code of EndTxn for each handle."""
+    """Return the error code of EndTxn for each handle."""
     if not handles:
         return {}
 

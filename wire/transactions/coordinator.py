@@ -67,7 +67,7 @@ class TransactionVersion(Enum):
 
     @classmethod
     def of(cls, cluster: Cluster) -> TransactionVersion:
-        """The cluster's. Brokers from before the feature, and clusters that have not finalized it, have TV1."""
+        """Return the cluster's. Brokers from before the feature, and clusters that have not finalized it, have TV1."""
         return cls.TV2 if cluster.finalized_feature(_FEATURE) >= cls.TV2.value else cls.TV1
 
     @property
@@ -88,7 +88,7 @@ class TransactionVersion(Enum):
         return self is TransactionVersion.TV2
 
     def request_cap(self, request: type[Request[Any]]) -> int | None:  # Any: whatever its response is
-        """The highest version of a request, None for any."""
+        """Return the highest version of a request, None for any."""
         return _LAST_OF_TV1.get(request) if self is TransactionVersion.TV1 else None
 
     def require(self, request: type[Request[Any]], version: int) -> None:
@@ -121,7 +121,7 @@ class TransactionHandle:
     version: TransactionVersion
 
     def end_request(self, *, committed: bool) -> EndTxnRequest:
-        """The request that commits or aborts it."""
+        """Return the request that commits or aborts it."""
         return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,
@@ -137,7 +137,8 @@ def init_transaction(
     successor_of: ProducerIdentity | None = None,
     deadline: Deadline | None = None,
 ) -> TransactionHandle:
-    """A handle under a new epoch. Whoever used the id before is fenced, and its open transaction is over, when this returns.
+    """Return a handle under a new epoch. Whoever used the id before is fenced, and its open transaction is over, when this
+    returns.
 
     Args:
         successor_of: fence this one only, and fail if another producer has taken the id over since (KIP-360).
@@ -280,7 +281,7 @@ class TransactionRequests:
         version_cap: int | None = None,
         deadline: Deadline | None,
     ) -> ResponseT:
-        """The response of the transaction's coordinator, or of a group's."""
+        """Return the response of the transaction's coordinator, or of a group's."""
         kind, key = CoordinatorKind.TRANSACTION, self._handle.transactional_id
         if group is not None:
             kind, key = CoordinatorKind.GROUP, group

@@ -131,7 +131,7 @@ class Transaction:
         successor_of: ProducerIdentity | None = None,
         deadline: Deadline | None = None,
     ) -> Transaction:
-        """A new transaction; whoever used the id before is fenced, and its open transaction is over, when this returns.
+        """Return a new transaction; whoever used the id before is fenced, and its open transaction is over, when this returns.
 
         Args:
             successor_of: the transaction before, which has ended; fail if another producer has taken the id over since (KIP-360).
@@ -283,7 +283,7 @@ class Transaction:
         self._move(TransactionState.COMMITTED)
 
     def leave_open(self) -> TransactionHandle | None:
-        """The handle by which another process is to end it, and this one no longer; None if there is nothing to end.
+        """Return the handle by which another process is to end it, and this one no longer; None if there is nothing to end.
 
         All must have been acknowledged (:meth:`flush`).
 
@@ -400,6 +400,7 @@ class Transaction:
 
 
 def _was_aborted(error: WireError) -> bool:
-    """Whether a commit came after the abort of its own transaction. In TV2 an EndTxn with the epoch before the current one is
-    taken for a repetition, and the coordinator knows that it contradicts the first one (KIP-890)."""
+    """Return whether a commit came after the abort of its own transaction. In TV2 an EndTxn with the epoch before the current
+    one is taken for a repetition, and the coordinator knows that it contradicts the first one (KIP-890).
+    """
     return isinstance(error, BrokerError) and error.api == "EndTxn" and error.name == "INVALID_TXN_STATE"

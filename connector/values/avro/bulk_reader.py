@@ -38,7 +38,7 @@ class RoundsBudget:
         self._left = _MAX_ROUNDS_OF_FEW
 
     def spend(self) -> bool:
-        """Whether there is one more."""
+        """Return whether there is one more."""
         self._left -= 1
         return self._left >= 0
 
@@ -76,13 +76,13 @@ class BulkReader:
         return len(self.position)
 
     def select(self, index: Ints) -> BulkReader:
-        """A copy of some values, to read them separately and then merge them with :meth:`put_back`."""
+        """Return a copy of some values, to read them separately and then merge them with :meth:`put_back`."""
         if len(index) == len(self):  # all of them
             return self.at(self.position.copy(), self.end)
         return self.at(self.position.take(index), self.end.take(index))
 
     def at(self, position: Ints, end: Ints) -> BulkReader:
-        """Other values in the same buffer, within the same budgets."""
+        """Return other values in the same buffer, within the same budgets."""
         return BulkReader(self.buffer, position, end, self.memory, self.rounds)
 
     def put_back(self, index: Ints, reader: BulkReader) -> None:
@@ -102,12 +102,12 @@ class BulkReader:
             np.copyto(self.position, self.end, where=wrong)
 
     def longs(self) -> Ints:
-        """int64[n]: the next zigzag varint of each value; 0 if it fails."""
+        """Return int64[n]: the next zigzag varint of each value; 0 if it fails."""
         words, ends = read_unsigned(self.buffer, self.position)
         return self._advance(ends, to_signed(words))
 
     def fixed(self, dtype: str) -> npt.NDArray[Any]:
-        """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 if a value fails."""
+        """Return the next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 if a value fails."""
         return self._advance(self.position + np.dtype(dtype).itemsize, numbers_at(self.buffer, self.position, dtype))
 
     def advance(self, sizes: Ints | int) -> None:
@@ -118,11 +118,13 @@ class BulkReader:
         self.fail(wrong)
 
     def single_bytes(self) -> ByteBuffer:
-        """uint8[n]: the next byte of each value; 0 if it fails."""
+        """Return uint8[n]: the next byte of each value; 0 if it fails."""
         return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
 
     def lengths(self, size: int | None = None) -> Ints:
-        """int64[n]: ``size``, or the next varint as a length, checked against the value's remaining bytes; 0 if it fails."""
+        """Return int64[n]: ``size``, or the next varint as a length, checked against the value's remaining bytes; 0 if it
+        fails.
+        """
         sizes = self.longs() if size is None else np.full(len(self), size, dtype=np.int64)
         wrong = (sizes < 0) | (sizes > self.end - self.position)
         if wrong.any():
@@ -138,7 +140,7 @@ class BulkReader:
         return starts, sizes
 
     def slices(self, size: int | None, arrow_type: pa.DataType) -> Any:
-        """pa.Array of these bytes, as ``pa.binary()`` or ``pa.string()``; a copy."""
+        """Return a pa.Array of these bytes, as ``pa.binary()`` or ``pa.string()``; a copy."""
         starts, _ = self.spans(size)
         return slices(self.buffer, starts, self.position, arrow_type)
 

@@ -75,7 +75,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def read(self, reader: BulkReader) -> Any:
-        """pa.Array, one element for each value."""
+        """Return a pa.Array, one element for each value."""
 
     def skip(self, reader: BulkReader) -> None:
         """Advance past the value: its width, or where it has none a varint."""
@@ -86,7 +86,7 @@ class TypeReader(ABC):
 
 
 def decode(payloads: Payloads, type_reader: TypeReader, column_type: pa.DataType) -> tuple[Any, Flags]:
-    """``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
+    """Return ``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
 
     def read(group: Payloads) -> tuple[Any, Flags]:
         reader = BulkReader.of(group)
@@ -174,7 +174,7 @@ def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
 
 
 def moment(arrow_type: pa.DataType, factor: int, divisor: int) -> Integer:
-    """A time in another unit than the column's: ``factor`` of the column's in one, or ``divisor`` of its own in one."""
+    """Return a time in another unit than the column's: ``factor`` of the column's in one, or ``divisor`` of its own in one."""
     minimum, maximum = (0, _DAY_NANOS - 1) if pa.types.is_time64(arrow_type) else (_MIN_LONG, _MAX_LONG)
     if divisor > 1:
         return Integer(arrow_type, _MIN_LONG, _MAX_LONG, divisor=divisor)
@@ -534,8 +534,8 @@ class Items(TypeReader):
             reader.put_back(index, part)
 
     def _rounds(self, reader: BulkReader) -> Iterator[tuple[Ints, BulkReader, Ints | int]]:
-        """``(index, values, n_items)`` of the values with an item left, per round: the caller goes past so many items of each, and
-        puts them back before the next round. It is one item, or a whole block where all items are as wide.
+        """Yield ``(index, values, n_items)`` of the values with an item left, per round: the caller goes past so many items of
+        each, and puts them back before the next round. It is one item, or a whole block where all items are as wide.
         """
         index = np.arange(len(reader))
         n_left = np.zeros(len(reader), dtype=np.int64)
@@ -561,7 +561,7 @@ class Items(TypeReader):
                 index, n_left = index[going], n_left[going]
 
     def _counts(self, reader: BulkReader, index: Ints) -> Ints:
-        """The number of items in the next block of some values; 0 after the last block."""
+        """Return the number of items in the next block of some values; 0 after the last block."""
         part = reader.select(index)
         counts = part.longs()
         sized = np.flatnonzero(counts < 0)
@@ -580,7 +580,7 @@ class Items(TypeReader):
 
 
 def _check_nulls(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array, a pa.Field
-    """A column that was read; values with a null in a field that is NOT NULL fail."""
+    """Return a column that was read; values with a null in a field that is NOT NULL fail."""
     if not field.nullable and column.null_count:
         reader.fail(~validity(column))
     return column
@@ -612,7 +612,7 @@ class AvroReadPlan:
     def type_reader(
         self, node: resolution.ResolvedNode, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
     ) -> TypeReader:
-        """The type reader that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
+        """Return the type reader that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
         made = self._type_reader(node, wanted, path, inside)
         if made is not None:
             return made
@@ -734,7 +734,7 @@ def _skip(node: resolution.ResolvedScalar | resolution.ResolvedSymbols) -> TypeR
 
 
 def _scalar(node: resolution.ResolvedScalar, wanted: pa.DataType) -> TypeReader | None:
-    """The type reader for a primitive or ``fixed`` value; None if it is not supported in columns."""
+    """Return the type reader for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
     kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
     if (connect := counted_by(node.written, node.read)) is not None and kind in ("int", "long"):

@@ -65,14 +65,14 @@ from pykafka_wire.wire.single_varint import encode_uvarint
 def _write_required(
     column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b""
 ) -> list[RowSegment]:
-    """A value that must not be null, after the index of its branch if it is one of a union."""
+    """Return a value that must not be null, after the index of its branch if it is one of a union."""
     if column.null_count:
         errors.add(~validity(column), path, "null, which the schema does not allow")
     return constant(branch, len(column)) + write(column, errors)
 
 
 def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, null_branch: int) -> list[RowSegment]:
-    """A union of null and one other branch."""
+    """Return a union of null and one other branch."""
     if not column.null_count:
         return constant(_branch(branch), len(column)) + write(column, errors)
     present = validity(column)
@@ -126,7 +126,7 @@ def _write_fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> 
 
 
 def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
-    """A uuid's text as the 16 bytes of a fixed."""
+    """Return a uuid's text as the 16 bytes of a fixed."""
     encoded: list[bytes] = []
     wrong = np.zeros(len(column), dtype=np.bool_)
     for row, text in enumerate(binary(column).to_pylist()):
@@ -179,7 +179,9 @@ def _decimal(
 
 
 def _record(column: Any, errors: EncodeErrors, *, fields: Sequence[tuple[Write, int]]) -> list[RowSegment]:
-    """The fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every row."""
+    """Return the fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every
+    row.
+    """
     segments: list[RowSegment] = []
     for write, place in fields:
         segments += write(column if place < 0 else column.field(place), errors)
@@ -199,7 +201,7 @@ def _items(column: Any, errors: EncodeErrors, *, item: Write, key: Write | None 
 def _members(
     column: Any, errors: EncodeErrors, *, path: str, branches: Sequence[tuple[Write, int]], null_branch: int | None
 ) -> list[RowSegment]:
-    """A union of several branches out of a struct of one field for each: the first that is not null.
+    """Return a union of several branches out of a struct of one field for each: the first that is not null.
 
     Args:
         branches: of each field, what writes it and the index of its branch.
@@ -221,7 +223,9 @@ def _members(
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:
-    """The least bytes that hold each 128-bit number, of which these are the halves without its sign, in two's complement."""
+    """Return the least bytes that hold each 128-bit number, of which these are the halves without its sign, in two's
+    complement.
+    """
     sizes = np.ones(len(low), dtype=np.int64)
     for n_bytes in range(1, 16):
         half, bits = (low, 8 * n_bytes - 1) if n_bytes <= 8 else (high, 8 * n_bytes - 65)
@@ -233,7 +237,7 @@ def _n_bytes(low: Any, high: Any) -> Ints:
 
 
 def _big_endian(values: Any, sizes: Ints) -> Any:
-    """The lowest bytes of each number, ``sizes`` of them, as words: the most significant first."""
+    """Return the lowest bytes of each number, ``sizes`` of them, as words: the most significant first."""
     shift = (64 - 8 * sizes).view(np.uint64)
     swapped = values.byteswap() >> (shift & np.uint64(63))
     return np.where(sizes == 0, np.uint64(0), swapped)
@@ -261,7 +265,7 @@ _TIMESTAMPS: Final = {
 def column_writer(
     schema: ParsedSchema, column_type: pa.DataType, prefix: bytes = b"", *, has_lengths: bool = False
 ) -> SegmentWriter:
-    """What writes columns of an Arrow type under a schema.
+    """Return what writes columns of an Arrow type under a schema.
 
     Args:
         prefix: the frame before each value, if there is one.
@@ -293,7 +297,7 @@ class AvroWritePlan:
         self.problems = Problems()
 
     def write(self, schema: Schema, column: pa.DataType, path: str) -> Write:
-        """What writes ``column`` as ``schema``; nulls included."""
+        """Return what writes ``column`` as ``schema``; nulls included."""
         schema = self._schema.definition(schema)
         if isinstance(schema, list):
             return self._union(schema, column, path)
@@ -338,7 +342,7 @@ class AvroWritePlan:
         return partial(_optional, write=write, branch=chosen, null_branch=null)
 
     def _exact(self, schema: Schema, column: pa.DataType, path: str) -> Write | None:
-        """What writes one of several branches; None if the column is not of this very type."""
+        """Return what writes one of several branches; None if the column is not of this very type."""
         if pa.types.is_integer(column):
             is_wide = column.bit_width > 32 or pa.types.is_uint32(column)
             if kind_of(schema) != ("long" if is_wide else "int"):
@@ -352,7 +356,7 @@ class AvroWritePlan:
         return None if attempt.problems.texts else write
 
     def _value(self, schema: Schema, column: pa.DataType, path: str) -> Write:
-        """What writes values that are not null."""
+        """Return what writes values that are not null."""
         is_a = pa.types
         kind, logical = kind_of(schema), logical_of(schema)
         write: Write | None = None
@@ -430,26 +434,26 @@ def _integer_writer(bits: int, logical: str, column: pa.DataType, path: str) -> 
 
 
 def _units(multiply: int, divide: int, unit: str) -> tuple[int, int]:
-    """What turns a column's unit into the one that microseconds become by these factors."""
+    """Return what turns a column's unit into the one that microseconds become by these factors."""
     multiply, divide = multiply * PER_SECOND["us"], divide * PER_SECOND[unit]
     common = math.gcd(multiply, divide)
     return multiply // common, divide // common
 
 
 def _is_exact(column: pa.DataType, kind: str) -> bool:
-    """Whether float or double holds all numbers of a column."""
+    """Return whether float or double holds all numbers of a column."""
     if pa.types.is_integer(column):
         return bool(column.bit_width <= (_DOUBLE_BITS if kind == "double" else _FLOAT_BITS))
     return bool(pa.types.is_float32(column) or (pa.types.is_float64(column) and kind == "double"))
 
 
 def _branch(index: int) -> bytes:
-    """The index of a union's branch as Avro writes it."""
+    """Return the index of a union's branch as Avro writes it."""
     return encode_uvarint(2 * index)  # zigzag
 
 
 def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:
-    """Whether a schema is a decimal of just these digits."""
+    """Return whether a schema is a decimal of just these digits."""
     return logical_of(schema) == "decimal" and (schema["precision"], schema.get("scale", 0)) == (precision, scale)
 
 
@@ -459,7 +463,7 @@ def _is_members(column: pa.DataType, by_type: list[str]) -> bool:
 
 
 def _describe(schema: Schema) -> str:
-    """A schema's type in a few words."""
+    """Return a schema's type in a few words."""
     if isinstance(schema, list):
         return f"[{', '.join(map(_describe, schema))}]"
     if isinstance(schema, str):

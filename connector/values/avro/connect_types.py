@@ -13,7 +13,7 @@ _UNITS: Final[dict[str, TimeUnit]] = {"millis": "milliseconds", "micros": "micro
 
 
 def connect_type_of(definition: Schema) -> ConnectType | None:
-    """The type by Connect's name; None where it has none, or one that changes nothing."""
+    """Return the type by Connect's name; None where it has none, or one that changes nothing."""
     if isinstance(definition, (str, list)):
         return None
     connect_type = CONNECT_TYPES.get(str(definition.get(CONNECT_TYPE)))
@@ -21,7 +21,7 @@ def connect_type_of(definition: Schema) -> ConnectType | None:
 
 
 def counted_by(written: Schema, read: Schema) -> ConnectType | None:
-    """The type of a number by which it is read, with the unit that it was written in; None where Connect names neither.
+    """Return the type of a number by which it is read, with the unit that it was written in; None where Connect names neither.
 
     The number that was written keeps its meaning under a reader's schema with another unit.
     """

@@ -30,7 +30,7 @@ _DAY_MICROS: Final = 86_400_000_000
 
 
 def is_variable_decimal(definition: Schema) -> bool:
-    """Whether a record is a decimal with a scale of its own."""
+    """Return whether a record is a decimal with a scale of its own."""
     connect_type = connect_type_of(definition)
     return (
         connect_type is not None
@@ -48,12 +48,12 @@ def decimal_of_struct(value: dict[str, Any]) -> Decimal:
 
 
 def decimal_conversion(wanted: pa.DataType) -> Callable[[Decimal], Any]:
-    """A decimal as text with all of its digits, without an exponent, or as another type."""
+    """Return a decimal as text with all of its digits, without an exponent, or as another type."""
     return (lambda number: f"{number:f}") if pa.types.is_string(wanted) else conversion_to(wanted)
 
 
 def time_of_text(text: str, wanted: pa.DataType) -> int | None:
-    """Days or microseconds since 1970; None for an infinity. Raises DecodeError."""
+    """Return days or microseconds since 1970; None for an infinity. Raises DecodeError."""
     if text in INFINITE_TEXTS:
         return None
     if pa.types.is_date32(wanted):
@@ -85,7 +85,7 @@ def times_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
 
 
 def _first(wanted: pa.DataType) -> Any:
-    """The first date or timestamp of the year 1."""
+    """Return the first date or timestamp of the year 1."""
     number, kind = (FIRST_DAY, pa.int32()) if pa.types.is_date32(wanted) else (FIRST_DAY * _DAY_MICROS, pa.int64())
     return pa.scalar(number, kind).cast(wanted)
 

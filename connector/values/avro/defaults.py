@@ -45,7 +45,7 @@ class Defaults:
         self._n_values = 0
 
     def of(self, default: resolution.Default) -> tuple[bytes, resolution.ResolvedNode]:
-        """The bytes of a default, and how they are read.
+        """Return the bytes of a default, and how they are read.
 
         Raises:
             DecodeError: its type has no such value, or the defaults are too many.
@@ -110,7 +110,7 @@ class Defaults:
         return encoded
 
     def _is_a(self, kind: Schema, value: Any) -> bool:
-        """Whether JSON may be of a type, judged by its outermost part, as the branch of a union is chosen."""
+        """Return whether JSON may be of a type, judged by its outermost part, as the branch of a union is chosen."""
         name = kind_of(self._schema.definition(kind))
         if name == "union":
             return True
@@ -118,7 +118,7 @@ class Defaults:
 
 
 def encode_long(number: int) -> bytes:
-    """A zigzag varint of 64 bits."""
+    """Return a zigzag varint of 64 bits."""
     return varint((number << 1) ^ (number >> 63))
 
 

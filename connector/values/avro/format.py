@@ -67,7 +67,7 @@ class Avro:
         return "none" if self.registry is None else self.registry.framing
 
     def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
-        """The type of the column that ``reader_schema`` gives; fields outside of the selection are of the type null.
+        """Return the type of the column that ``reader_schema`` gives; fields outside of the selection are of the type null.
 
         Raises:
             SchemaError: no type holds its values (:func:`~pykafka_wire.values.avro.types.arrow_type`).
@@ -94,23 +94,23 @@ class Avro:
         return behind_rules(self.registry, schema_id, written, reader)
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
-        """The full name of the record, enum or fixed that a frame stands for. Raises DecodeError, and RegistryError."""
+        """Return the full name of the record, enum or fixed that a frame stands for. Raises DecodeError, and RegistryError."""
         written = self._written(schema_id)
         root = written.definition(written.root)
         return root.get("name") if isinstance(root, dict) else None
 
     def is_null(self, schema_id: SchemaId | None) -> bool:
-        """Whether all values under a frame are Avro's null. Raises as :meth:`written_name`."""
+        """Return whether all values under a frame are Avro's null. Raises as :meth:`written_name`."""
         written = self._written(schema_id)
         return kind_of(written.definition(written.root)) == "null"
 
     def n_branches(self, schema_id: SchemaId | None) -> int | None:
-        """The branches of the union that a frame stands for; None if its schema is none. Raises as :meth:`written_name`."""
+        """Return the branches of the union that a frame stands for; None if its schema is none. Raises as :meth:`written_name`."""
         root = self._written(schema_id).root
         return len(root) if isinstance(root, list) else None
 
     def record_names(self) -> list[str]:
-        """The full names of the types that ``reader_schema`` has, if it is a union of them, or one. Raises DecodeError."""
+        """Return the full names of the types that ``reader_schema`` has, if it is a union of them, or one. Raises DecodeError."""
         read = self._read()
         assert read is not None
         branches = [read.definition(branch) for branch in (read.root if isinstance(read.root, list) else [read.root])]
@@ -139,12 +139,12 @@ class Avro:
 
 
 def _branch(schema: ParsedSchema, branch: tuple[int, ...]) -> ParsedSchema:
-    """The schema of a branch of a union, ``(its number,)``; the schema itself for ``()``."""
+    """Return the schema of a branch of a union, ``(its number,)``; the schema itself for ``()``."""
     return replace(schema, root=schema.root[branch[0]]) if branch else schema
 
 
 def _record(schema: ParsedSchema, name: str | None) -> ParsedSchema:
-    """The schema of a type that a schema names. Raises DecodeError if it does not."""
+    """Return the schema of a type that a schema names. Raises DecodeError if it does not."""
     if name is None:
         return schema
     if name not in schema.named:
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _with_lengths(payloads: Payloads) -> Payloads:
-    """Values of the type bytes with their lengths before them, as Avro's specification has them."""
+    """Return values of the type bytes with their lengths before them, as Avro's specification has them."""
     values = payloads.array()
     return Payloads.of(join_segments([*counts(byte_lengths(values)), BytesSegment(values)], len(values)))
 

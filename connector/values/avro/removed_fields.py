@@ -18,7 +18,7 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 def field_paths(schema: ParsedSchema) -> set[tuple[str, ...]]:
-    """The paths of all fields, those of records within arrays, maps and unions included; of a recursive record once."""
+    """Return the paths of all fields, those of records within arrays, maps and unions included; of a recursive record once."""
     paths: set[tuple[str, ...]] = set()
 
     def add(place: Schema, path: tuple[str, ...], around: tuple[str, ...]) -> None:
@@ -35,7 +35,7 @@ def field_paths(schema: ParsedSchema) -> set[tuple[str, ...]]:
 
 
 def with_removed_fields(newest: ParsedSchema, older: Iterable[ParsedSchema], is_kept: IsKept) -> str:
-    """The text of ``newest`` with the fields that only older versions have, and that are to be kept.
+    """Return the text of ``newest`` with the fields that only older versions have, and that are to be kept.
 
     Args:
         older: the newest of them first: its type of a field counts.
@@ -54,7 +54,7 @@ def _collect(
     kept: dict[str, list[dict[str, Any]]],
     types: dict[str, Schema],
 ) -> None:
-    """Adds what ``older`` alone has: fields, by the newest record that they belong to, and the types that these name."""
+    """Add what ``older`` alone has: fields, by the newest record that they belong to, and the types that these name."""
     seen: set[tuple[str, str]] = set()
 
     def compare(new: Schema, old: Schema, path: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ def _collect(
 
 
 def _records(parsed: ParsedSchema, place: Schema) -> Iterable[Any]:
-    """The records that values of a place are, or that their items and branches are."""
+    """Return the records that values of a place are, or that their items and branches are."""
     definition = parsed.definition(place)
     kind = kind_of(definition)
     if kind == "record":
@@ -94,7 +94,7 @@ def _records(parsed: ParsedSchema, place: Schema) -> Iterable[Any]:
 
 
 def nullable(kind: Schema) -> Schema:
-    """A type, or null, which is the default's branch."""
+    """Return a type, or null, which is the default's branch."""
     branches = kind if isinstance(kind, list) else [kind]
     return ["null", *(branch for branch in branches if branch != "null")]
 

@@ -120,7 +120,9 @@ class UnionMember:
     name: str
 
     def field_of(self, wanted: pa.DataType) -> tuple[int, str]:
-        """The place and the name of its field in a struct of branches, by whichever names that has; -1 where it has none."""
+        """Return the place and the name of its field in a struct of branches, by whichever names that has; -1 where it has
+        none.
+        """
         for name in (self.name, member_name(self.place)):
             place = int(wanted.get_field_index(name))
             if place >= 0:
@@ -132,7 +134,7 @@ ResolvedNode = Mismatch | ResolvedScalar | ResolvedSymbols | Blocks | ResolvedRe
 
 
 def resolve_schemas(written: ParsedSchema, read: ParsedSchema | None) -> ResolvedNode:
-    """How values of ``written`` are read as ``read``, or as they were written.
+    """Return how values of ``written`` are read as ``read``, or as they were written.
 
     Raises:
         DecodeError: no value can be read: an alias of the reader makes two fields, or two branches, one.
@@ -147,7 +149,7 @@ def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], ResolvedNode
 
 
 def scale_of(node: ResolvedScalar, wanted: pa.DataType) -> tuple[int, int] | None:
-    """``(factor, divisor)`` from a time as written to a timestamp or time column's unit; None for any other type.
+    """Return ``(factor, divisor)`` from a time as written to a timestamp or time column's unit; None for any other type.
 
     The unit is the writer's: the number that was written keeps its meaning under a reader's schema with another one.
     """
@@ -277,7 +279,9 @@ class _Resolution:
         return record
 
     def _matching_branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
-        """The branch that the Java library takes: the same type and name, a record with matching fields, the first promotion."""
+        """Return the branch that the Java library takes: the same type and name, a record with matching fields, the first
+        promotion.
+        """
         kind = kind_of(written)
         similar: int | None = None
         branches = [self._read.definition(branch) for branch in union]
@@ -301,7 +305,7 @@ class _Resolution:
         )
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
-        """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
+        """Return whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
         self._budget.comparisons -= 1
         if self._budget.comparisons < 0:
             raise DecodeError(
@@ -332,12 +336,12 @@ class _Resolution:
         )
 
     def _names_of_fields(self, written: Schema) -> list[str]:
-        """The names of a written record's fields, under the reader's aliases."""
+        """Return the names of a written record's fields, under the reader's aliases."""
         renamed = self._field_names.get(self._name(written), {})
         return [renamed.get(field["name"], field["name"]) for field in written["fields"]]
 
     def _name(self, written: Schema) -> str:
-        """The full name of a written type, under the reader's aliases."""
+        """Return the full name of a written type, under the reader's aliases."""
         name = str(written["name"])
         return self._names.get(name, name)
 
@@ -370,7 +374,7 @@ def _symbols(written: Schema, read: Schema | None) -> ResolvedNode:
 
 
 def _without_aliases(parsed: ParsedSchema) -> Any:
-    """A schema's JSON, each named type written out where it first stands, without what does not tell it from another."""
+    """Return a schema's JSON, each named type written out where it first stands, without what does not tell it from another."""
     seen: set[str] = set()
 
     def plain(schema: Schema) -> Any:

@@ -75,7 +75,7 @@ class ByteReader:
         self._room = FREE_BYTES + FREE_PER_BYTE * len(data)
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes. Raises DecodeError where they are not there."""
+        """Return the next ``size`` bytes. Raises DecodeError where they are not there."""
         start, end = self.at, self.at + size
         if size < 0 or end > len(self.data):
             raise DecodeError("it is shorter than its schema says")
@@ -83,7 +83,7 @@ class ByteReader:
         return self.data[start:end]
 
     def long(self) -> int:
-        """The next zigzag varint. Raises DecodeError where it has no end within ten bytes."""
+        """Return the next zigzag varint. Raises DecodeError where it has no end within ten bytes."""
         data, position = self.data, self.at
         number = shift = 0
         try:
@@ -103,7 +103,7 @@ class ByteReader:
         return (number >> 1) ^ -(number & 1)
 
     def block(self) -> int:
-        """The number of items in the next block of an array or a map; 0 behind the last."""
+        """Return the number of items in the next block of an array or a map; 0 behind the last."""
         count = self.long()
         if count < 0:
             count = -count
@@ -142,7 +142,7 @@ class ByteReader:
 
 
 def reader_of(node: resolution.ResolvedNode, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
-    """A function from a payload to what ``pa.array(…, wanted)`` takes; it raises DecodeError.
+    """Return a function from a payload to what ``pa.array(…, wanted)`` takes; it raises DecodeError.
 
     Args:
         read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
@@ -179,7 +179,7 @@ class RowReader:
         self._records: dict[tuple[resolution.ResolvedRecord, Wanted], Read] = {}
 
     def of(self, node: resolution.ResolvedNode, wanted: Wanted) -> Read:
-        """Reads a value as ``wanted``, or goes past it."""
+        """Read a value as ``wanted``, or goe past it."""
         is_a = pa.types
         if isinstance(node, resolution.Mismatch):
             return _fail(node.reason)
@@ -260,7 +260,7 @@ class RowReader:
         return self._records[key]
 
     def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
-        """Reads the default's own bytes anew for each value, since what is read may be changed.
+        """Read the default's own bytes anew for each value, since what is read may be changed.
 
         Raises:
             DecodeError: the schema's defaults would make a large value of nothing.
@@ -310,7 +310,7 @@ def _union(branches: list[Read]) -> Read:
 
 
 def _record(steps: list[tuple[str | None, Read]], size: int) -> Read:
-    """Reads a struct by what reads each field, or skips it where that has no name; ``size`` is what it takes without bytes."""
+    """Read a struct by what reads each field, or skip it where that has no name; ``size`` is what it takes without bytes."""
 
     def read(reader: ByteReader) -> Any:
         reader.descend()
@@ -330,7 +330,7 @@ def _record(steps: list[tuple[str | None, Read]], size: int) -> Read:
 
 
 def _array(item: Read, size: int = 0) -> Read:
-    """Reads a list; ``size`` is what an item takes in a column."""
+    """Read a list; ``size`` is what an item takes in a column."""
 
     def read(reader: ByteReader) -> Any:
         items = []
@@ -355,7 +355,7 @@ def _entry(item: Read) -> Read:
 
 
 def _map(item: Read, convert_key: Callable[[str], Any], size: int = 0) -> Read:
-    """Reads a map; ``size`` is what a key and its value take in a column."""
+    """Read a map; ``size`` is what a key and its value take in a column."""
 
     def read(reader: ByteReader) -> Any:
         entries = {}
@@ -392,7 +392,7 @@ def _text(reader: ByteReader) -> str:
 
 
 def _between(read_number: Read, lowest: int, end: int, reason: str) -> Read:
-    """Reads a number, or fails; ``end`` is exclusive."""
+    """Read a number, or fail; ``end`` is exclusive."""
 
     def read(reader: ByteReader) -> Any:
         number = read_number(reader)
@@ -427,7 +427,7 @@ _WRITTEN: Final[dict[str, Read]] = {
 
 
 def _plain(node: resolution.ResolvedScalar) -> Read:
-    """Reads a value without its logical type, promoted."""
+    """Read a value without its logical type, promoted."""
     kind, target = kind_of(node.written), kind_of(node.read)
     if kind == "fixed":
         size = node.written["size"]
@@ -457,7 +457,7 @@ def _nearest_float(number: int) -> float:
 
 
 def _stored_reader(node: resolution.ResolvedScalar, wanted: pa.DataType) -> Read | None:
-    """Reads what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
+    """Read what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
     is_a = pa.types
     plain, kind = _plain(node), kind_of(node.read)
     if (of_connect := _of_connect(node, plain, wanted)) is not None:
@@ -483,7 +483,7 @@ def _stored_reader(node: resolution.ResolvedScalar, wanted: pa.DataType) -> Read
 
 
 def _of_connect(node: resolution.ResolvedScalar, plain: Read, wanted: pa.DataType) -> Read | None:
-    """Reads what Kafka Connect's name of a type says; None where it has none, or says nothing of a column of this type."""
+    """Read what Kafka Connect's name of a type says; None where it has none, or says nothing of a column of this type."""
     is_a = pa.types
     if (connect := counted_by(node.written, node.read)) is not None and kind_of(node.written) in ("int", "long"):
         unit = connect.unit

@@ -59,7 +59,7 @@ class ParsedSchema:
     named: Mapping[str, Schema]
 
     def definition(self, schema: Schema) -> Schema:
-        """A schema with its name looked up, and a primitive type without a logical type as its name alone."""
+        """Return a schema with its name looked up, and a primitive type without a logical type as its name alone."""
         if isinstance(schema, str):
             return schema if schema in PRIMITIVES else self.named[schema]
         if isinstance(schema, dict) and schema["type"] in PRIMITIVES and not schema.keys() & _MEANINGS:
@@ -68,7 +68,7 @@ class ParsedSchema:
 
 
 def parse(text: str, referenced: Sequence[str] = (), *, has_connect_types: bool = False) -> ParsedSchema:
-    """A schema's text, parsed after the schemas that it refers to.
+    """Return a schema's text, parsed after the schemas that it refers to.
 
     Args:
         has_connect_types: whether types keep the names that Kafka Connect's converters give them, as :data:`CONNECT_TYPE`.
@@ -114,7 +114,7 @@ class _SchemaParser:
             raise _invalid(f"the type {name} is unknown")
 
     def schema(self, parsed: Any, namespace: str) -> Schema:
-        """A part of the JSON; ``namespace`` is that of the named type around."""
+        """Return a part of the JSON; ``namespace`` is that of the named type around."""
         if isinstance(parsed, str):
             return self._reference(parsed, namespace)
         if isinstance(parsed, list):
@@ -196,7 +196,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def _name_in_union(branch: Schema) -> str:
-    """What no two branches may share."""
+    """Return what no two branches may share."""
     if isinstance(branch, list):
         raise _invalid("a union has a union as a branch")
     return str(branch.get("name") or branch["type"])
@@ -244,7 +244,7 @@ def _is_valid(schema: dict[str, Any]) -> bool:
 
 
 def max_digits(size: int) -> int:
-    """The decimal digits that every number of as many digits fits into so many bytes with."""
+    """Return the decimal digits that every number of as many digits fits into so many bytes with."""
     return math.floor(math.log10(2) * (8 * size - 1)) if size > 0 else 0
 
 
@@ -257,7 +257,7 @@ def kind_of(definition: Schema) -> str:
 
 
 def logical_of(definition: Schema) -> str:
-    """The logical type, or an empty text."""
+    """Return the logical type, or an empty text."""
     return "" if isinstance(definition, (str, list)) else str(definition.get("logicalType") or "")
 
 

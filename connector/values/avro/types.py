@@ -78,7 +78,7 @@ FROM_AVRO: Final = TypeRules()
 
 
 def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE, rules: TypeRules = FROM_AVRO) -> pa.DataType:
-    """The Arrow type that values of a schema are read as; every field, item and value in it may be null.
+    """Return the Arrow type that values of a schema are read as; every field, item and value in it may be null.
 
     Args:
         selection: other fields get the type null in place of their own, so that a part of a record that holds itself has a type.
@@ -90,12 +90,12 @@ def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE, rules: TypeRu
 
 
 def column_branches(branches: Sequence[Schema]) -> list[Schema]:
-    """The branches of a union that need a column: all but null."""
+    """Return the branches of a union that need a column: all but null."""
     return [branch for branch in branches if kind_of(branch) != "null"]
 
 
 def widest(branches: Sequence[Schema]) -> Schema | None:
-    """The schema of the one column that holds all branches, which are not null; None where it takes a struct of them."""
+    """Return the schema of the one column that holds all branches, which are not null; None where it takes a struct of them."""
     if len(branches) == 1:
         return branches[0]
     kinds = {kind_of(branch) for branch in branches}
@@ -107,13 +107,14 @@ def widest(branches: Sequence[Schema]) -> Schema | None:
 
 
 def member_name(place: int) -> str:
-    """The field for a branch in the struct of a union by its place: branches are counted from 0, without null."""
+    """Return the field for a branch in the struct of a union by its place: branches are counted from 0, without null."""
     return f"member{place}"
 
 
 def member_names(branches: Sequence[Schema]) -> list[str]:
-    """The fields for a union's branches, which are not null, by their types: the last part of a full name, or all of it where two
-    branches have the same last part."""
+    """Return the fields for a union's branches, which are not null, by their types: the last part of a full name, or all of it
+    where two branches have the same last part.
+    """
     names = [
         str(branch["name"]) if isinstance(branch, dict) and "name" in branch else kind_of(branch) for branch in branches
     ]
@@ -126,7 +127,7 @@ def member_names(branches: Sequence[Schema]) -> list[str]:
 
 
 def is_member_struct(wanted: Any) -> bool:  # a pa.DataType
-    """Whether a type is the struct of some of a union's branches (:func:`member_name`)."""
+    """Return whether a type is the struct of some of a union's branches (:func:`member_name`)."""
     return (
         pa.types.is_struct(wanted)
         and wanted.num_fields > 0
@@ -208,7 +209,7 @@ class _AvroTypes:
 
 
 def _has_precision(decimal: Schema) -> bool:
-    """Whether the database has named the precision that Kafka Connect's converter writes; else that is 64."""
+    """Return whether the database has named the precision that Kafka Connect's converter writes; else that is 64."""
     parameters = decimal.get("connect.parameters")
     return isinstance(parameters, dict) and "connect.decimal.precision" in parameters
 
@@ -234,7 +235,7 @@ _SIMPLE: Final[dict[str, Any]] = {
 
 
 def derived_schema(column_type: pa.DataType) -> str:
-    """The text of a schema for columns of a type, which are not null themselves.
+    """Return the text of a schema for columns of a type, which are not null themselves.
 
     Raises:
         SchemaError: Avro has no such type, or a field's name is no name in Avro.
@@ -243,7 +244,7 @@ def derived_schema(column_type: pa.DataType) -> str:
 
 
 def with_new_fields(text: str, column_type: pa.DataType) -> str:
-    """A record's schema with the fields that only the column has, at the end, nullable whatever the column says of them.
+    """Return a record's schema with the fields that only the column has, at the end, nullable whatever the column says of them.
 
     Nothing else changes: neither types nor fields within fields.
 

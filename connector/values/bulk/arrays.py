@@ -34,36 +34,36 @@ _MAX_TYPE_COPIES: Final = 4_000
 
 
 def flags_at(index: Ints, n: int) -> Flags:
-    """bool[n]: True at ``index``."""
+    """Return bool[n]: True at ``index``."""
     flags = np.zeros(n, dtype=np.bool_)
     flags[index] = True
     return flags
 
 
 def bitmap(flags: Flags | None) -> Any:
-    """An Arrow buffer of the flags, for a validity or the values of booleans; None for None."""
+    """Return an Arrow buffer of the flags, for a validity or the values of booleans; None for None."""
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def flag_array(flags: Flags, valid: Flags | None = None) -> Any:
-    """pa.BooleanArray, null where not ``valid``."""
+    """Return a pa.BooleanArray, null where not ``valid``."""
     return pa.Array.from_buffers(pa.bool_(), len(flags), [bitmap(valid), bitmap(flags)])
 
 
 def nulls_of(column: Any) -> Any:
-    """The Arrow buffer of a column's validity, without its offset; None where it has no nulls."""
+    """Return the Arrow buffer of a column's validity, without its offset; None where it has no nulls."""
     return bitmap(validity(column)) if column.null_count else None
 
 
 def with_validity(values: Any, valid: Flags | None) -> Any:
-    """An Arrow array without nulls, children and offset, null where not ``valid``."""
+    """Return an Arrow array without nulls, children and offset, null where not ``valid``."""
     if valid is None:
         return values
     return pa.Array.from_buffers(values.type, len(values), [bitmap(valid), *values.buffers()[1:]])
 
 
 def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa.DataType) -> Any:
-    """pa.Array of the bytes between ``starts`` and ``ends``, as ``pa.binary()`` or ``pa.string()``; a copy.
+    """Return a pa.Array of the bytes between ``starts`` and ``ends``, as ``pa.binary()`` or ``pa.string()``; a copy.
 
     Slices ascend and do not overlap.
     """
@@ -78,7 +78,7 @@ def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa
 
 
 def not_utf8(texts: Any) -> Flags | None:
-    """bool[n]: which elements of a pa.StringArray are not UTF-8; None where all are. Spark's strings, for one, may hold
+    """Return bool[n]: which elements of a pa.StringArray are not UTF-8; None where all are. Spark's strings, for one, may hold
     anything."""
     edges = bounds(texts)
     buffer = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
@@ -100,7 +100,7 @@ def _is_utf8(text: bytes | None) -> bool:
 
 
 def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
-    """bool[n]: which of n maps have a key twice; ``owner`` is the map of each key."""
+    """Return bool[n]: which of n maps have a key twice; ``owner`` is the map of each key."""
     codes = keys.dictionary_encode()
     n_keys = max(len(codes.dictionary), 1)
     pairs = owner * n_keys + to_numpy(codes.indices, null=0)
@@ -109,16 +109,16 @@ def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
 
 
 def array_of(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
-    """A function from Python values to a pa.Array of this type, as ``pa.array`` makes one: of structs as tuples or dicts, lists,
-    and maps as lists of pairs. It raises pa.ArrowException, TypeError, ValueError or the like where a value is none of the type,
-    and where one array cannot hold all of them.
+    """Return a function from Python values to a pa.Array of this type, as ``pa.array`` makes one: of structs as tuples or
+    dicts, lists, and maps as lists of pairs. It raises pa.ArrowException, TypeError, ValueError or the like where a value is
+    none of the type, and where one array cannot hold all of them.
     """
     _, n_copies = _type_copies(column_type)
     return partial(_array, column_type) if n_copies <= _MAX_TYPE_COPIES else _by_parts(column_type)
 
 
 def _type_copies(column_type: pa.DataType) -> tuple[int, int]:
-    """The parts of a type, itself among them, and those of all its parts together."""
+    """Return the parts of a type, itself among them, and those of all its parts together."""
     n_parts, n_copies = 1, 0
     for place in range(column_type.num_fields):
         parts, copies = _type_copies(column_type.field(place).type)
@@ -191,7 +191,7 @@ def concat(columns: list[Any], column_type: pa.DataType) -> Any:
 
 
 def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
-    """A column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
+    """Return a column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
     if len(parts) == 1 and len(parts[0][0]) == n_rows:
         return parts[0][1]
     if not parts:
@@ -217,7 +217,9 @@ def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, An
 
 
 def scatter(values: Any, index: Ints, n: int) -> Any:
-    """A pa.Array of ``n`` elements: those of ``values`` at ``index``, which ascends, and nulls. Texts and items are views."""
+    """Return a pa.Array of ``n`` elements: those of ``values`` at ``index``, which ascends, and nulls. Texts and items are
+    views.
+    """
     valid = np.zeros(n, dtype=np.bool_)
     valid[index] = validity(values) if values.null_count else True
     return _scatter(values, index, valid)

@@ -31,7 +31,7 @@ def last_bytes(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, Ints,
 
 
 def words_of(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """The high and the low word of each number, sign-extended, of 16 bytes at most."""
+    """Return the high and the low word of each number, sign-extended, of 16 bytes at most."""
     first = data.take(starts, mode="clip")
     negative = (first > 0x7F) & (sizes > 0)
     high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
@@ -45,7 +45,7 @@ def words_of(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDA
 
 
 def out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
-    """bool[n]: which numbers of two words are not between -bound and bound, both exclusive."""
+    """Return bool[n]: which numbers of two words are not between -bound and bound, both exclusive."""
     n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
     m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
     above = (high > n_high) | ((high == n_high) & (low >= n_low))

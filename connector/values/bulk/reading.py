@@ -38,7 +38,7 @@ class Payloads:
 
     @classmethod
     def of(cls, rows: Any) -> Payloads:  # Any: pyarrow has no types
-        """The bytes of a pa.BinaryArray, a view. What stands for a null means nothing."""
+        """Return the bytes of a pa.BinaryArray, a view. What stands for a null means nothing."""
         _, offsets, data = rows.buffers()
         edges = np.frombuffer(offsets or bytes(4), dtype=np.int32)[rows.offset :][: len(rows) + 1].astype(np.int64)
         return cls(np.frombuffer(data or bytes(1), dtype=np.uint8), edges[:-1], edges[1:])
@@ -57,7 +57,7 @@ class Payloads:
         return pa.Array.from_buffers(pa.binary(), len(self), [None, edges, pa.py_buffer(self.data)])
 
     def take(self, index: Ints | slice) -> Payloads:
-        """The values at ``index``, which ascends; no bytes are copied."""
+        """Return the values at ``index``, which ascends; no bytes are copied."""
         return Payloads(self.data, self.starts[index], self.ends[index])
 
 
@@ -65,7 +65,7 @@ class PayloadReader(Protocol):
     """Reads the payloads of one writer's schema as one Arrow type."""
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        """A pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
+        """Return a pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
 
         Elements of rows that are left mean nothing.
 
@@ -74,7 +74,7 @@ class PayloadReader(Protocol):
         """
 
     def read_one(self, payload: bytes) -> Any:
-        """A value that ``pa.array(…, type)`` takes.
+        """Return a value that ``pa.array(…, type)`` takes.
 
         Raises:
             DecodeError: the bytes stand for no such value.
@@ -94,7 +94,7 @@ class ColumnTooLargeError(ValueFormatError):
 
 
 def leave_all(payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
-    """Nulls, and True for each row: all are left to be read one by one."""
+    """Return nulls, and True for each row: all are left to be read one by one."""
     return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
 
 
@@ -124,18 +124,18 @@ class MemoryBudget:
         self._per_byte = per_byte
 
     def spend(self, n_bytes: int) -> bool:
-        """Whether there is room for so many more bytes."""
+        """Return whether there is room for so many more bytes."""
         self._left -= n_bytes
         return self._left >= 0
 
     def too_large(self, n_bytes: Ints, sizes: Ints) -> Flags | None:
-        """bool[n]: the values whose items take too many bytes for their sizes; None where none does."""
+        """Return bool[n]: the values whose items take too many bytes for their sizes; None where none does."""
         wrong: Flags = n_bytes > self._per_byte * sizes
         return wrong if wrong.any() else None
 
 
 def item_bytes(column_type: pa.DataType) -> int:
-    """What an element of a column takes, null or not, without its text or the items of its own arrays."""
+    """Return what an element of a column takes, null or not, without its text or the items of its own arrays."""
     if pa.types.is_struct(column_type):
         return sum(item_bytes(field.type) for field in column_type)
     if pa.types.is_null(column_type):
@@ -154,7 +154,7 @@ def read_in_groups(
     max_values: int,
     max_bytes: int,
 ) -> tuple[Any, Flags]:
-    """``(pa.Array, bool[n])``: the values, and which of them were not read; those elements mean nothing.
+    """Return ``(pa.Array, bool[n])``: the values, and which of them were not read; those elements mean nothing.
 
     Args:
         read: the same for a group.

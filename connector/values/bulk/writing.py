@@ -55,7 +55,7 @@ class ColumnWriter(Protocol):
     """Writes columns of one Arrow type under one schema. Made on the driver, where the two are checked once; picklable."""
 
     def write(self, column: Any) -> Any:
-        """pa.BinaryArray, as long as ``column``: each row's bytes; null for null.
+        """Return a pa.BinaryArray, as long as ``column``: each row's bytes; null for null.
 
         Raises:
             EncodeError: rows do not fit the schema.
@@ -67,7 +67,7 @@ class WritesColumns(Protocol):
     """A format that writes whole columns."""
 
     def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
-        """What writes columns of a type, with the frame of the format.
+        """Return what writes columns of a type, with the frame of the format.
 
         Raises:
             SchemaError: the schema cannot hold such a column.
@@ -85,7 +85,7 @@ class Encoded:
 
 
 def encode(writer: ColumnWriter, column: Any) -> Encoded:
-    """All rows of ``column`` that fit. No policy is applied to the others."""
+    """Return all rows of ``column`` that fit. No policy is applied to the others."""
     reasons: dict[int, str] = {}
     rows = np.arange(len(column))
     while True:
@@ -128,7 +128,7 @@ class EncodeErrors:
             self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
 
     def inside(self, parents_of: Callable[[Ints], Ints]) -> EncodeErrors:
-        """The same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
+        """Return the same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
         outer = self.rows_of
         return EncodeErrors(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
 
@@ -149,7 +149,7 @@ class SegmentWriter:
     prefix: bytes = b""
 
     def write(self, column: Any) -> Any:  # Any: pyarrow has no types
-        """pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.
+        """Return a pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.
 
         Raises:
             EncodeError: with all rows that do not fit the schema.
@@ -194,7 +194,9 @@ class Problems:
         self.add(f"{where} is {sql_name(column)} and the schema's type is {kind}: {remedy}")
 
     def places_of(self, column: pa.DataType, names: Collection[str], path: str, owner: str) -> dict[str, int]:
-        """The places in a struct of the schema's fields, found by their names, exactly or in another case if that is clear."""
+        """Return the places in a struct of the schema's fields, found by their names, exactly or in another case if that is
+        clear.
+        """
         places: dict[str, int] = {}
         in_any_case: dict[str, list[str]] = {}
         for name in names:
@@ -228,7 +230,7 @@ class Problems:
 
 
 def sql_name(column: pa.DataType) -> str:
-    """An Arrow type as Spark's SQL names it."""
+    """Return an Arrow type as Spark's SQL names it."""
     if pa.types.is_struct(column):
         return f"STRUCT<{', '.join(f'{field.name}: {sql_name(field.type)}' for field in column)}>"
     if pa.types.is_map(column):
@@ -245,14 +247,14 @@ def sql_name(column: pa.DataType) -> str:
 
 
 def numbers_of(column: Any) -> Any:
-    """The numbers of a column of integers, floating point, dates or times, a view; for a null, anything."""
+    """Return the numbers of a column of integers, floating point, dates or times, a view; for a null, anything."""
     kind = column.type
     name = "uint" if pa.types.is_unsigned_integer(kind) else "float" if pa.types.is_floating(kind) else "int"
     return _numbers(column, f"{name}{kind.bit_width}", 1)
 
 
 def halves_of(column: Any) -> tuple[Words64, Words64]:
-    """The low and the high 64 bits of a column of decimals; for a null, anything."""
+    """Return the low and the high 64 bits of a column of decimals; for a null, anything."""
     halves = _numbers(column, "<u8", 2)
     return halves[0::2].copy(), halves[1::2].copy()
 
@@ -264,7 +266,9 @@ def _numbers(column: Any, dtype: str, per_element: int) -> Any:
 
 
 def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tuple[Ints, Flags]:
-    """The numbers of a column of integers or times, in a larger unit and rounded down; and bool[n]: which are out of bounds."""
+    """Return the numbers of a column of integers or times, in a larger unit and rounded down; and bool[n]: which are out of
+    bounds.
+    """
     numbers = numbers_of(column)
     limits, wide = np.iinfo(numbers.dtype), numbers.astype(np.int64)
     if divide != 1:
@@ -278,21 +282,21 @@ def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tu
 
 
 def places_in(column: Any, names: Any) -> tuple[Ints, Flags]:
-    """The place of each text of a column in a pa.StringArray, and bool[n]: which are not there, a null, too."""
+    """Return the place of each text of a column in a pa.StringArray, and bool[n]: which are not there, a null, too."""
     indexes = pc.index_in(column.cast(pa.string()), value_set=names)
     is_known = validity(indexes)
     return np.where(is_known, numbers_of(indexes), 0).astype(np.int64), ~is_known
 
 
 def binary(column: Any) -> Any:
-    """A string or binary column of any width as pa.BinaryArray."""
+    """Return a string or binary column of any width as pa.BinaryArray."""
     if pa.types.is_binary(column.type):
         return column
     return column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.binary())
 
 
 def rescale(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
-    """The decimals as ``wanted``, and bool[n]: those that it cannot hold exactly, which are null."""
+    """Return the decimals as ``wanted``, and bool[n]: those that it cannot hold exactly, which are null."""
     try:
         return column.cast(wanted), np.zeros(len(column), dtype=np.bool_)
     except pa.ArrowInvalid:
@@ -305,7 +309,7 @@ def rescale(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
 
 
 def varint(number: int) -> bytes:
-    """An unsigned varint of up to 64 bits."""
+    """Return an unsigned varint of up to 64 bits."""
     content = bytearray()
     while number > 0x7F:
         content.append(number & 0x7F | 0x80)
@@ -314,19 +318,19 @@ def varint(number: int) -> bytes:
 
 
 def within(path: str, name: str) -> str:
-    """The path of a field."""
+    """Return the path of a field."""
     return f"{path}.{name}" if path else name
 
 
 def booleans(column: Any) -> Any:
-    """uint64[n]: 1 for true."""
+    """Return uint64[n]: 1 for true."""
     bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
     flags = np.unpackbits(bits, bitorder="little", count=column.offset + len(column))[column.offset :]
     return flags.astype(np.uint64)
 
 
 def floats(column: Any, n_bytes: int) -> Words64:
-    """uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that the column does."""
+    """Return uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that the column does."""
     numbers = numbers_of(column)
     if n_bytes == _WORD_BYTES:
         return numbers.astype("<f8").view(np.uint64)  # type: ignore[no-any-return]  # of pyarrow's buffers
@@ -334,7 +338,7 @@ def floats(column: Any, n_bytes: int) -> Words64:
 
 
 def texts_of(column: Any, path: str, errors: EncodeErrors) -> Any:
-    """A column of strings or bytes as pa.BinaryArray. Reports strings that are not UTF-8: Spark's may hold anything."""
+    """Return a column of strings or bytes as pa.BinaryArray. Reports strings that are not UTF-8: Spark's may hold anything."""
     array = binary(column)
     if is_text(column.type) and (wrong := not_utf8(array.view(pa.string()))) is not None:
         errors.add(wrong, path, "text that is not UTF-8", array)
@@ -363,7 +367,7 @@ def items_of(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any,
 
 
 def of_present(column: Any, present: Flags, errors: EncodeErrors, write: Write) -> list[RowSegment]:
-    """What ``write`` gives for the elements that are ``present``, and nothing for the others."""
+    """Return what ``write`` gives for the elements that are ``present``, and nothing for the others."""
     if present.all():
         return write(column, errors)
     index = np.flatnonzero(present)

@@ -42,7 +42,7 @@ _FLAT_BYTES: Final = 4 << 20
 
 @lru_cache(maxsize=256)
 def json_reader(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> JsonReader | VariantReader | OneByOne:
-    """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
+    """Return a reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
 
     Raises:
         OptionError: no value has such a type.
@@ -109,7 +109,7 @@ class JsonReader:
             first = last
 
     def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
-        """The documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
+        """Return the documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
         documents, sizes = payloads.array(), payloads.ends - payloads.starts
         scale = self.plan.decimal_scale if self.plan.has_decimals else None
         columns: list[Any] = []
@@ -125,7 +125,7 @@ class JsonReader:
         return min(max(MAX_FIELDS // self.row_fields, _MIN_ROWS), _MAX_ROWS)
 
     def _columns(self, block: Block, pace: _Pace) -> list[Any]:
-        """The documents of a block, in parts; those that cannot be read are left."""
+        """Return the documents of a block, in parts; those that cannot be read are left."""
         columns: list[Any] = []
         first, unreadable, n_documents = 0, len(block), len(block)
         while first < n_documents:

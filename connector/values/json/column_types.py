@@ -200,7 +200,7 @@ def _decimals_of_base64(wanted: pa.DataType) -> Finish:
 
 
 def _from_base64(column: Any, matters: Flags) -> Any:
-    """pa.BinaryArray of the bytes that base64 texts stand for, all decoded in one call."""
+    """Return a pa.BinaryArray of the bytes that base64 texts stand for, all decoded in one call."""
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, dtype=np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
     letters = np.frombuffer(data or b"", dtype=np.uint8)[edges[0] : edges[-1]]

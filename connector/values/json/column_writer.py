@@ -52,7 +52,7 @@ class _JsonText:
     after: bytes
 
     def joined(self, before: bytes = b"") -> Any:
-        """pa.StringArray, null for null."""
+        """Return a pa.StringArray, null for null."""
         parts = [_scalar(before + self.before), self.array, _scalar(self.after)]
         return pc.binary_join_element_wise(*parts, _NOTHING)
 
@@ -75,7 +75,7 @@ class DocumentWriter:
             )
 
     def write(self, column: Any) -> Any:
-        """pa.BinaryArray, as long as ``column``: the JSON text of each row, null for null.
+        """Return a pa.BinaryArray, as long as ``column``: the JSON text of each row, null for null.
 
         Raises:
             EncodeError: a string is not UTF-8.
@@ -195,7 +195,7 @@ def _keys(keys: Any) -> Any:
 
 
 def _escape(column: Any) -> Any:
-    """Texts with what JSON cannot hold in them escaped."""
+    """Return texts with what JSON cannot hold in them escaped."""
     data = column.buffers()[2]
     if data is None:
         return column
@@ -277,7 +277,7 @@ def _years_outside(column: Any, first: int, end: int) -> Any:
 
 
 def _base64(column: Any) -> Any:
-    """All values encoded in one call: each is padded to whole groups of three bytes, and its letters begin a group."""
+    """Return all values encoded in one call: each is padded to whole groups of three bytes, and its letters begin a group."""
     sizes = byte_lengths(column)
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum((sizes + 2) // 3 * 3, out=edges[1:])

@@ -84,7 +84,9 @@ class BlockError(Exception):
 
 
 def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
-    """The payloads without white space around them, and bool[n]: which of them may be a JSON object that columns can read."""
+    """Return the payloads without white space around them, and bool[n]: which of them may be a JSON object that columns can
+    read.
+    """
     starts, ends = payloads.starts, payloads.ends
     whole = _find_braced(payloads)
     odd = np.flatnonzero(~whole)
@@ -160,7 +162,9 @@ class Block:
         self.buffer, self.edges = _join_documents(self._documents, self._sizes, self.whole)
 
     def leave_suspects(self, error: BlockError, first: int) -> bool:
-        """Whether a few documents from ``first`` on may have an error's reason, too: the parser does not see them any more."""
+        """Return whether a few documents from ``first`` on may have an error's reason, too: the parser does not see them any
+        more.
+        """
         begin = int(self.edges[first])
         places = [
             begin + match.start()
@@ -218,7 +222,7 @@ def _member(name: str) -> bytes:
 
 
 def _names_of(fields: Any, type_name: str) -> set[str]:
-    """The names of the fields of a type, at every level."""
+    """Return the names of the fields of a type, at every level."""
     names: set[str] = set()
     for field in fields:
         inner = field.type.value_type if pa.types.is_list(field.type) else field.type
@@ -230,7 +234,7 @@ def _names_of(fields: Any, type_name: str) -> set[str]:
 
 
 def _sure_values(type_name: str) -> bytes | None:
-    """A pattern of values that are sure to be of a type, not of all that are; None where there is no pattern."""
+    """Return a pattern of values that are sure to be of a type, not of all that are; None where there is no pattern."""
     if type_name in _SURE_DIGITS:
         return rb"-?[0-9]{1,%d}" % _SURE_DIGITS[type_name]
     if match := re.fullmatch(r"decimal128\(([0-9]+), ([0-9]+)\)", type_name):
@@ -241,7 +245,7 @@ def _sure_values(type_name: str) -> bytes | None:
 
 
 def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
-    """All record batches of ``text``."""
+    """Return all record batches of ``text``."""
     if hasattr(pj, "open_json"):
         return list(pj.open_json(text, read_options=read_options, parse_options=parse_options))
     return pj.read_json(text, read_options, parse_options).to_batches()  # type: ignore[no-any-return]  # before pyarrow 20
@@ -258,7 +262,7 @@ def _join_documents(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuff
 
 
 def _traps(buffer: ByteBuffer, decimal_scale: int | None, ambiguous: Collection[str]) -> Ints:
-    """int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
+    """Return int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
     positions = [_nulls_between(buffer), _infinities(buffer), _negative_nans(buffer)]
     if decimal_scale is not None:
         positions.append(_overflows(buffer, decimal_scale))
@@ -283,7 +287,7 @@ def _invalid_utf8(buffer: ByteBuffer) -> Ints:
 
 
 def is_utf8(buffer: ByteBuffer, edges: npt.NDArray[np.int32]) -> bool:
-    """Whether the bytes between two edges are UTF-8; Arrow finds out in a fraction of the time that Python takes."""
+    """Return whether the bytes between two edges are UTF-8; Arrow finds out in a fraction of the time that Python takes."""
     try:
         pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(edges), pa.py_buffer(buffer)]).validate(full=True)
     except pa.ArrowInvalid:

@@ -13,7 +13,7 @@ from pykafka_wire.values.registry.schemas import referenced
 
 
 def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, Any]:
-    """The schema as Python values, and a ``referencing.Registry`` of those that it refers to.
+    """Return the schema as Python values, and a ``referencing.Registry`` of those that it refers to.
 
     Raises:
         DecodeError: a text is not JSON, or the registry lacks a schema.

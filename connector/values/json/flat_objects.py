@@ -101,7 +101,7 @@ class UnreadableError(Exception):
 
 
 def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType]) -> ObjectLayout | None:
-    """The layout of the richest document among the first of ``rows``; None if such documents are not read here.
+    """Return the layout of the richest document among the first of ``rows``; None if such documents are not read here.
 
     Args:
         payloads: each begins with ``{`` and ends with ``}``.
@@ -143,7 +143,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
 
 
 def _kind(match: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | None:
-    """How a member's values are written; None if that does not go with its type."""
+    """Return how a member's values are written; None if that does not go with its type."""
     assert match.lastgroup is not None
     kind = MemberKind[match.lastgroup.upper()]
     if wanted is None:
@@ -162,7 +162,7 @@ def _kind(match: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | No
 def read_flat(
     payloads: Payloads, layout: ObjectLayout, has: dict[str, Flags] | None = None
 ) -> tuple[dict[str, Any], Flags]:
-    """``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
+    """Return ``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
 
     Elements of rows that could not be read are meaningless.
 
@@ -186,7 +186,7 @@ def read_flat(
 
 
 def are_plain(payloads: Payloads) -> Flags:
-    """bool[n]: the documents without a backslash, and without control characters, which are not valid in a string."""
+    """Return bool[n]: the documents without a backslash, and without control characters, which are not valid in a string."""
     first = int(payloads.starts[0])
     text = payloads.data[first : int(payloads.ends[-1])]
     odd = text == _BACKSLASH
@@ -226,12 +226,12 @@ class _Objects:
         self._nth_quote = self._quotes.searchsorted(self.position)
 
     def unread(self) -> Flags:
-        """bool[n]: the documents that do not end where they have been read to."""
+        """Return bool[n]: the documents that do not end where they have been read to."""
         unread: Flags = (self.position != self._ends - 1) | (self._buffer[self.position] != _CLOSE)
         return unread
 
     def read(self, member: ObjectMember) -> Any:
-        """pa.Array of a member's values, null where it is null or missing; anything where its type is None.
+        """Return a pa.Array of a member's values, null where it is null or missing; anything where its type is None.
 
         Raises:
             UnreadableError: many values that the member's type does not take.
@@ -256,7 +256,7 @@ class _Objects:
         return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self.position))
 
     def _texts(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
-        """The values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
+        """Return the values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
         right: Flags = next_quotes < limits
         if member.type is None:
             return None, next_quotes + 1, right
@@ -280,7 +280,7 @@ class _Objects:
         return flag_array(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
 
     def _rows_with(self, member: ObjectMember) -> Ints | slice:
-        """The documents that continue with a member which is not null; those with its null are advanced behind it."""
+        """Return the documents that continue with a member which is not null; those with its null are advanced behind it."""
         is_text = member.kind is MemberKind.TEXT
         follows = self._are(member.prefix + b'"' * is_text, self.position)
         others = ~follows if is_text else self._buffer[self.position + len(member.prefix)] == _NULL[0]
@@ -294,7 +294,7 @@ class _Objects:
         return slice(None) if follows.all() else np.flatnonzero(follows)
 
     def _are(self, literal: bytes, places: Ints) -> Flags:
-        """bool[n]: whether the bytes at each place are these."""
+        """Return bool[n]: whether the bytes at each place are these."""
         matches: Flags | None = None
         for start in range(0, len(literal), _WORD_BYTES):
             part = literal[start : start + _WORD_BYTES]
@@ -308,7 +308,7 @@ class _Objects:
 
 
 def _parse_texts(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
-    """Those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
+    """Return those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
 
     Raises:
         UnreadableError: more than a few cannot be parsed.
@@ -342,7 +342,7 @@ def _parse_texts(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Fl
 
 
 def _cast(texts: Any, wanted: pa.DataType) -> Any:
-    """The texts as ``wanted``; None if one of them cannot be parsed."""
+    """Return the texts as ``wanted``; None if one of them cannot be parsed."""
     if pa.types.is_string(wanted):
         return texts
     try:
@@ -357,7 +357,7 @@ def _cast(texts: Any, wanted: pa.DataType) -> Any:
 
 
 def _are_numbers(texts: Any, wanted: pa.DataType) -> Flags:
-    """bool[n]: which texts may be numbers by JSON's grammar, and can be cast to the type: a cast that fails is noticed.
+    """Return bool[n]: which texts may be numbers by JSON's grammar, and can be cast to the type: a cast that fails is noticed.
 
     What Arrow parses beyond that grammar is False: a number that begins with a point, a plus, a letter or a zero before other
     digits, that has no digit behind its point, and a whole one in base 16. For a decimal, also a number with an exponent or more
@@ -454,6 +454,6 @@ class FlatReader:
 
 
 def _flat_types(read_as: pa.DataType) -> Mapping[str, pa.DataType] | None:
-    """The type of each field, by its name; None if one of them is nested."""
+    """Return the type of each field, by its name; None if one of them is nested."""
     types = {field.name: field.type for field in read_as}
     return None if any(pa.types.is_nested(inner_type) for inner_type in types.values()) else types

@@ -130,7 +130,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Any:
-    """The rule multipleOf in decimals: 0.3 is a multiple of 0.1."""
+    """Return the rule multipleOf in decimals: 0.3 is a multiple of 0.1."""
     from jsonschema import ValidationError
 
     if validator.is_type(value, "number"):
@@ -140,7 +140,7 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Any:
 
 
 def _unique_items(validator: Any, is_wanted: Any, value: Any, schema: Any) -> Any:
-    """The rule uniqueItems in time in proportion to the items; jsonschema compares each object with all others."""
+    """Return the rule uniqueItems in time in proportion to the items; jsonschema compares each object with all others."""
     from jsonschema import ValidationError
 
     if is_wanted and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):

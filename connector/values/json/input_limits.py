@@ -19,7 +19,8 @@ MAX_FIELDS: Final = 1 << 22
 
 
 def document_conversion(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> Callable[[Any, int], Any]:
-    """What turns a parsed document, of so many bytes, into a value that ``pa.array(…, column_type)`` takes; it raises DecodeError.
+    """Return what turns a parsed document, of so many bytes, into a value that ``pa.array(…, column_type)`` takes; it raises
+    DecodeError.
 
     Raises:
         OptionError: no value has such a type.
@@ -37,7 +38,7 @@ def document_conversion(column_type: pa.DataType, encodings: Encodings = UNKNOWN
 
 
 def n_fields(column_type: pa.DataType) -> int:
-    """The fields of a type and of the structs in it, without what is in arrays and maps."""
+    """Return the fields of a type and of the structs in it, without what is in arrays and maps."""
     return 1 + sum(n_fields(field.type) for field in column_type) if pa.types.is_struct(column_type) else 1
 
 
@@ -50,14 +51,14 @@ def item_fields(column_type: pa.DataType) -> int:
 
 
 def _items(column_type: pa.DataType) -> list[pa.DataType] | None:
-    """What an array, or a map, has for each item."""
+    """Return what an array, or a map, has for each item."""
     if pa.types.is_map(column_type):
         return [column_type.key_type, column_type.item_type]
     return [column_type.value_type] if pa.types.is_list(column_type) else None
 
 
 def _counter(column_type: pa.DataType) -> Callable[[Any], int] | None:
-    """Counts the fields of the items in a parsed value; None where there are none. What has another type counts as nothing."""
+    """Count the fields of the items in a parsed value; None where there are none. What has another type counts as nothing."""
     items = _items(column_type)
     if items is not None:
         size, inner = sum(map(n_fields, items)), _counter(items[-1])

@@ -45,7 +45,7 @@ _MAX_DEPTH: Final = 64
 
 
 def arrow_type(registry: Registry | None, schema: Schema) -> pa.DataType:
-    """The type of a schema's values; a part that holds itself is STRING. Raises as :func:`type_and_encodings`."""
+    """Return the type of a schema's values; a part that holds itself is STRING. Raises as :func:`type_and_encodings`."""
     return type_and_encodings(registry, schema, False)[0]
 
 
@@ -53,7 +53,7 @@ def arrow_type(registry: Registry | None, schema: Schema) -> pa.DataType:
 def type_and_encodings(
     registry: Registry | None, schema: Schema, has_connect_types: bool
 ) -> tuple[pa.DataType, Encodings]:
-    """The type of a schema's values, and how their times and decimals are written.
+    """Return the type of a schema's values, and how their times and decimals are written.
 
     Args:
         has_connect_types: whether titles that Kafka Connect's converter gives to types count.
@@ -84,7 +84,7 @@ class _JsonSchemaTypes:
         self.decimal_formats: dict[tuple[str, ...], DecimalFormat] = {}
 
     def of(self, schema: Any, resolver: Any, above: tuple[int, ...], path: tuple[str, ...]) -> pa.DataType | None:
-        """The type of a part of the schema; None where it says nothing of the type.
+        """Return the type of a part of the schema; None where it says nothing of the type.
 
         Args:
             resolver: finds what ``$ref`` names, from where the part is.
@@ -159,7 +159,7 @@ class _JsonSchemaTypes:
         return _TEXT
 
     def _of_connect(self, schema: Mapping[str, Any], values: set[str], path: tuple[str, ...]) -> pa.DataType | None:
-        """The type by the name that Kafka Connect's converter gives as the title; None where it says nothing."""
+        """Return the type by the name that Kafka Connect's converter gives as the title; None where it says nothing."""
         title = str(schema.get("title"))
         if values == {"string"} and title == DECIMAL and schema.get("connect.type") == "bytes":
             self.decimal_formats[path] = "base64"
@@ -193,7 +193,7 @@ def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
-    """The kinds of values in JSON Schema's words; empty where it names none."""
+    """Return the kinds of values in JSON Schema's words; empty where it names none."""
     named = schema.get("type")
     if isinstance(named, str | list):
         return {named} if isinstance(named, str) else set(map(str, named))
@@ -216,7 +216,7 @@ def _known(column_type: pa.DataType | None) -> pa.DataType:
 
 
 def _column_type(column_type: pa.DataType | None) -> pa.DataType:
-    """The type of a column: text for what nothing is known of."""
+    """Return the type of a column: text for what nothing is known of."""
     if column_type is None or column_type in (_NULL, _UNKNOWN):
         return _TEXT
     if pa.types.is_struct(column_type):
@@ -227,7 +227,7 @@ def _column_type(column_type: pa.DataType | None) -> pa.DataType:
 
 
 def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
-    """The type of values that are of one of these."""
+    """Return the type of values that are of one of these."""
     known = [inner_type for inner_type in types if inner_type is not None]
     if not known:
         return None
@@ -238,7 +238,7 @@ def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
 
 
 def _together(types: list[pa.DataType]) -> pa.DataType | None:
-    """The type of values that are of all of these."""
+    """Return the type of values that are of all of these."""
     return reduce(_narrower, types) if types else None
 
 
@@ -258,7 +258,7 @@ def _merged_parts(
 
 
 def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type that holds the values that are of both: all fields, the narrower number, what is known better than as text."""
+    """Return a type that holds the values that are of both: all fields, the narrower number, what is known better than as text."""
     is_a = pa.types
     if one == other or other in (_UNKNOWN, _NULL, _TEXT):
         return one
@@ -273,7 +273,7 @@ def _narrower(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type that holds the values of both: all fields, the wider number, else text."""
+    """Return a type that holds the values of both: all fields, the wider number, else text."""
     is_a = pa.types
     if one == other:
         return one

@@ -136,7 +136,7 @@ def flat_variants(
 
 
 def _layout(documents: Payloads) -> ObjectLayout | None:
-    """The members of the richest of the first documents; of those that are null in it, the kind that another one shows."""
+    """Return the members of the richest of the first documents; of those that are null in it, the kind that another one shows."""
     layout = layout_of(documents, np.arange(len(documents)), {})
     if layout is None or len(layout.members) > _MAX_MEMBERS:
         return None
@@ -152,7 +152,7 @@ def _layout(documents: Payloads) -> ObjectLayout | None:
 
 
 def _same_members(layout: ObjectLayout, has: dict[str, Flags], readable: Flags) -> list[tuple[tuple[str, ...], Ints]]:
-    """The members that rows have in common, and these rows; without those that few have."""
+    """Return the members that rows have in common, and these rows; without those that few have."""
     there = np.stack([has[member.name] for member in layout.members], axis=1)
     index = np.flatnonzero(readable)
     _, patterns = np.unique(np.packbits(there[index], axis=1), axis=0, return_inverse=True)
@@ -169,7 +169,9 @@ def _same_members(layout: ObjectLayout, has: dict[str, Flags], readable: Flags) 
 def _members(
     layout: ObjectLayout, names: Sequence[str], columns: dict[str, Any], index: Ints
 ) -> tuple[list[RowSegment], Ints, Flags]:
-    """The values' bytes, int64[members + 1, n] of where each begins and the last ends, and bool[n]: which rows have values."""
+    """Return the values' bytes, int64[members + 1, n] of where each begins and the last ends, and bool[n]: which rows have
+    values.
+    """
     kinds = {member.name: member.kind for member in layout.members}
     segments: list[RowSegment] = []
     ends = np.zeros((len(names) + 1, len(index)), dtype=np.int64)
@@ -251,7 +253,7 @@ def _numbers(texts: Any) -> tuple[list[RowSegment], Flags]:
 
 
 def _head(names: tuple[str, ...], ends: Ints, size: int) -> BytesSegment:
-    """What stands before an object's values. ``ends`` is int64[members + 1, n]."""
+    """Return what stands before an object's values. ``ends`` is int64[members + 1, n]."""
     order = sorted(range(len(names)), key=names.__getitem__)
     start = bytes((0b10 | (size - 1) << 2, len(names), *order))
     head = np.empty((ends.shape[1], len(start) + size * (len(names) + 1)), dtype=np.uint8)

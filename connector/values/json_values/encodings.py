@@ -49,7 +49,7 @@ class Encodings:
     path: tuple[str, ...] = (ROOT,)
 
     def within(self, name: str) -> Encodings:
-        """Those of a field."""
+        """Return those of a field."""
         return replace(self, path=(*self.path, name))
 
     @property
@@ -78,7 +78,7 @@ def encodings_of(
     time_unit: TimeUnit | Mapping[str, TimeUnit] | None,
     decimal_format: DecimalFormat | Mapping[str, DecimalFormat] | None,
 ) -> Encodings:
-    """The encodings of all fields, or of fields by their names, of which an empty one stands for all others."""
+    """Return the encodings of all fields, or of fields by their names, of which an empty one stands for all others."""
     return Encodings(time_units=_choices(time_unit), decimal_formats=_choices(decimal_format))
 
 
@@ -93,14 +93,14 @@ def _chosen(choices: Iterable[tuple[tuple[str, ...], ChoiceT]], path: tuple[str,
 
 
 def timestamp_of_number(number: int | Decimal, unit: TimeUnit | None) -> int | None:
-    """Microseconds since 1970; None for an infinity. Raises DecodeError."""
+    """Return microseconds since 1970; None for an infinity. Raises DecodeError."""
     if unit is None:
         raise _without_unit("a timestamp", "milliseconds")
     return micros_of(number, unit)
 
 
 def date_of_number(number: int | Decimal, unit: TimeUnit | None) -> int | None:
-    """Days since 1970; None for an infinity. Raises DecodeError."""
+    """Return days since 1970; None for an infinity. Raises DecodeError."""
     if unit is None:
         raise _without_unit("a date", "days")
     return days_of(number, unit)
@@ -123,7 +123,8 @@ def check_is_number(text: str) -> None:
 
 
 def decimal_of_base64(text: str, scale: int) -> Decimal:
-    """The decimal of ``org.apache.kafka.connect.data.Decimal``: base64 of the big-endian two's complement of the unscaled number.
+    """Return the decimal of ``org.apache.kafka.connect.data.Decimal``: base64 of the big-endian two's complement of the
+    unscaled number.
 
     Raises:
         DecodeError: the text is not base64, or has more bytes than any decimal's.
@@ -138,14 +139,14 @@ def decimal_of_base64(text: str, scale: int) -> Decimal:
 
 
 def decimal_of_bytes(unscaled: bytes, scale: int) -> Decimal:
-    """The same of the bytes. Raises DecodeError."""
+    """Return the same of the bytes. Raises DecodeError."""
     if not 0 < len(unscaled) <= _MAX_BYTES:
         raise DecodeError("a decimal without digits, or with more than any type holds")
     return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _CONTEXT)
 
 
 def decimal_of_struct(value: dict[str, Any]) -> Decimal:
-    """The decimal of ``io.debezium.data.VariableScaleDecimal``: ``{"scale": 2, "value": "BNI="}``. Raises DecodeError."""
+    """Return the decimal of ``io.debezium.data.VariableScaleDecimal``: ``{"scale": 2, "value": "BNI="}``. Raises DecodeError."""
     scale, text = value.get("scale"), value.get("value")
     if type(scale) is not int or scale not in _SCALES or not isinstance(text, str) or len(value) != 2:
         raise DecodeError("a struct where a decimal is expected")

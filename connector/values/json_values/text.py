@@ -28,7 +28,7 @@ _LONG_NUMBERS: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
 
 def parse_json(value: bytes | str) -> Any:
-    """The value of a JSON document in UTF-8; NaN and the infinities, which JSON does not have, are floats.
+    """Return the value of a JSON document in UTF-8; NaN and the infinities, which JSON does not have, are floats.
 
     Raises:
         DecodeError: the bytes are not one, or are nested deeper than Python reads.
@@ -77,7 +77,7 @@ def json_text(value: Any) -> str:
 
 
 def json_text_of_part(value: Any) -> str:
-    """A part of a decoded value as JSON text, as Spark's ``from_json`` gives it for a STRING: nulls and digits stay.
+    """Return a part of a decoded value as JSON text, as Spark's ``from_json`` gives it for a STRING: nulls and digits stay.
 
     Raises:
         DecodeError: as :func:`json_text`, but for NaN and the infinities, which are kept.
@@ -166,13 +166,13 @@ _LONG: Final = 2**63
 
 
 def date_days(value: Any) -> int | None:
-    """Days since 1970 of a date's text, whatever time follows it; None if it is none."""
+    """Return days since 1970 of a date's text, whatever time follows it; None if it is none."""
     match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
     return None if match is None else _days(match[1], match[2], match[3])
 
 
 def timestamp_micros(value: Any) -> int | None:
-    """Microseconds since 1970 of a timestamp's text, in UTC if it has no zone; None if it is none."""
+    """Return microseconds since 1970 of a timestamp's text, in UTC if it has no zone; None if it is none."""
     match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
     local = None if match is None else _local_micros(match)
     if match is None or local is None or match[8] is None:
@@ -211,7 +211,7 @@ def _days(year: str, month: str | None, day: str | None) -> int | None:
 
 
 def _offset(zone: str, local_micros: int) -> int | None:
-    """Seconds that a zone is ahead of UTC."""
+    """Return seconds that a zone is ahead of UTC."""
     if zone in ("Z", "UTC", "GMT", "UT"):
         return 0
     match = _OFFSET.fullmatch(zone)
@@ -232,5 +232,5 @@ def _offset(zone: str, local_micros: int) -> int | None:
 
 @cache
 def _zones() -> frozenset[str]:
-    """The names of time zones: no other text of a value becomes the name of a file."""
+    """Return the names of time zones: no other text of a value becomes the name of a file."""
     return frozenset(zoneinfo.available_timezones())

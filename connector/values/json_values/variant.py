@@ -28,7 +28,7 @@ _LONG_TEXT: Final = b"\x40"
 
 
 def variant_of(value: Any) -> dict[str, bytes]:
-    """A parsed JSON value (:func:`~pykafka_wire.values.json_values.text.parse_json`) as ``pa.array`` takes a variant.
+    """Return a parsed JSON value (:func:`~pykafka_wire.values.json_values.text.parse_json`) as ``pa.array`` takes a variant.
 
     Raises:
         DecodeError: it is too large, or has a number or text that a variant does not hold.
@@ -45,7 +45,7 @@ class VariantEncoder:
         self._metadata: dict[tuple[str, ...], bytes] = {}
 
     def encoded(self, value: Any) -> tuple[bytes, bytes]:
-        """The value's bytes, and its metadata: all keys in the order in which they appear."""
+        """Return the value's bytes, and its metadata: all keys in the order in which they appear."""
         self._ids = {}
         try:
             encoded = self._value(value)
@@ -97,7 +97,7 @@ class VariantEncoder:
 
 
 def _container(header: int, large: int, n: int, ids: bytes, parts: list[bytes], order: Any = None) -> bytes:
-    """An object or an array: its header, the number of elements, their ids and offsets, their values.
+    """Return an object or an array: its header, the number of elements, their ids and offsets, their values.
 
     Args:
         header: without the sizes of offsets and of the number.
@@ -122,7 +122,7 @@ def _container(header: int, large: int, n: int, ids: bytes, parts: list[bytes], 
 
 
 def _size(number: int) -> int:
-    """Bytes of an offset or an id. Raises OverflowError for more than 16 MiB."""
+    """Return bytes of an offset or an id. Raises OverflowError for more than 16 MiB."""
     if number > 0xFFFFFF:
         raise OverflowError
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3
@@ -142,7 +142,7 @@ def _decimal(value: Decimal) -> bytes:
 
 
 def variant_metadata(keys: tuple[str, ...]) -> bytes:
-    """Returns the bytes that list an object's keys, and those of all objects in it. Raises UnicodeEncodeError, OverflowError."""
+    """Return the bytes that list an object's keys, and those of all objects in it. Raises UnicodeEncodeError, OverflowError."""
     texts = [key.encode() for key in keys]
     size = _size(max(sum(map(len, texts)), len(texts)))
     ends = [0]

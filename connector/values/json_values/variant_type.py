@@ -16,7 +16,7 @@ VARIANT: Final = pa.struct(
 
 
 def is_variant(column_type: pa.DataType) -> bool:
-    """Whether an Arrow type is Spark's VARIANT."""
+    """Return whether an Arrow type is Spark's VARIANT."""
     if not pa.types.is_struct(column_type) or column_type.num_fields != 2:
         return False
     fields = {field.name: field for field in column_type}
@@ -24,7 +24,7 @@ def is_variant(column_type: pa.DataType) -> bool:
 
 
 def holds_variant(column_type: pa.DataType) -> bool:
-    """Whether it is one, or a part of it is."""
+    """Return whether it is one, or a part of it is."""
     if is_variant(column_type):
         return True
     return any(holds_variant(column_type.field(nth).type) for nth in range(column_type.num_fields))

@@ -76,7 +76,7 @@ class ProtobufScalar(ABC):
 
     @abstractmethod
     def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
-        """``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
+        """Return ``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
 
         Args:
             starts: where length-delimited values start, ascending.
@@ -84,11 +84,11 @@ class ProtobufScalar(ABC):
         """
 
     def words(self, data: GroupBuffer, starts: Ints, words: Words) -> Words:
-        """Those that :meth:`read` takes, of values that start at ``starts``; ``words`` is what the scan has of them."""
+        """Return those that :meth:`read` takes, of values that start at ``starts``; ``words`` is what the scan has of them."""
         return words
 
     def absent(self, n: int) -> Words:
-        """Those of ``n`` values that are not there."""
+        """Return those of ``n`` values that are not there."""
         return np.full(n, self.default, dtype=np.uint64)
 
 
@@ -241,10 +241,10 @@ class ProtobufField(ABC):
 
     @abstractmethod
     def read(self, group: MessageGroup, occurrences: Found) -> Any:
-        """pa.Array, one element for each message."""
+        """Return a pa.Array, one element for each message."""
 
     def check(self, group: MessageGroup, occurrences: Found) -> None:
-        """Fails the messages in which the field, which no one wants, is not valid: now, or with all messages of a type."""
+        """Fail the messages in which the field, which no one wants, is not valid: now, or with all messages of a type."""
         self.read(group, occurrences)
 
 
@@ -264,7 +264,7 @@ class Messages(ABC):
 
     @abstractmethod
     def read(self, group: MessageGroup, valid: Flags | None) -> Any:
-        """pa.Array, one element for each message, null where not ``valid``; those messages are empty."""
+        """Return a pa.Array, one element for each message, null where not ``valid``; those messages are empty."""
 
 
 class ProtobufStruct(Messages):
@@ -405,7 +405,7 @@ class SingleScalar(ProtobufField):
 def _place_last(
     group: MessageGroup, occurrences: list[Occurrences], words: Words, scalar: ProtobufScalar | None, *, only_once: bool
 ) -> tuple[Ints, Words, Flags]:
-    """The start and the word of a field's last value in each message, and which messages have one.
+    """Return the start and the word of a field's last value in each message, and which messages have one.
 
     Args:
         words: those of messages without one; filled.
@@ -517,7 +517,7 @@ class Repeated(ProtobufField):
 
 
 def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
-    """``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
+    """Return ``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
 
     def read(payloads: Payloads) -> tuple[Any, Flags]:
         group = MessageGroup(GroupBuffer(payloads.data), payloads.starts, payloads.ends)
@@ -529,7 +529,7 @@ def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
 
 
 def _check_unwanted(group: MessageGroup) -> None:
-    """Fails the rows in which a message that no one wants is not valid. ``group`` are the rows, and have been read.
+    """Fail the rows in which a message that no one wants is not valid. ``group`` are the rows, and have been read.
 
     All messages of a type are checked together, level by level, however many ways lead to them: messages that hold themselves in
     several fields would else have a way for each combination of these.
@@ -563,7 +563,7 @@ def _within(group: MessageGroup, starts: Ints, ends: Ints, rows: Ints | None) ->
 
 
 def _in_order(occurrences: list[Occurrences], n: int) -> tuple[Ints, Ints, Words]:
-    """``(owner, starts, words)`` of all values, in the order of the data, which is that of the messages."""
+    """Return ``(owner, starts, words)`` of all values, in the order of the data, which is that of the messages."""
     if not occurrences:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
     owners = [np.arange(n) if occurrence.places is None else occurrence.places for occurrence in occurrences]
@@ -578,7 +578,7 @@ def _in_order(occurrences: list[Occurrences], n: int) -> tuple[Ints, Ints, Words
 def _keep_items(
     group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int
 ) -> tuple[Ints, Ints, Words]:
-    """The items of the messages that may have so many."""
+    """Return the items of the messages that may have so many."""
     too_many = group.spend(owner, item_bytes)
     if too_many is None:
         return owner, starts, words
@@ -588,7 +588,7 @@ def _keep_items(
 
 
 def _counts(occurrences: Found, tags: Sequence[int], n: int) -> Ints:
-    """int64[n]: how often each message has one of the fields."""
+    """Return int64[n]: how often each message has one of the fields."""
     counts = np.zeros(n, dtype=np.int64)
     for tag in tags:
         for occurrence in occurrences[tag]:
@@ -599,7 +599,9 @@ def _counts(occurrences: Found, tags: Sequence[int], n: int) -> Ints:
 def _unpack(
     group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: ProtobufScalar
 ) -> tuple[GroupBuffer, Ints, Ints, Words]:
-    """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block fail."""
+    """Return ``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block
+    fail.
+    """
     if items.wire_type == VARINT:
         last = group.data.buffer.take(starts + sizes - 1, mode="clip")
         wrong = (last > 0x7F) & (sizes > 0)
@@ -651,7 +653,7 @@ class _ProtobufNotInColumnsError(Exception):
 
 
 def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
-    """What reads such messages as ``wanted``; None if no row can be read in columns."""
+    """Return what reads such messages as ``wanted``; None if no row can be read in columns."""
     plan, reader = _ReadPlan(), None
     name = descriptor.full_name
     try:
@@ -733,7 +735,7 @@ class _ReadPlan:
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
     def _check(self, field: Any) -> ProtobufField | None:
-        """What fails messages in which a field that no one wants is not valid; None where it always is."""
+        """Return what fails messages in which a field that no one wants is not valid; None where it always is."""
         if field.type == field.TYPE_GROUP:
             return None  # messages that have one fail whatever is in it
         if field.message_type is not None:
@@ -810,7 +812,7 @@ class _ReadPlan:
 
 
 def _is_number_of(kind: str, wanted: pa.DataType) -> bool:
-    """Whether numbers of a kind are read as a type in columns."""
+    """Return whether numbers of a kind are read as a type in columns."""
     is_a = pa.types
     if kind in ("<f4", "<f8"):
         return bool(is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"))

@@ -137,7 +137,7 @@ def _with_lengths(array: Any) -> Written:
 
 
 def _enum_names(column: Any, errors: EncodeErrors, *, path: str, names: Any, numbers: Ints, is_closed: bool) -> Written:
-    """An enum's values by their names; the digits of a number without a name where the enum is open.
+    """Return an enum's values by their names; the digits of a number without a name where the enum is open.
 
     Args:
         names: pa.StringArray of all names.
@@ -160,7 +160,7 @@ def _enum_number(text: bytes) -> int | None:
 
 
 def _closed_enum(column: Any, errors: EncodeErrors, *, path: str, numbers: Ints, integers: Value) -> Written:
-    """An enum's values by their numbers, of which others are errors."""
+    """Return an enum's values by their numbers, of which others are errors."""
     errors.add(~np.isin(numbers_of(column), numbers), path, "a number that the enum does not have", column)
     return integers.write(column, errors)
 
@@ -172,7 +172,7 @@ def _message(
     fields: Sequence[tuple[Write, int]],
     oneofs: Sequence[tuple[str, Sequence[int]]] = (),
 ) -> list[RowSegment]:
-    """A message out of a struct.
+    """Return a message out of a struct.
 
     Args:
         fields: in the order of their numbers, and the place of each in the struct.
@@ -254,7 +254,7 @@ def _group(column: Any, errors: EncodeErrors, *, content: Write, end: bytes) -> 
 def _single(
     column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, has_presence: bool, no_null: str = ""
 ) -> list[RowSegment]:
-    """A singular field.
+    """Return a singular field.
 
     Args:
         has_presence: whether zero, and what is empty, is written.
@@ -279,7 +279,7 @@ def _tag_segments(column: Any, errors: EncodeErrors, *, value: Value, tag: bytes
 def _write_repeated(
     column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, is_packed: bool
 ) -> list[RowSegment]:
-    """A repeated field out of a list without nulls."""
+    """Return a repeated field out of a list without nulls."""
     starts, items, inner = items_of(column, column.values, errors)
     if items.null_count:
         inner.add(~validity(items), path, "null, which a repeated field does not have")
@@ -294,13 +294,13 @@ def _write_repeated(
 
 
 def _in_rows(starts: Ints, items: list[RowSegment]) -> BytesSegment:
-    """The bytes of items as those of the rows, which have theirs from ``starts`` on."""
+    """Return the bytes of items as those of the rows, which have theirs from ``starts`` on."""
     whole = join_segments(items, int(starts[-1]))
     return bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")
 
 
 def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) -> list[RowSegment]:
-    """A map without nulls; its entries in the order of their keys, so that equal maps have the same bytes."""
+    """Return a map without nulls; its entries in the order of their keys, so that equal maps have the same bytes."""
     starts, keys, inner = items_of(column, column.keys, errors)
     items = items_of(column, column.items, errors)[1]
     counts = np.diff(starts)
@@ -318,7 +318,7 @@ def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) ->
 
 
 def _where_given(column: Any, errors: EncodeErrors, *, write: Write) -> list[RowSegment]:
-    """A list or a map; null is an empty one."""
+    """Return a list or a map; null is an empty one."""
     return of_present(column, validity(column), errors, write)
 
 
@@ -334,7 +334,7 @@ _EXACT_BITS: Final = {"<f4": 16, "<f8": 32}
 
 
 def column_writer(descriptor: Any, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
-    """What writes columns of an Arrow type as a message type: the bytes of google.protobuf's serialization.
+    """Return what writes columns of an Arrow type as a message type: the bytes of google.protobuf's serialization.
 
     Fields are in the order of their numbers, and the entries of a map in that of their keys: the same row has the same bytes.
 
@@ -362,7 +362,9 @@ class ProtobufWritePlan:
         self.problems = Problems()
 
     def content(self, descriptor: Any, column: pa.DataType, path: str) -> Write | None:
-        """What writes ``column``, without nulls, as the content of such messages; None, and a problem, where nothing does."""
+        """Return what writes ``column``, without nulls, as the content of such messages; None, and a problem, where nothing
+        does.
+        """
         is_a, name = pa.types, descriptor.full_name
         if is_a.is_timestamp(column) and name == "google.protobuf.Timestamp":
             return self._time(descriptor, path, TIMESTAMP_SECONDS, is_signed=False)

@@ -37,7 +37,7 @@ _PLAIN: Final = {
 
 
 def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps | None) -> MessageConversion:
-    """What turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
+    """Return what turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
 
     Args:
         lists: what the messages are parsed by in place of the file of ``descriptor``, if that has maps.
@@ -47,7 +47,9 @@ def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps 
 
 
 def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
-    """Whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON mapping."""
+    """Return whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON
+    mapping.
+    """
     names = {field.name for field in wanted} if pa.types.is_struct(wanted) else set()
     if descriptor.full_name == "google.protobuf.Any" and names == {"value"}:
         return bool(
@@ -57,7 +59,9 @@ def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
 
 
 def is_by_json(descriptor: Any, wanted: pa.DataType) -> bool:
-    """Whether messages, neither plain structs nor wrappers, are read by way of the JSON mapping: also those with extensions."""
+    """Return whether messages, neither plain structs nor wrappers, are read by way of the JSON mapping: also those with
+    extensions.
+    """
     is_regular = descriptor.full_name not in WELL_KNOWN and pa.types.is_struct(wanted)
     return not is_regular or any(field.name.startswith("[") for field in wanted)
 
@@ -155,7 +159,7 @@ _WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def _is_same(field: Any, wanted: pa.DataType) -> bool:
-    """Whether Arrow takes any value of the field as it is."""
+    """Return whether Arrow takes any value of the field as it is."""
     if field.cpp_type in (field.CPPTYPE_ENUM, field.CPPTYPE_UINT64):  # read by name, and as a decimal
         return False
     natural_type = scalar_type(field)
@@ -174,7 +178,7 @@ def _enum_text(enum: Any, other: Callable[[Any], Any]) -> MessageConversion:
 
 
 def enum_names(enum: Any) -> dict[int, str]:
-    """Each number's name; of aliases the first, as everywhere in Protobuf."""
+    """Return each number's name; of aliases the first, as everywhere in Protobuf."""
     return {value.number: value.name for value in reversed(enum.values)}
 
 

@@ -56,7 +56,7 @@ class Protobuf:
         return "none" if self.registry is None else self.registry.framing
 
     def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
-        """The type of the message of the reader's schema; fields outside of the selection are of the type null.
+        """Return the type of the message of the reader's schema; fields outside of the selection are of the type null.
 
         Raises:
             OptionError: the reader's schema has no such message.
@@ -94,7 +94,7 @@ class Protobuf:
         return column_writer(descriptor, column_type, self.writer.frame(named))
 
     def message_indexes(self) -> tuple[int, ...]:
-        """The indexes of the message to read or write, from the outermost on.
+        """Return the indexes of the message to read or write, from the outermost on.
 
         Raises:
             OptionError: the schema has no message of that name.
@@ -105,19 +105,19 @@ class Protobuf:
         return _file(self.registry, self._schema()).message_indexes(self.message)
 
     def message_name(self) -> str:
-        """The full name of the message to read or write, with its package. Raises as :meth:`message_indexes`."""
+        """Return the full name of the message to read or write, with its package. Raises as :meth:`message_indexes`."""
         full_name: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
         return full_name
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
-        """The full name of the message that a frame stands for. Raises DecodeError, and RegistryError."""
+        """Return the full name of the message that a frame stands for. Raises DecodeError, and RegistryError."""
         if self.registry is None or schema_id is None:
             return self.message_name()
         schema = schema_of(self.registry, schema_id, "PROTOBUF")
         return str(_message(self.registry, schema, _indexes(self.registry, schema, schema_id)).full_name)
 
     def message_names(self) -> list[str]:
-        """The full names of the messages that the schema declares, without nested ones. Raises DecodeError."""
+        """Return the full names of the messages that the schema declares, without nested ones. Raises DecodeError."""
         return _file(self.registry, self._schema()).message_names()
 
     def _schema(self) -> Schema:
@@ -134,7 +134,7 @@ def _reader(
 
 
 def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[int, ...]:
-    """The indexes of the message that a frame names. Raises DecodeError."""
+    """Return the indexes of the message that a frame names. Raises DecodeError."""
     number = schema_id.message_number
     if number is None:
         return schema_id.message_indexes
@@ -160,7 +160,7 @@ def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]
 
 @cached
 def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
-    """A schema's file, in a pool of its own: two versions of a message have the same name."""
+    """Return a schema's file, in a pool of its own: two versions of a message have the same name."""
     library("google.protobuf", "Protobuf")
     from pykafka_wire.values.protobuf.linker import link
 
@@ -175,7 +175,7 @@ def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
 
 
 def _descriptor(text: str) -> bytes | None:
-    """What confluent-kafka's Python client registers instead of text, and some registries keep: a descriptor in base64."""
+    """Return what confluent-kafka's Python client registers instead of text, and some registries keep: a descriptor in base64."""
     from google.protobuf import message
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 

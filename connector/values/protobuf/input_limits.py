@@ -73,7 +73,7 @@ class MessageLayout:
 
 
 def layout_of(descriptor: Any) -> MessageLayout:
-    """The layout of a message type and of all that it holds."""
+    """Return the layout of a message type and of all that it holds."""
     known: dict[str, MessageLayout] = {}
     waiting = [descriptor]
     edges: list[tuple[MessageLayout, int, str, bool]] = []
@@ -106,7 +106,7 @@ def layout_of(descriptor: Any) -> MessageLayout:
 
 
 def _messages_size(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
-    """What the messages within ``data`` take; at least ``max_bytes`` + 1 where it is more than that."""
+    """Return what the messages within ``data`` take; at least ``max_bytes`` + 1 where it is more than that."""
     try:
         return _walk(data, layout, max_bytes)
     except IndexError as error:

@@ -60,7 +60,7 @@ class JsonMapping:
         return self._json_value(message, budget)
 
     def field(self, field: Any, value: Any, budget: Budget) -> Any:
-        """The value of a field, of any kind."""
+        """Return the value of a field, of any kind."""
         if self._is_map(field):
             inner = field.message_type.fields_by_name["value"]
             budget.spend(_ENTRY_BYTES * len(value))
@@ -125,7 +125,7 @@ class JsonMapping:
         return mapped
 
     def _defaults_of(self, descriptor: Any) -> tuple[dict[str, Any], int]:
-        """The values of fields without presence that are not set, and an estimate of what they take."""
+        """Return the values of fields without presence that are not set, and an estimate of what they take."""
         known = self._defaults.get(descriptor.full_name)
         if known is None:
             mapped = {
@@ -163,12 +163,12 @@ class JsonMapping:
 
 
 def map_key(key: Any) -> str:
-    """A map's key as the text that it is in JSON."""
+    """Return a map's key as the text that it is in JSON."""
     return ("true" if key else "false") if isinstance(key, bool) else str(key)
 
 
 def shortest(value: float) -> float:
-    """The number with the fewest digits that is the same float of 32 bits."""
+    """Return the number with the fewest digits that is the same float of 32 bits."""
     from google.protobuf.internal.type_checkers import ToShortestFloat
 
     shortest: float = ToShortestFloat(value)

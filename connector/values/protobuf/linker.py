@@ -63,7 +63,7 @@ class LinkedFile:
     implied: frozenset[str] = frozenset()
 
     def message(self, indexes: tuple[int, ...]) -> Any:
-        """The Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
+        """Return the Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
         level, message = self._outermost(), None
         for number in indexes:
             message = level[number]
@@ -71,8 +71,8 @@ class LinkedFile:
         return message
 
     def in_order(self) -> list[tuple[int, ...] | None]:
-        """The indexes of all messages, nested ones, too, in the order of their full names, as AWS Glue's serializers number them;
-        None for what indexes do not count.
+        """Return the indexes of all messages, nested ones, too, in the order of their full names, as AWS Glue's serializers
+        number them; None for what indexes do not count.
         """
         by_name: dict[str, tuple[int, ...] | None] = {}
         waiting: list[tuple[tuple[int, ...] | None, list[Any]]] = [
@@ -88,11 +88,11 @@ class LinkedFile:
         return [by_name[name] for name in sorted(by_name)]
 
     def message_names(self) -> list[str]:
-        """The full names of the messages that are not nested."""
+        """Return the full names of the messages that are not nested."""
         return [message.full_name for message in self._outermost()]
 
     def message_indexes(self, name: str) -> tuple[int, ...]:
-        """The indexes of a message by its name, with or without the package. Raises OptionError."""
+        """Return the indexes of a message by its name, with or without the package. Raises OptionError."""
         package = f"{self.descriptor.package}." if self.descriptor.package else ""
         level, indexes = self._outermost(), []
         for part in name.removeprefix(package).split("."):
@@ -112,7 +112,7 @@ class LinkedFile:
 
 
 def link(root: str, texts: dict[str, str | bytes]) -> LinkedFile:
-    """The file ``root``, with all that it imports.
+    """Return the file ``root``, with all that it imports.
 
     Args:
         texts: each file by the name under which others import it: its text, or its serialized FileDescriptorProto.
@@ -239,7 +239,7 @@ class _ProtoSymbols:
             raise InvalidProtoError(f"{field.name[:80]} of {scope[:80]}: a message has no default")
 
     def find(self, name: str, scope: str, kind: str | None) -> str:
-        """A type's full name, from a scope: the innermost in which the name's first part means something counts."""
+        """Return a type's full name, from a scope: the innermost in which the name's first part means something counts."""
         full_name = name[1:] if name.startswith(".") else self._from(name, scope)
         if full_name is None or self._kinds.get(full_name, "package") == "package":
             raise InvalidProtoError(f"{name[:80]} is not a type that {scope[:80] or 'the file'} knows")
@@ -265,7 +265,7 @@ class _ProtoSymbols:
 
 
 def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
-    """Every message of a file with its full name, the outer before the inner."""
+    """Yield every message of a file with its full name, the outer before the inner."""
     waiting = [(_join_names(file.package, message.name), message) for message in file.message_type]
     while waiting:
         scope, message = waiting.pop()

@@ -25,7 +25,7 @@ class WithoutMaps:
     entries: frozenset[str]
 
     def message_class(self, descriptor: Any) -> Any:
-        """The class of the message that has the same name as ``descriptor``."""
+        """Return the class of the message that has the same name as ``descriptor``."""
         from google.protobuf.message_factory import GetMessageClass
 
         return GetMessageClass(self.pool.FindMessageTypeByName(descriptor.full_name))
@@ -69,7 +69,7 @@ def files_of(file: Any) -> Iterator[Any]:
 
 
 def pairs(entries: Iterable[Any]) -> dict[Any, Any]:
-    """The keys and values of a map's entries."""
+    """Return the keys and values of a map's entries."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     return {entry.key: entry.value for entry in entries if not len(UnknownFieldSet(entry))}

@@ -45,19 +45,20 @@ class GroupBuffer:
         self.unchecked: dict[Any, list[tuple[Ints, Ints, Ints]]] = {}
 
     def numbers(self, positions: Ints, dtype: str) -> npt.NDArray[Any]:
-        """The fixed-width number at each position."""
+        """Return the fixed-width number at each position."""
         return numbers_at(self.buffer, positions, dtype)
 
     def varints(self, positions: Ints) -> tuple[Words, Ints]:
-        """The varint at each position, and int64[n]: where it ends."""
+        """Return the varint at each position, and int64[n]: where it ends."""
         return read_unsigned(self.buffer, positions, _MAX_TENTH)
 
     def slices(self, starts: Ints, sizes: Ints, arrow_type: pa.DataType) -> Any:
-        """pa.Array of bytes as ``pa.binary()`` or ``pa.string()``; slices must ascend and not overlap; a copy."""
+        """Return a pa.Array of bytes as ``pa.binary()`` or ``pa.string()``; slices must ascend and not overlap; a copy."""
         return slices(self.buffer, starts, starts + sizes, arrow_type)
 
     def is_worth_a_round(self, n_messages: int) -> bool:
-        """Whether to find a field of so many messages; False where too many rounds found those of a few, and more would follow.
+        """Return whether to find a field of so many messages; False where too many rounds found those of a few, and more would
+        follow.
 
         A round takes as long as many fields that are read one by one. Messages that hold themselves have messages that become fewer
         with each level, while there are more and more ways to them.
@@ -91,7 +92,7 @@ class MessageGroup:
         return len(self.start)
 
     def rows_of(self, index: Ints) -> Ints:
-        """The rows of the messages at ``index``."""
+        """Return the rows of the messages at ``index``."""
         return index if self.rows is None else self.rows[index]
 
     def check_later(self, messages: Any, index: Ints, starts: Ints, ends: Ints) -> None:
@@ -99,7 +100,7 @@ class MessageGroup:
         self.data.unchecked.setdefault(messages, []).append((starts, ends, self.rows_of(index)))
 
     def spend(self, owner: Ints, item_bytes: int) -> Flags | None:
-        """bool[n]: the messages that have too many items for their size; None where all items have room.
+        """Return bool[n]: the messages that have too many items for their size; None where all items have room.
 
         Args:
             owner: int64[…], the message of each item.
@@ -146,7 +147,9 @@ class Occurrences(NamedTuple):
 
 
 def scan(group: MessageGroup, tags: Iterable[int], *, fail_unknown: bool = False) -> dict[int, list[Occurrences]]:
-    """The values of the fields with ``tags``, in the order of each message. Other fields are skipped, or fail their messages."""
+    """Return the values of the fields with ``tags``, in the order of each message. Other fields are skipped, or fail their
+    messages.
+    """
     occurrences: dict[int, list[Occurrences]] = {tag: [] for tag in tags}
     n = len(group)
     if not n:
@@ -190,7 +193,7 @@ def scan(group: MessageGroup, tags: Iterable[int], *, fail_unknown: bool = False
 
 
 def _value(group: MessageGroup, tag: int, position: Ints) -> tuple[Ints, Words, Ints] | None:
-    """The starts, words and ends of values; None where messages have a tag that none of them can have."""
+    """Return the starts, words and ends of values; None where messages have a tag that none of them can have."""
     if tag < 8:
         return None
     kind = tag & 7
@@ -209,7 +212,7 @@ def _value(group: MessageGroup, tag: int, position: Ints) -> tuple[Ints, Words, 
 
 
 def _check_ends(group: MessageGroup, index: Ints | None, starts: Ints, words: Words, ends: Ints, end: Ints) -> None:
-    """Fails the messages whose value reaches beyond their end, and makes it an empty one."""
+    """Fail the messages whose value reaches beyond their end, and make it an empty one."""
     beyond = ends > end
     if beyond.any():
         group.failed[beyond if index is None else index[beyond]] = True
@@ -220,7 +223,7 @@ def _check_ends(group: MessageGroup, index: Ints | None, starts: Ints, words: Wo
 
 
 def _next_tags(group: MessageGroup, position: Ints, going: Flags) -> tuple[Any, Ints]:
-    """An int where all messages have the same tag, else uint32[n]; and int64[n], the positions after the tags."""
+    """Return an int where all messages have the same tag, else uint32[n]; and int64[n], the positions after the tags."""
     buffer = group.data.buffer
     has_ended = not going.all()
     if not has_ended:

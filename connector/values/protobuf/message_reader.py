@@ -50,7 +50,7 @@ class MessageReader:
     has_proto2: bool
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        """``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
+        """Return ``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
         if self.plan is None:
             return leave_all(payloads, self.column_type)
         return read_messages(payloads, self.plan)
@@ -80,7 +80,7 @@ class MessageReader:
 
 
 def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
-    """What reads messages of a descriptor as ``wanted``.
+    """Return what reads messages of a descriptor as ``wanted``.
 
     Raises:
         DecodeError: the library cannot make a class of the message.
@@ -122,12 +122,12 @@ def _check_chain(descriptor: Any) -> None:
 
 @lru_cache(maxsize=1_000)
 def _has_proto2(file: Any) -> bool:
-    """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
+    """Return whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
     return any(dependency.syntax != "proto3" for dependency in files_of(file))
 
 
 def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
-    """The paths of required fields that are not set. The library's own list of them can be of any length."""
+    """Yield the paths of required fields that are not set. The library's own list of them can be of any length."""
     for field in message.DESCRIPTOR.fields:
         if field.is_required and not message.HasField(field.name):
             yield path + field.name

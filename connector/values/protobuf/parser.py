@@ -75,7 +75,7 @@ class ProtoToken:
 
 
 def tokens(text: str) -> Iterator[ProtoToken]:
-    """Each token in turn, lazily; the last one has the kind ``end``.
+    """Yield each token in turn, lazily; the last one has the kind ``end``.
 
     Raises:
         InvalidProtoError: a character that begins no token, a string or a comment without an end.
@@ -184,12 +184,12 @@ class TokenReader:
 
 
 def line_of(text: str, position: int) -> int:
-    """The number of the line of a position, from 1."""
+    """Return the number of the line of a position, from 1."""
     return text.count("\n", 0, position) + 1
 
 
 def unquote(token: ProtoToken) -> bytes:
-    """What a string token stands for. Bytes, as escapes may make what is no UTF-8.
+    """Return what a string token stands for. Bytes, as escapes may make what is no UTF-8.
 
     Raises:
         InvalidProtoError: an escape that does not exist.
@@ -268,7 +268,7 @@ class OptionReader:
                 self._known_option(options, known)
 
     def _option_name(self) -> str:
-        """The name; empty for one of several parts, which is an extension's or within one."""
+        """Return the name; empty for one of several parts, which is an extension's or within one."""
         parts = []
         while True:
             if self._tokens.accept("("):
@@ -302,7 +302,7 @@ class OptionReader:
             setattr(options, known.name, value)
 
     def _skip_value(self) -> str:
-        """The text of a value whose type is not known here."""
+        """Return the text of a value whose type is not known here."""
         start = self._tokens.token.start
         if not self._tokens.at("{"):
             self._tokens.accept("-")
@@ -323,7 +323,7 @@ class OptionReader:
         return self._tokens.text(start, end)
 
     def _scalar(self, kind: int) -> Any:
-        """An integer, a text or a boolean; a number with a point, and bytes, as the text that a default is kept as."""
+        """Return an integer, a text or a boolean; a number with a point, and bytes, as the text that a default is kept as."""
         if kind == FieldDescriptorProto.TYPE_STRING:
             return self._tokens.string().decode()
         if kind == FieldDescriptorProto.TYPE_BYTES:
@@ -362,7 +362,7 @@ class OptionReader:
 
 
 def _float_text(number: float, *, is_float: bool) -> str:
-    """A default as protoc keeps it: the fewest digits of two precisions that give the number again."""
+    """Return a default as protoc keeps it: the fewest digits of two precisions that give the number again."""
     if math.isinf(number) or math.isnan(number):
         return "nan" if math.isnan(number) else "-inf" if number < 0 else "inf"
     if not is_float:
@@ -404,7 +404,7 @@ class ParsedFile(NamedTuple):
 
 
 def parse(name: str, text: str) -> ParsedFile:
-    """The descriptor of a file's text, under the name given.
+    """Return the descriptor of a file's text, under the name given.
 
     Raises:
         InvalidProtoError: the text is not a .proto file, or one of an edition.
@@ -482,7 +482,7 @@ class _ProtoParser:
             raise self._tokens.error("a message, enum, service, extend, import, package or option is expected")
 
     def _type(self, messages: Any, enums: Any, extensions: Any) -> bool:
-        """Whether a message, an enum or extensions stood here, which have been read into these."""
+        """Return whether a message, an enum or extensions stood here, which have been read into these."""
         if self._tokens.accept("message"):
             self._message_body(messages.add(name=self._tokens.name()))
         elif self._tokens.accept("enum"):
@@ -724,7 +724,7 @@ class _ProtoParser:
 
 
 def _within(ranges: list[tuple[int, int]]) -> Callable[[int], bool]:
-    """Whether a number is in one of the ranges, whose ends are exclusive, without a look at each of them."""
+    """Return whether a number is in one of the ranges, whose ends are exclusive, without a look at each of them."""
     starts = [start for start, _ in sorted(ranges)]
     #: The furthest end of a range and those before it, which may contain it.
     ends = list(accumulate((end for _, end in sorted(ranges)), max))
@@ -744,11 +744,11 @@ def _set_type(field: FieldDescriptorProto, type_name: str) -> None:
 
 
 def json_name(name: str) -> str:
-    """A field's name in JSON: without underscores, the letter after each a capital."""
+    """Return a field's name in JSON: without underscores, the letter after each a capital."""
     first, *more = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in more)
 
 
 def map_entry_name(name: str) -> str:
-    """The name of the message that a map field's entries are."""
+    """Return the name of the message that a map field's entries are."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"

@@ -65,7 +65,7 @@ _MAX_DEPTH: Final = 100
 
 
 def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbers: bool = False) -> pa.DataType:
-    """The type of a column of such messages; a struct of all fields, but for well-known types.
+    """Return the type of a column of such messages; a struct of all fields, but for well-known types.
 
     A message without fields has no column, as in Spark, unless it is the outermost.
 
@@ -178,7 +178,7 @@ _KEYS: Final = frozenset({"bool", "int32", "int64", "string"})
 
 
 def derived_schema(column_type: pa.DataType) -> str:
-    """The text of a .proto file, whose first message holds columns of a type, which is a struct.
+    """Return the text of a .proto file, whose first message holds columns of a type, which is a struct.
 
     Raises:
         SchemaError: Protobuf has no such type, or a field's name is no name in Protobuf.
@@ -211,7 +211,7 @@ def _message(name: str, column: pa.DataType, path: str, indent: str) -> str:
 
 
 def _declare(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[str, str]:
-    """How a field of a type is declared, and the message that it needs, which is named ``own``."""
+    """Return how a field of a type is declared, and the message that it needs, which is named ``own``."""
     is_a = pa.types
     if is_a.is_list(column) or is_a.is_large_list(column):
         kind, nested = _type(column.value_type, type_name, f"{path}[]", indent)

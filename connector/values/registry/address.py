@@ -99,7 +99,7 @@ class Registry:
         return context_of(self.subject)
 
     def for_subject(self, subject: str | None) -> Registry:
-        """The same registry, for values whose subject this is."""
+        """Return the same registry, for values whose subject this is."""
         return self if context_of(subject) is None or self.is_glue else replace(self, subject=subject)
 
     @property
@@ -113,7 +113,7 @@ class Registry:
         return "required glue" if self.is_glue else "required"
 
     def subject_of_topic(self, topic: str, column: Literal["key", "value"]) -> str:
-        """The subject of a topic's keys or values, as the registry's own serializers name it by default."""
+        """Return the subject of a topic's keys or values, as the registry's own serializers name it by default."""
         return topic if self.is_glue else f"{topic}-{column}"
 
     def glue_parts(self) -> tuple[str, str]:

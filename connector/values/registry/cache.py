@@ -65,7 +65,7 @@ class _Failures:
         self._of_minute: tuple[int, dict[tuple[Any, ...], str]] = (0, {})
 
     def reason(self, arguments: tuple[Any, ...]) -> str | None:
-        """Why the same call failed within this minute; None where it did not."""
+        """Return why the same call failed within this minute; None where it did not."""
         minute, reasons = self._of_minute
         return reasons.get(arguments) if minute == this_minute() else None
 
@@ -79,5 +79,5 @@ class _Failures:
 
 
 def this_minute() -> int:
-    """The number of the minute that failures are remembered for."""
+    """Return the number of the minute that failures are remembered for."""
     return int(time.monotonic() // _FAILURES_KEPT_S)

@@ -36,7 +36,7 @@ class Api(Protocol):
         """Raises DecodeError: there is none."""
 
     def versions(self, subject: str) -> list[int]:
-        """The numbers of its versions, ascending. Raises DecodeError: the subject has none."""
+        """Return the numbers of its versions, ascending. Raises DecodeError: the subject has none."""
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """Raises DecodeError: the subject does not have the schema."""
@@ -52,7 +52,7 @@ class RegistryClient:
 
     @partial(cached, max_failures=_MAX_UNKNOWN)
     def by_id(self, schema_id: RegistryId) -> Schema:
-        """The schema of an id, from this process's cache if it was asked for before.
+        """Return the schema of an id, from this process's cache if it was asked for before.
 
         Raises:
             DecodeError: the registry knows no such id.
@@ -61,31 +61,33 @@ class RegistryClient:
         return self._api().by_id(schema_id)
 
     def latest(self, subject: str) -> tuple[RegistryId, Schema]:
-        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a subject without
-        versions.
+        """Return the newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a
+        subject without versions.
         """
         return self._api().latest(subject)
 
     def subjects(self, prefix: str) -> list[str]:
-        """The subjects whose names begin with a text. Raises RegistryError."""
+        """Return the subjects whose names begin with a text. Raises RegistryError."""
         return self._api().subjects(prefix)
 
     @cached
     def subjects_of(self, schema_id: int) -> tuple[str, ...]:
-        """The subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
+        """Return the subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
         return tuple(self._api().subjects_of(schema_id))
 
     @cached
     def version(self, reference: Reference) -> Schema:
-        """The schema that a reference names, from the cache if it was asked for before."""
+        """Return the schema that a reference names, from the cache if it was asked for before."""
         return self._api().version(reference)
 
     def versions(self, subject: str) -> list[int]:
-        """The numbers of a subject's versions, ascending; those of AWS Glue's are not asked for. Raises as :meth:`latest`."""
+        """Return the numbers of a subject's versions, ascending; those of AWS Glue's are not asked for. Raises as
+        :meth:`latest`.
+        """
         return self._api().versions(subject)
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
-        """The id that a schema has under a subject.
+        """Return the id that a schema has under a subject.
 
         Raises:
             DecodeError: the subject does not have it.
@@ -94,7 +96,7 @@ class RegistryClient:
         return self._api().lookup(subject, schema)
 
     def register(self, subject: str, schema: Schema) -> RegistryId:
-        """The id of a schema under a subject; registers it if it is new there."""
+        """Return the id of a schema under a subject; registers it if it is new there."""
         return self._api().register(subject, schema)
 
     def _api(self) -> Api:

@@ -74,7 +74,7 @@ class Frames:
 
 
 def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = False, headers: Any = None) -> Frames:
-    """The frames of a pa.BinaryArray.
+    """Return the frames of a pa.BinaryArray.
 
     Args:
         headers: pa.BinaryArray, each record's header for its schema's id, null where it has none.
@@ -119,7 +119,9 @@ def _skip_frames(frames: Frames, present: Ints) -> None:
 
 
 def header_values(headers: Any, name: str) -> Any:
-    """pa.BinaryArray of each record's last header ``name``, null where it has none. ``headers`` is the source's column."""
+    """Return a pa.BinaryArray of each record's last header ``name``, null where it has none. ``headers`` is the source's
+    column.
+    """
     entries = headers.flatten()
     keys = entries.field("key").dictionary_encode()
     codes = to_numpy(keys.indices, null=-1)
@@ -142,7 +144,7 @@ _AZURE_TYPE: Final = re.compile(rb"avro/binary\+([0-9a-fA-F]{32})")
 
 
 def foreign_frames(headers: Any, column: Literal["key", "value"]) -> dict[int, str]:
-    """Why records have no frame that is read, by their rows: their schemas are named in headers of other registries.
+    """Return why records have no frame that is read, by their rows: their schemas are named in headers of other registries.
 
     A value without a frame may begin like one, and would be read by the schema of another.
 
@@ -174,7 +176,7 @@ def _index(names: list[str | None], name: str) -> int:
 
 
 def _begin_with(payloads: Payloads, index: Ints, first: int, n_bytes: int) -> Any:
-    """bool[n]: which of these begin with a byte, and have so many."""
+    """Return bool[n]: which of these begin with a byte, and have so many."""
     starts = payloads.starts[index]
     long_enough = payloads.ends[index] - starts >= n_bytes
     return long_enough & (payloads.data.take(starts, mode="clip") == first)
@@ -220,7 +222,7 @@ def _split_versions(frames: Frames, framed: Ints, has_message_number: bool) -> N
 
 
 def _decompress(frames: Frames, framed: Ints) -> Flags:
-    """bool[n]: which of these rows, with Glue's frames, have a payload. Moves their starts behind the frames.
+    """Return bool[n]: which of these rows, with Glue's frames, have a payload. Moves their starts behind the frames.
 
     Raises:
         ColumnTooLargeError: the payloads of more than one row become too large together.
@@ -264,7 +266,7 @@ def _decompress(frames: Frames, framed: Ints) -> Flags:
 
 
 def _alike(numbers: Ints, rows: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each distinct number and the rows that have it, ascending. One sort: damaged values may have as many ids as rows."""
+    """Yield each distinct number and the rows that have it, ascending. One sort: damaged values may have as many ids as rows."""
     if (numbers == numbers[0]).all():
         yield int(numbers[0]), rows
         return
@@ -326,7 +328,7 @@ def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_inde
 
 
 def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
-    """The schema's id in the header of a record. Raises DecodeError."""
+    """Return the schema's id in the header of a record. Raises DecodeError."""
     size = {0: _FRAME_BYTES, 1: 1 + _GUID_BYTES}.get(header[0] if header else -1, 0)
     if not size or len(header) < size:
         raise DecodeError(f"the {len(header)} bytes of its schema's header are neither a GUID nor an id")
@@ -337,21 +339,21 @@ def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
 
 
 def encode_frame(schema_id: int | uuid.UUID, payload: bytes) -> bytes:
-    """A value under the id of its schema; under a UUID as AWS Glue has it, not compressed."""
+    """Return a value under the id of its schema; under a UUID as AWS Glue has it, not compressed."""
     if isinstance(schema_id, uuid.UUID):
         return bytes((_GLUE_VERSION, 0)) + schema_id.bytes + payload
     return _HEAD.pack(0, schema_id) + payload
 
 
 def encode_message_indexes(indexes: tuple[int, ...]) -> bytes:
-    """Which message of a .proto file: indexes from the outermost on, as zigzag varints; ``(0,)`` has a short form."""
+    """Return which message of a .proto file: indexes from the outermost on, as zigzag varints; ``(0,)`` has a short form."""
     if indexes == (0,):
         return b"\0"
     return b"".join(encode_uvarint(2 * number) for number in (len(indexes), *indexes))
 
 
 def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Which message of its .proto file, and the message's bytes.
+    """Return which message of its .proto file, and the message's bytes.
 
     Raises:
         DecodeError: the payload ends too soon, or an index is negative.
@@ -374,7 +376,7 @@ def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def _decode_message_number(payload: bytes) -> tuple[tuple[int], bytes]:
-    """The number of a Protobuf message in Glue's serializers, and the message's bytes. Raises DecodeError."""
+    """Return the number of a Protobuf message in Glue's serializers, and the message's bytes. Raises DecodeError."""
     try:
         number, position = decode_uvarint(payload, 0)
     except (ProtocolError, *SHORT_READ) as error:

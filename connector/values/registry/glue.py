@@ -118,7 +118,7 @@ class GlueApi:
         )
 
     def _available(self, subject: str, version: uuid.UUID, status: Any) -> uuid.UUID:
-        """Waits until a version may be used."""
+        """Wait until a version may be used."""
         deadline = time.monotonic() + _CHECK_S
         while status == "PENDING" and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
@@ -143,7 +143,7 @@ class GlueApi:
         return {"RegistryName": self.name, "SchemaName": subject}
 
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """The response to one operation.
+        """Return the response to one operation.
 
         Raises:
             DecodeError: there is no such schema, version or registry.

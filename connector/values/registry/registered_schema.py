@@ -11,7 +11,7 @@ RegistryId = int | uuid.UUID
 
 
 def registry_id(text: int | str | None) -> RegistryId | None:
-    """An id out of JSON, where a UUID is a text. Raises TypeError or ValueError for what is none."""
+    """Return an id out of JSON, where a UUID is a text. Raises TypeError or ValueError for what is none."""
     return uuid.UUID(text) if isinstance(text, str) else None if text is None else int(text)
 
 
@@ -58,5 +58,5 @@ class Schema:
     contract: str | None = None
 
     def rule(self, *modes: str, but: Collection[str] = ()) -> Rule | None:
-        """A rule that applies in one of these modes, and is of none of the types in ``but``."""
+        """Return a rule that applies in one of these modes, and is of none of the types in ``but``."""
         return next((rule for rule in self.rules if rule.mode in modes and rule.type not in but), None)

@@ -45,7 +45,7 @@ class NotARegistryError(RegistryError):
 def request(
     registry: Registry, method: str, path: str, body: dict[str, Any] | None = None, *, is_list: bool = False
 ) -> Any:
-    """The JSON object, or the array, that the first address to respond has sent.
+    """Return the JSON object, or the array, that the first address to respond has sent.
 
     Raises:
         DecodeError: the registry has no such schema, subject or version.
@@ -90,7 +90,7 @@ def _first_response(registry: Registry, method: str, path: str, body: dict[str, 
 
 
 def _content(response: Any, deadline: float) -> bytes:
-    """All of a response, up to one byte more than is allowed. A server that sends byte after byte is not waited for."""
+    """Return all of a response, up to one byte more than is allowed. A server that sends byte after byte is not waited for."""
     parts: list[bytes] = []
     size = 0
     while size <= _MAX_RESPONSE_BYTES and (part := response.read1(_READ_BYTES)):
@@ -144,7 +144,7 @@ def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy that the environment names for a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY``, also in lower case, but for what
+    """Return the proxy that the environment names for a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY``, also in lower case, but for what
     ``NO_PROXY`` lists, and never for this machine."""
     parts = urlsplit(url)
     if _is_loopback(parts.hostname or "") or urllib.request.proxy_bypass(parts.netloc):
@@ -160,7 +160,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _without_user(proxy: str) -> tuple[str, str]:
-    """The URL of a proxy without its user, and ``user:password``; the scheme is http if it names none."""
+    """Return the URL of a proxy without its user, and ``user:password``; the scheme is http if it names none."""
     scheme, separator, rest = proxy.rpartition("://")
     user, _, place = rest.rpartition("@")
     return f"{scheme if separator else 'http'}://{place}", unquote(user)
@@ -197,7 +197,7 @@ def _reason(error: Exception) -> str:
 
 
 def authorization(registry: Registry) -> dict[str, str]:
-    """The header ``authorization``; no header for a registry without credentials.
+    """Return the header ``authorization``; no header for a registry without credentials.
 
     Raises:
         RegistryError: a reference cannot be resolved, or no token is available.

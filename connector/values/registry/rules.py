@@ -46,7 +46,7 @@ _OF_VALUES: Final = frozenset({"builtins", "confluent_kafka", "decimal", "fastav
 
 
 def applied(registry: Registry) -> frozenset[str]:
-    """The types of rules that the registry's executors apply.
+    """Return the types of rules that the registry's executors apply.
 
     Raises:
         OptionError: ``rule.executors`` names something that is no executor.
@@ -162,7 +162,8 @@ def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) ->
 def change_by_rules(
     registry: Registry, subject: str, schema_id: int, schema: Schema, *, on_read: bool
 ) -> Callable[[bytes], bytes]:
-    """A function from a payload to the one that the schema's rules make of it, of the same schema; both are without frames.
+    """Return a function from a payload to the one that the schema's rules make of it, of the same schema; both are without
+    frames.
 
     It raises DecodeError where a rule rejects a value, and RegistryError where one cannot be applied now.
     """
@@ -186,7 +187,7 @@ def change_by_rules(
 
 
 def _failure(error: BaseException, subject: str) -> Exception:
-    """An error without what the value holds: of a rule only what its author wrote."""
+    """Return an error without what the value holds: of a rule only what its author wrote."""
     chain = [error]
     while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and below not in chain:
         chain.append(below)

@@ -36,7 +36,8 @@ def subject_of(
     record_name: str | None = None,
     registry: Registry | None = None,
 ) -> str:
-    """The subject by a strategy, as the user named it in ``value.subject.name.strategy``. In AWS Glue it is the schema's name.
+    """Return the subject by a strategy, as the user named it in ``value.subject.name.strategy``. In AWS Glue it is the schema's
+    name.
 
     Args:
         record_name: the full name of the Avro record or Protobuf message; a reader does not know it before it has the schema.
@@ -56,7 +57,7 @@ def subject_of(
 
 
 def strategy_of(strategy: str, column: str) -> SubjectStrategy:
-    """The strategy of a name that a user gave. Raises OptionError for an unknown one."""
+    """Return the strategy of a name that a user gave. Raises OptionError for an unknown one."""
     short = strategy.strip().rpartition(".")[2].lower().replace("_", "").removesuffix("namestrategy")
     known = _STRATEGIES.get(short)
     if known is None:
@@ -87,12 +88,12 @@ class WriterSchema:
     schema: Schema
 
     def frame(self, message_indexes: bytes = b"") -> bytes:
-        """What stands before each value; nothing without an id."""
+        """Return what stands before each value; nothing without an id."""
         return b"" if self.schema_id is None else encode_frame(self.schema_id, message_indexes)
 
     @classmethod
     def of(cls, registry: Registry, kind: str, subject: str, schema: Schema | str | None) -> WriterSchema:
-        """The subject's newest schema, or the one given, registered if it is new.
+        """Return the subject's newest schema, or the one given, registered if it is new.
 
         Raises:
             OptionError: the subject has none, or one of another kind.
@@ -131,7 +132,7 @@ def refuse_rules(subject: str, schema: Schema, applied: Collection[str] = ()) ->
 
 
 def applied_rules(registry: Registry, kind: str) -> Collection[str]:
-    """The types of rules that the registry's executors apply to values of a kind. Raises OptionError."""
+    """Return the types of rules that the registry's executors apply to values of a kind. Raises OptionError."""
     if not registry.rule_executors or kind == "PROTOBUF":
         return ()
     from pykafka_wire.values.registry.rules import applied  # which few values need
@@ -140,7 +141,7 @@ def applied_rules(registry: Registry, kind: str) -> Collection[str]:
 
 
 def behind_rules(registry: Registry, schema_id: SchemaId, schema: Schema, reader: PayloadReader) -> PayloadReader:
-    """A reader that applies the schema's rules first, where it has any.
+    """Return a reader that applies the schema's rules first, where it has any.
 
     Raises:
         DecodeError: the subject, which executors need, is unknown.
@@ -169,7 +170,7 @@ _EIGHT_BYTES: Final = (
 def schema_of(
     registry: Registry, schema_id: SchemaId, kind: str, read: Schema | None = None, *, applied: Collection[str] = ()
 ) -> Schema:
-    """The schema that a frame names.
+    """Return the schema that a frame names.
 
     Args:
         read: the reader's, whose rules may be for values of other versions.
@@ -200,7 +201,7 @@ def schema_of(
 
 
 def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
-    """The text of every schema that this one needs, by the name it is known under; what others need stands before them.
+    """Return the text of every schema that this one needs, by the name it is known under; what others need stands before them.
 
     Raises:
         DecodeError: the registry does not have one of them, or they are more than any schema needs.

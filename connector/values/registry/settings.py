@@ -56,7 +56,7 @@ _TOKEN_SOURCES: Final = ("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERI
 
 
 def registry_of(options: Mapping[str, str]) -> Registry | None:
-    """The registry that a query's options describe, None without ``schema.registry.url``. It is not asked for anything.
+    """Return the registry that a query's options describe, None without ``schema.registry.url``. It is not asked for anything.
 
     Names are case-insensitive. ``SASL_INHERIT`` and ``SASL_OAUTHBEARER_INHERIT`` take the credentials of ``kafka.sasl.*``.
 
@@ -94,7 +94,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
 
 
 def _value(given: Mapping[str, str], name: str) -> str | None:
-    """The value of a name, which may have the prefix."""
+    """Return the value of a name, which may have the prefix."""
     given_values = {given[written_name] for written_name in (name, REGISTRY_PREFIX + name) if written_name in given}
     if len(given_values) > 1:
         raise OptionError(
@@ -115,7 +115,7 @@ def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) ->
 
 
 def _proxy(values: Mapping[str, str]) -> str | None:
-    """The URL of the proxy that the options name."""
+    """Return the URL of the proxy that the options name."""
     host, port = values.get(PROXY_HOST), values.get(PROXY_PORT)
     if host is None and port is None:
         return None
@@ -139,7 +139,7 @@ def _proxy(values: Mapping[str, str]) -> str | None:
 
 
 def _without_user(text: str) -> tuple[str, str | None]:
-    """The addresses without user and password, and these as ``user:password``."""
+    """Return the addresses without user and password, and these as ``user:password``."""
     urls, users = [], set()
     for url in text.split(","):
         url = url.strip()
@@ -217,7 +217,7 @@ def _refuse_others(values: Mapping[str, str], name: str, user_of_url: str | None
 
 
 def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None) -> ClientSettings:
-    """The brokers' settings that name user and password, or where tokens come from."""
+    """Return the brokers' settings that name user and password, or where tokens come from."""
     names = {name: value for name, value in given.items() if name.startswith("kafka.sasl.")}
     try:
         parsed = ClientSettings.from_options(

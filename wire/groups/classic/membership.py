@@ -53,7 +53,7 @@ _numbers = itertools.count(1)
 
 
 def member_state_machine(settings: ClientSettings, group_id: str, topics: tuple[str, ...]) -> MemberStateMachine:
-    """A member as the settings describe it, which has not joined yet.
+    """Return a member as the settings describe it, which has not joined yet.
 
     Raises SettingsError where this client implements none of the assignment strategies."""
     if not settings.partition_assignment_strategy:
@@ -95,7 +95,8 @@ class GroupMember:
         self._backoff = Backoff(cluster.settings)
 
     def join(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the group assigns to this member, after as many rounds as it takes; none if it left meanwhile.
+        """Return the partitions that the group assigns to this member, after as many rounds as it takes; none if it left
+        meanwhile.
 
         Raises:
             BrokerError: the group refuses the member.
@@ -126,7 +127,7 @@ class GroupMember:
             machine.handle_sync(self._request(request))
 
     def heartbeat(self) -> bool:
-        """Whether the member is still STABLE after one heartbeat; if not, it must join again.
+        """Return whether the member is still STABLE after one heartbeat; if not, it must join again.
 
         Raises:
             BrokerError: another member has its instance id, or the group refuses it for another reason.
@@ -136,14 +137,16 @@ class GroupMember:
         return self.state_machine.state is MemberState.STABLE
 
     def topics_have_changed(self) -> bool:
-        """Whether other topics match the pattern than in the last join, or this leader's assignment no longer covers the
+        """Return whether other topics match the pattern than in the last join, or this leader's assignment no longer covers the
         partitions of all topics."""
         if self._subscription.pattern is not None and self._matching(self._check_ms) != self.state_machine.topics:
             return True
         return self.counts_have_changed()
 
     def counts_have_changed(self) -> bool:
-        """Whether this leader's assignment no longer covers the partitions of all topics that members have subscribed to."""
+        """Return whether this leader's assignment no longer covers the partitions of all topics that members have subscribed
+        to.
+        """
         machine = self.state_machine
         if machine.assigned_counts is None:
             if not machine.skips_assignment:
@@ -285,7 +288,7 @@ class ClassicMembership:
 
     @classmethod
     def of(cls, cluster: Cluster, group: str, subscription: TopicSubscription) -> ClassicMembership:
-        """A member as the cluster's settings describe it, which has not joined yet.
+        """Return a member as the cluster's settings describe it, which has not joined yet.
 
         Raises SettingsError where this client implements none of the assignment strategies, or nobody matches the pattern."""
         subscription.require_client_side()
@@ -325,7 +328,7 @@ class ClassicMembership:
             self._thread.start()
 
     def wait_until_stable(self, deadline: Deadline) -> bool:
-        """Whether the member is STABLE; waits for it until ``deadline``.
+        """Return whether the member is STABLE; waits for it until ``deadline``.
 
         Raises:
             NoBrokerAvailableError: no broker responds, nor ever did: the addresses may be wrong. The thread keeps trying.
@@ -345,7 +348,7 @@ class ClassicMembership:
             return not self._joining and self.state_machine.state is MemberState.STABLE
 
     def wait_for_join(self, deadline: Deadline) -> bool:
-        """Whether a join was under way and has succeeded; waits for its end until ``deadline``."""
+        """Return whether a join was under way and has succeeded; waits for its end until ``deadline``."""
         with self._changed:
             was_joining = self.joining
             while self.joining and not (self._thread.is_closing or deadline.expired):

@@ -152,7 +152,7 @@ class MemberStateMachine:
         return self.assigned_counts is not None and not self.group_topics <= self.assigned_counts.keys()
 
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
-        """The JoinGroup or SyncGroup to send now; None if there is none."""
+        """Return the JoinGroup or SyncGroup to send now; None if there is none."""
         if self.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             return JoinGroupRequest(
                 group_id=self.group_id,
@@ -243,7 +243,7 @@ class MemberStateMachine:
         self.state = MemberState.STABLE
 
     def heartbeat_request(self) -> HeartbeatRequest:
-        """The request that keeps a STABLE or REBALANCING member in its group."""
+        """Return the request that keeps a STABLE or REBALANCING member in its group."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.identity.generation,
@@ -257,7 +257,7 @@ class MemberStateMachine:
             self.handle_error(response.error_code, "Heartbeat")
 
     def leave_request(self, *, batched: bool) -> LeaveGroupRequest:
-        """The request to leave the group; the member is LEFT from here on.
+        """Return the request to leave the group; the member is LEFT from here on.
 
         Args:
             batched: whether the coordinator supports version 3, which names members, static ones with their instance id.

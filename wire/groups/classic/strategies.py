@@ -61,7 +61,7 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[str, int]], dict[str, list[To
 
 
 def assign_range(members: Sequence[Subscriber], n_partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
-    """Each topic by itself: consecutive partitions to its subscribers in order, the first ones get one more."""
+    """Return each topic by itself: consecutive partitions to its subscribers in order, the first ones get one more."""
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     ordered = sorted(members, key=lambda member: member.order)
     for topic in sorted(n_partitions, key=_units):
@@ -80,7 +80,7 @@ def assign_range(members: Sequence[Subscriber], n_partitions: Mapping[str, int])
 def assign_round_robin(
     members: Sequence[Subscriber], n_partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """All partitions of all topics in turn; members that did not subscribe to the topic are skipped."""
+    """Return all partitions of all topics in turn; members that did not subscribe to the topic are skipped."""
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     ordered = sorted(members, key=lambda member: member.order)
     position = 0
@@ -114,7 +114,9 @@ def assign_cooperative_sticky(
 
 
 def assign_sticky(members: Sequence[Subscriber], n_partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
-    """Each member keeps what it owns, as far as that is balanced: no partition could go to a subscriber that has two less."""
+    """Return each member keeps what it owns, as far as that is balanced: no partition could go to a subscriber that has two
+    less.
+    """
     ordered = sorted(members, key=lambda member: member.order)
     counts = {member.member_id: 0 for member in ordered}
     #: Topics with the same subscribers are shared out together.
@@ -149,7 +151,7 @@ def assign_sticky(members: Sequence[Subscriber], n_partitions: Mapping[str, int]
 
 
 def _owners(members: Sequence[Subscriber]) -> dict[TopicPartition, str]:
-    """Who owns what, by the newest generation. A partition that two claim in the same generation has no owner."""
+    """Return who owns what, by the newest generation. A partition that two claim in the same generation has no owner."""
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         for tp in member.owned:
@@ -178,7 +180,9 @@ def _share_out(
 
 
 def _balance(subscribers: Sequence[str], held: Mapping[str, list[TopicPartition]], counts: dict[str, int]) -> bool:
-    """Whether partitions had to move from a subscriber to one that has at least two less; the last ones that it got go first."""
+    """Return whether partitions had to move from a subscriber to one that has at least two less; the last ones that it got go
+    first.
+    """
     #: By count, up and down; an entry whose count is no longer its subscriber's is left out when it comes first.
     ascending = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
     descending = [(-n_owned, index) for n_owned, index in ascending]
@@ -217,7 +221,9 @@ _GENERATION: Final = struct.Struct(">i")
 
 
 def are_cooperative(strategies: Sequence[str]) -> bool:
-    """Whether members with these strategies keep their partitions in a rebalance: as in Java, only where all of them allow it."""
+    """Return whether members with these strategies keep their partitions in a rebalance: as in Java, only where all of them
+    allow it.
+    """
     return set(strategies) == {COOPERATIVE_STICKY}
 
 
@@ -229,7 +235,7 @@ def encode_subscription(
     generation: int = -1,
     rack_id: str | None = None,
 ) -> bytes:
-    """What a member tells the leader, for one of its strategies.
+    """Return what a member tells the leader, for one of its strategies.
 
     Args:
         owned: what the member has not given up; nothing in the eager protocol.
@@ -252,7 +258,7 @@ def encode_subscription(
 
 
 def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
-    """Returns a member and what it sent to the leader. One whose bytes are malformed subscribes to nothing, with a warning: it
+    """Return a member and what it sent to the leader. One whose bytes are malformed subscribes to nothing, with a warning: it
     must not end the leader's membership, and so the group."""
     try:
         subscription = decode_versioned(ConsumerProtocolSubscription, member.metadata)
@@ -274,7 +280,7 @@ def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """A member's assignment, as SyncGroup carries it."""
+    """Return a member's assignment, as SyncGroup carries it."""
     assigned = request_topics(
         sorted(partitions),
         lambda tp: tp.partition,
@@ -284,7 +290,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """A member's assignment, sorted; for an empty one a coordinator may send no bytes at all.
+    """Return a member's assignment, sorted; for an empty one a coordinator may send no bytes at all.
 
     Raises ProtocolError for malformed bytes."""
     if not len(data):

@@ -297,7 +297,7 @@ class ConsumerMembership:
                 machine.topics = topics
 
     def _assigned_by_name(self) -> dict[TopicPartition, TopicIdPartition]:
-        """What the coordinator assigns, without topics whose names are not known yet.
+        """Return what the coordinator assigns, without topics whose names are not known yet.
 
         Raises:
             TransportError: no broker has responded.
@@ -313,7 +313,7 @@ class ConsumerMembership:
         }
 
     def _outdated_without(self, assigned: Mapping[TopicPartition, TopicIdPartition]) -> frozenset[TopicPartition]:
-        """What is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
+        """Return what is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
         owned = self._owned
         given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}
         of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}

@@ -132,7 +132,7 @@ class ConsumerMemberStateMachine:
         self._known_topics = self._known_owned = None
 
     def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that joins, or keeps the place in the group."""
+        """Return the heartbeat that joins, or keeps the place in the group."""
         is_full = self._known_owned is None or self._known_topics is None
         names_topics = self.subscription.server_pattern is None and (is_full or self._known_topics != self.topics)
         return ConsumerGroupHeartbeatRequest(
@@ -193,8 +193,9 @@ class ConsumerMemberStateMachine:
             self.state = ConsumerMemberState.UNJOINED
 
     def leave_request(self, *, for_a_while: bool = False) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that leaves the group. ``for_a_while``: a static member keeps its partitions until its session times
-        out; any other leaves for good. The state stays what it is."""
+        """Return the heartbeat that leaves the group. ``for_a_while``: a static member keeps its partitions until its session
+        times out; any other leaves for good. The state stays what it is.
+        """
         stays = for_a_while and self.identity.instance_id is not None
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,

@@ -52,7 +52,7 @@ APIS: Final[dict[int, tuple[str, str]]] = {
 
 
 def api(api_key: int) -> type[Request[Message]]:
-    """The request class of an API, its module imported. Raises UnsupportedVersionError for one that is not declared."""
+    """Return the request class of an API, its module imported. Raises UnsupportedVersionError for one that is not declared."""
     if api_key not in APIS:
         raise UnsupportedVersionError(f"API key {api_key} is not known", api=f"API {api_key}")
     module, name = APIS[api_key]

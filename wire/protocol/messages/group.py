@@ -188,14 +188,14 @@ _VERSION = struct.Struct(">h")
 
 
 def encode_versioned(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int) -> bytes:
-    """The version and the message in it, as JoinGroup's and SyncGroup's bytes hold them."""
+    """Return the version and the message in it, as JoinGroup's and SyncGroup's bytes hold them."""
     return b"".join((_VERSION.pack(version), *message.encode(version)))
 
 
 def decode_versioned(cls: type[MessageT], data: bytes | memoryview) -> MessageT:
-    """The message in bytes that start with its version, as other clients write them. Versions only ever append fields (KIP-429):
-    one newer than ours is read as our newest, one that lacks its fields as an older one (Sarama before 1.38 writes version 1
-    without owned partitions), and what follows the last field is left.
+    """Return the message in bytes that start with its version, as other clients write them. Versions only ever append fields
+    (KIP-429): one newer than ours is read as our newest, one that lacks its fields as an older one (Sarama before 1.38 writes
+    version 1 without owned partitions), and what follows the last field is left.
 
     Raises ProtocolError for malformed bytes.
     """

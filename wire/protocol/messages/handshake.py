@@ -89,7 +89,7 @@ _CAME_WITH: Final[tuple[tuple[str, int, int], ...]] = (
 
 
 def likely_release(versions: Mapping[int, tuple[int, int]]) -> str:
-    """The release whose APIs a broker declares: ``Kafka 2.8``. `versions`: API key -> (lowest, highest)."""
+    """Return the release whose APIs a broker declares: ``Kafka 2.8``. `versions`: API key -> (lowest, highest)."""
     for release, key, version in _CAME_WITH:
         if versions.get(key, (0, -1))[1] >= version:
             return f"Kafka {release}"

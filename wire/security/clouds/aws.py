@@ -91,7 +91,7 @@ class MskIam:
         return replace(known, name=self.caller() or known.name)
 
     def caller(self) -> str:
-        """The ARN that AWS knows these credentials by, from STS; "" where STS does not respond in time."""
+        """Return the ARN that AWS knows these credentials by, from STS; "" where STS does not respond in time."""
         from botocore.config import Config
 
         limits = Config(connect_timeout=_STS_TIMEOUT_S, read_timeout=_STS_TIMEOUT_S, retries={"total_max_attempts": 1})
@@ -113,7 +113,7 @@ class MskIam:
 
 
 def from_options(options: Mapping[str, str], *, is_bearer: bool = False) -> MskIam:
-    """Credentials by the options of a JAAS line, else by botocore's own search: environment, profile, web identity, SSO,
+    """Return credentials by the options of a JAAS line, else by botocore's own search: environment, profile, web identity, SSO,
     container, instance.
 
     Raises:
@@ -142,7 +142,7 @@ def from_options(options: Mapping[str, str], *, is_bearer: bool = False) -> MskI
 
 
 def from_session(session: Any, source: str, *, is_bearer: bool = False) -> MskIam:  # Any: botocore has no types
-    """The credentials of a session that somebody else has made, described by ``source``. Raises as :func:`from_options`."""
+    """Return the credentials of a session that somebody else has made, described by ``source``. Raises as :func:`from_options`."""
     with _botocore_calls():
         credentials = session.get_credentials()
     return _check(MskIam(session=session, credentials=credentials, is_bearer=is_bearer, source=source))
@@ -158,7 +158,7 @@ def _check(made: MskIam) -> MskIam:
 
 
 def _assume_role(session: Any, role: str, options: Mapping[str, str]) -> Any:  # Any: botocore has no types
-    """Credentials of the role, which renew themselves."""
+    """Return credentials of the role, which renew themselves."""
     from botocore.credentials import AssumeRoleCredentialFetcher, Credentials, DeferredRefreshableCredentials
 
     key, secret = options.get("awsRoleAccessKeyId"), options.get("awsRoleSecretAccessKey")
@@ -180,7 +180,7 @@ def _assume_role(session: Any, role: str, options: Mapping[str, str]) -> Any:  #
 
 
 def region_of(host: str, session: Any) -> str:  # Any: botocore has no types
-    """The region in a broker's host name, else the configured one: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
+    """Return the region in a broker's host name, else the configured one: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
 
     Raises:
         SettingsError: there is none.
@@ -198,20 +198,20 @@ def region_of(host: str, session: Any) -> str:  # Any: botocore has no types
 
 
 def region_setting(session: Any) -> str | None:  # Any: botocore has no types
-    """The configured region. Java's library reads AWS_REGION; botocore reads AWS_DEFAULT_REGION and the profile."""
+    """Return the configured region. Java's library reads AWS_REGION; botocore reads AWS_DEFAULT_REGION and the profile."""
     region: str | None = os.environ.get("AWS_REGION") or session.get_config_variable("region")
     return region
 
 
 def signed_request(credentials: Any, region: str, host: str, lifetime_s: int = _LIFETIME_S) -> str:
-    """The JSON object of AWS_MSK_IAM for a broker: a presigned GET, its query parameters as members."""
+    """Return the JSON object of AWS_MSK_IAM for a broker: a presigned GET, its query parameters as members."""
     signed = urllib.parse.urlsplit(_presign(credentials, region, host, lifetime_s))
     members = {name.lower(): value for name, value in urllib.parse.parse_qsl(signed.query, keep_blank_values=True)}
     return json.dumps({"version": _PAYLOAD_VERSION, "host": host, "user-agent": _USER_AGENT, **members})
 
 
 def presigned_url(credentials: Any, region: str, lifetime_s: int = _LIFETIME_S) -> str:
-    """The token of OAUTHBEARER: a presigned URL of the region's endpoint, in base64url without padding."""
+    """Return the token of OAUTHBEARER: a presigned URL of the region's endpoint, in base64url without padding."""
     url = _presign(credentials, region, f"kafka.{region}.amazonaws.com", lifetime_s)
     text = f"{url}&{urllib.parse.urlencode({'User-Agent': _USER_AGENT})}"
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()

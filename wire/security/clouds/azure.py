@@ -67,7 +67,7 @@ class Azure:
 
 
 def find_credential(options: Mapping[str, str]) -> Any:  # Any: one of azure-identity's classes
-    """The credential that the options of a JAAS line describe, under Spring Cloud Azure's names; else azure-identity's own
+    """Return the credential that the options of a JAAS line describe, under Spring Cloud Azure's names; else azure-identity's own
     search.
 
     Raises:
@@ -92,7 +92,7 @@ def find_credential(options: Mapping[str, str]) -> Any:  # Any: one of azure-ide
 
 
 def scope_of(host: str) -> str:
-    """What a token for a namespace of Event Hubs must be asked for with.
+    """Return what a token for a namespace of Event Hubs must be asked for with.
 
     Raises:
         SettingsError: the host is none of Event Hubs'.
@@ -114,7 +114,7 @@ def _authority() -> dict[str, Any]:  # Any: azure-identity's own arguments
 
 
 def _unreachable(error: BaseException | None) -> bool:
-    """Whether a missing response is the cause: azure-identity wraps that into errors of authentication."""
+    """Return whether a missing response is the cause: azure-identity wraps that into errors of authentication."""
     errors = _errors()
     while error is not None:
         if isinstance(error, errors.ServiceRequestError | errors.ServiceResponseError):

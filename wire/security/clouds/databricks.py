@@ -15,7 +15,7 @@ from pykafka_wire.wire.errors import AuthenticationError
 def service_credential(
     name: str,
 ) -> Any:  # Any: a session of botocore, a credential of azure-identity or of google-auth
-    """What the runtime issues for the service credential ``name``.
+    """Return what the runtime issues for the service credential ``name``.
 
     Raises:
         AuthenticationError: this is no runtime of Databricks, or it does not issue the credential.

@@ -74,7 +74,7 @@ class Google:
             raise AuthenticationError(what, remedy=_REMEDY) from error
 
     def _subject(self) -> str:
-        """The e-mail address of the account, which the service requires."""
+        """Return the e-mail address of the account, which the service requires."""
         account = getattr(self.credentials, "service_account_email", None) or getattr(self.credentials, "account", None)
         if not account:
             account = jwt_claims(getattr(self.credentials, "id_token", None) or "").get("email")
@@ -89,7 +89,7 @@ class Google:
 
 
 def find_credentials() -> Any:  # Any: any of google-auth's classes
-    """The application's default credentials: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the machine's service account.
+    """Return the application's default credentials: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the machine's service account.
 
     Raises:
         SettingsError: google-auth is missing.
@@ -104,7 +104,7 @@ def find_credentials() -> Any:  # Any: any of google-auth's classes
 
 
 def scoped(credentials: Any) -> Any:  # Any: any of google-auth's classes
-    """Credentials that somebody else has made, for the scope that the service requires."""
+    """Return credentials that somebody else has made, for the scope that the service requires."""
     _google_auth()
     from google.auth.credentials import with_scopes_if_required
 

@@ -15,7 +15,7 @@ from pykafka_wire.wire.settings import ClientSettings
 
 
 def provider(settings: ClientSettings, options: Mapping[str, str]) -> TokenProvider:
-    """The provider for settings that name a cloud. ``options`` are those of the JAAS line.
+    """Return the provider for settings that name a cloud. ``options`` are those of the JAAS line.
 
     Raises:
         SettingsError: the cloud's library is missing, or an option is invalid.
