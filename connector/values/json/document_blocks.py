@@ -31,7 +31,6 @@ _OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
 _I, _N, _n, _a, _f = b"INnaf"
 _ZERO, _POINT, _PLUS, _e = b"0.+e"
 _QUOTE, _BACKSLASH, _COLON, _BLANK = b'"\\: '
-_BEGINS_NUMBER: Final = np.isin(np.arange(256), list(b"0123456789+"))
 _IN_NUMBER: Final = np.isin(np.arange(256), list(b"0123456789+eE"))
 _TO_LOWER: Final = 0x20
 _LAST_ASCII: Final = 0x7F
@@ -333,16 +332,16 @@ def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
 
 def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
     """Where texts are that may be a number and base64 alike, but for the members of other names."""
-    quotes = np.flatnonzero(buffer == _QUOTE)
-    sizes = np.diff(quotes) - 1
-    of_four = np.flatnonzero(sizes & 3 == 0)  # most texts, and what stands between them, are not
-    opening, sizes = quotes[of_four], sizes[of_four]
-    begins = _BEGINS_NUMBER[buffer[opening + 1]]
-    opening, sizes = opening[begins], sizes[begins]
-    for nth in range(1, int(min(sizes.max(initial=0), _MAX_AMBIGUOUS))):
-        goes_on = (nth >= sizes) | _IN_NUMBER[buffer.take(opening + 1 + nth, mode="clip")]
-        if not goes_on.all():
-            opening, sizes = opening[goes_on], sizes[goes_on]
+    begins = (buffer[1:] - _ZERO < 10) | (buffer[1:] == _PLUS)
+    opening, found = np.flatnonzero((buffer[:-1] == _QUOTE) & begins), []
+    for size in range(1, _MAX_AMBIGUOUS):
+        if not len(opening):
+            break
+        following = buffer.take(opening + 1 + size, mode="clip")
+        if size & 3 == 0:
+            found.append(opening[following == _QUOTE])
+        opening = opening[_IN_NUMBER[following]]
+    opening = np.sort(np.concatenate([*found, opening]))
     if not len(opening):
         return _NOWHERE
     colon = opening - 1
@@ -351,6 +350,7 @@ def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
     is_member = (buffer.take(colon, mode="clip") == _COLON) & (buffer.take(last, mode="clip") == _QUOTE)
     escapes = np.flatnonzero(buffer == _BACKSLASH)
     if len(escapes):  # a name with one may be any name
+        quotes = np.flatnonzero(buffer == _QUOTE)
         first = quotes.take(quotes.searchsorted(last) - 1, mode="clip")
         is_member &= escapes.searchsorted(last) == escapes.searchsorted(first - 1)
     for name in names:
