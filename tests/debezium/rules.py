@@ -11,7 +11,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -196,9 +196,44 @@ PLAIN: Final[dict[str, Rule]] = {
 }  # fmt: skip
 
 
-def rule_for(kind: str, *, has_schema: bool) -> Rule:
+_EXACT_TEXT: Final = Rule(types="string", database="{}::numeric::text", read=exact)
+_ROUNDED: Final = Rule(types="double", database="{}::numeric::float8::text", read=number)
+_EXACT_TEXTS: Final = Rule(
+    types="array<string>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items
+)
+_MILLIS: Final = "(floor(extract(epoch FROM {}) * 1000) * 1000)::bigint::text"
+
+#: Other rules under other settings of the connector, by these.
+OTHERS: Final[dict[str, dict[str, Rule]]] = {
+    "decimal.handling.mode=string": {r"numeric(\(.*\))?|money": _EXACT_TEXT, r"numeric(\(.*\))?\[\]": _EXACT_TEXTS},
+    "decimal.handling.mode=double": {
+        r"numeric(\(.*\))?|money": _ROUNDED,
+        r"numeric(\(.*\))?\[\]": Rule(types="array<double>", database="to_json({}::float8[])::text", delta="to_json({})", read=doubles),
+    },
+    "time.precision.mode=connect": {
+        r"time(\(\d\))? without time zone": Rule(types="bigint", database=_MILLIS),
+        r"timestamp(\(\d\))? without time zone": Rule(types="timestamp", database=_MILLIS, delta="CAST(unix_micros({}) AS STRING)"),
+        r"timestamp without time zone\[\]": Rule(
+            types="array<timestamp>", read=document,
+            database="CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT (floor(extract(epoch FROM x) * 1000) * 1000)::bigint FROM unnest({0}) x))::text END",
+            delta="to_json(transform({}, x -> unix_micros(x)))",
+        ),
+    },
+    "time.precision.mode=isostring": {
+        r"time(\(\d\))? without time zone": Rule(types="string", database="{}::text", read=lambda text: _without_zeros(text)),
+    },
+}  # fmt: skip
+
+
+def _without_zeros(time: str) -> str:
+    """A time of day without what ISO-8601 may leave out: the zone, if it is UTC, and seconds and fractions of zero."""
+    hours, minutes, *seconds = time.removesuffix("Z").split(":")
+    return f"{hours}:{minutes}:{float(*seconds or ('0',)):09.6f}"
+
+
+def rule_for(kind: str, *, has_schema: bool, others: Mapping[str, Rule]) -> Rule:
     """The rule of a type as ``format_type`` names it, with its own numbers in place of ``{0}``, ``{1}``."""
-    for rules in (TYPED,) if has_schema else (PLAIN, TYPED):
+    for rules in (others, TYPED) if has_schema else (others, PLAIN, TYPED):
         for pattern, rule in rules.items():
             match = re.fullmatch(pattern, kind)
             if match is None:
@@ -225,11 +260,10 @@ _IN_MILLISECONDS: Final = tuple(
 )
 
 
-def differences(has_schema: bool, kinds: dict[str, str], wanted: list[Any], landed: list[Any]) -> list[str]:
+def differences(rules: Mapping[str, Rule], wanted: list[Any], landed: list[Any]) -> list[str]:
     """Texts of how rows differ; the rows of both sides have the texts of their expressions, by column."""
-    rules = {name: rule_for(kind, has_schema=has_schema) for name, kind in kinds.items()}
-    left = [{name: rules[name].of_database(row[name]) for name in kinds} for row in wanted]
-    right = [{name: rules[name].of_delta(row[name]) for name in kinds} for row in landed]
+    left = [{name: rule.of_database(row[name]) for name, rule in rules.items()} for row in wanted]
+    right = [{name: rule.of_delta(row[name]) for name, rule in rules.items()} for row in landed]
     found = []
     for row in list(left):
         if row in right:
