@@ -54,6 +54,7 @@ from pykafka_wire.ingest.tables import (
     clash,
     quoted,
 )
+from pykafka_wire.ingest.unsent_values import RowsUnder, is_older
 
 _log = logging.getLogger(__name__)
 
@@ -385,62 +386,17 @@ def check_keys(counted: Counts, table: Table, topic: str) -> None:
         )
 
 
-def filled(newest_changes: DataFrame, again: DataFrame) -> DataFrame:
-    """Changes whose missing values are those that an older change of the same row in this range has.
+def rows_under(target: TopicTable, prefix: str) -> RowsUnder:
+    """The table's rows under other keys, for :func:`~pykafka_wire.ingest.unsent_values.filled`."""
 
-    A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row.
+    def join(places: DataFrame) -> DataFrame:
+        new = places.withColumn(prefix + "key", F.col("current"))
+        partition, offset, timestamp = (f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp"))
+        is_row = f"{_same_row(target, new, prefix)} AND {is_older(partition, offset, timestamp, 'new.until')}"
+        found = new.alias("new").join(target.rows.alias("old"), F.expr(is_row))
+        return found.select("new.target", F.struct("old.*").alias("old"))
 
-    Args:
-        again: all changes of the range, read once more: few ranges have such values.
-    """
-    row_type = newest_changes.schema["value"].dataType
-    lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
-    names = sorted(row[0] for row in lacking.select(F.explode(UNAVAILABLE)).distinct().collect())
-    if not isinstance(row_type, StructType) or not names:
-        return newest_changes
-    is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
-    place = {name: f"known{number}" for number, name in enumerate(names)}
-
-    older = again.where(~F.col(TRUNCATE))
-    older = older.join(F.broadcast(lacking.select("key").distinct()), "key", "left_semi")
-    is_sent = {name: ~F.col(DELETE) & ~is_lacking[name] for name in names}
-    sent = {name: F.when(is_sent[name], F.col("offset")) for name in names}
-    values = [F.max_by(F.struct(f"value.{quoted(name)}"), sent[name]).alias(place[name]) for name in names]
-    values += [F.max(sent[name]).alias(f"{place[name]}_offset") for name in names]
-    begun = F.max(F.when(F.col(DELETE) | F.col(CREATED), F.col("offset"))).alias("begun")
-    of_partition = older.groupBy("key", "partition").agg(F.max_by("timestamp", "offset").alias("at"), begun, *values)
-    order = F.struct("at", "partition")
-    latest = [
-        F.max_by(
-            F.struct(order.alias("order"), F.col(each).alias("row")),
-            F.when(F.col(f"{each}_offset") >= F.coalesce("begun", F.lit(-1)), order),
-        ).alias(each)
-        for each in place.values()
-    ]
-    begun = F.max(F.when(F.col("begun").isNotNull(), order)).alias("begun")
-    known = of_partition.groupBy(F.col("key").alias("known_key")).agg(begun, *latest)
-    rows = [
-        F.when(F.col("begun").isNull() | (F.col(f"{each}.order") >= F.col("begun")), F.col(f"{each}.row")).alias(each)
-        for each in place.values()
-    ]
-    known = known.select("known_key", F.col("begun").isNotNull().alias("is_begun"), *rows)
-
-    is_same = F.col("key").eqNullSafe(F.col("known_key")) & F.col(UNAVAILABLE).isNotNull()
-    joined = newest_changes.join(known, is_same, "left")
-    fields = []
-    for each in row_type:
-        value = F.col(f"value.{quoted(each.name)}")
-        if each.name in place:
-            value = F.when(is_lacking[each.name], F.col(f"{place[each.name]}.{quoted(each.name)}")).otherwise(value)
-        fields.append(value.alias(each.name))
-    left = [F.when(is_lacking[name] & F.col(place[name]).isNull(), F.lit(name)) for name in names]
-    unknown = F.array_compact(F.array(*left))
-    columns = {
-        "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
-        UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
-        CREATED: F.coalesce("is_begun", F.lit(False)),
-    }
-    return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
+    return join
 
 
 def merge_changes(

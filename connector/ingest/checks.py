@@ -21,9 +21,9 @@ from pykafka_wire.errors import IngestError, OffsetsError
 from pykafka_wire.ingest.changes import (
     REASON,
     computed,
-    filled,
     merge_changes,
     newest,
+    rows_under,
     stale_changes,
     truncations,
     without_truncated,
@@ -43,6 +43,7 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
+from pykafka_wire.ingest.unsent_values import filled
 
 #: So many rejected changes are named.
 _MAX_NAMED: Final = 20
@@ -253,7 +254,7 @@ class _Replayed:
             first, last = {**whole.start, **first}, {**last, **whole.end}
         part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         schema = self._reader.value_schema(self._topic, self._table)
-        rows = self._reader.read(self._spark, part, self._table, schema, self._target)
+        rows = self._reader.read(self._spark, part, self._table, schema, self._target, with_headers=True)
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
@@ -282,5 +283,6 @@ class _Replayed:
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
-        with computed(self._reader.table_rows(filled(changed, good), DELETE, UNAVAILABLE, CREATED)) as rows:
+        changed = filled(changed, good, rows_under(self._target, self._settings.prefix))
+        with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)

@@ -31,9 +31,9 @@ from pykafka_wire.ingest.changes import (
     check_keys,
     computed,
     counts,
-    filled,
     merge_changes,
     newest,
+    rows_under,
     truncations,
     without_truncated,
     without_truncates,
@@ -58,6 +58,7 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
+from pykafka_wire.ingest.unsent_values import filled
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 _log = logging.getLogger(__name__)
@@ -403,10 +404,6 @@ class TableWriter:
         )
         return self._reader.value_schema(self._topic, self._table, last.schema_id)
 
-    def _read(self, part: TopicRange, schema: ValueSchema, *, is_landed: bool = False) -> DataFrame:
-        known = None if self._is_missing else self._target
-        return self._reader.read(self._session, part, self._table, schema, known, is_landed=is_landed)
-
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[Counts, Any]:
         """Write rows, and count the records that were written, and that could not be read.
 
@@ -422,7 +419,14 @@ class TableWriter:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
         seen = Observation()
-        rows = self._read(part, schema, is_landed=True)
+        known = None if self._is_missing else self._target
+        read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
+        rows = self._reader.changes(self._session, read, self._table, schema)
+
+        def again() -> DataFrame:
+            rows = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
+            return rows.where(F.col(REASON).isNull()).drop(REASON)
+
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
         timestamp = "timestamp"
@@ -431,7 +435,6 @@ class TableWriter:
         if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
             rows = self._reader.table_rows(rows, REASON)
             timestamp = quoted(self._settings.prefix + timestamp)
-        again = rows.where(F.col(REASON).isNull()).drop(REASON)
         newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
         rows = rows.observe(seen, *counts(rows, self._table), newest_ms.alias("newest_ms"))
         good = rows.where(F.col(REASON).isNull()).drop(REASON)
@@ -450,14 +453,15 @@ class TableWriter:
                 self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
         return counted, None
 
-    def _merge(self, changed: DataFrame, again: DataFrame, counted: Counts, landed: Landed) -> None:
-        """Apply the newest changes of a range; ``again`` reads all of them once more."""
+    def _merge(self, changed: DataFrame, again: Callable[[], DataFrame], counted: Counts, landed: Landed) -> None:
+        """Apply the newest changes of a range; ``again`` reads all of them once more, with their headers."""
         truncated = truncations(changed) if counted.n_truncates else []
         is_remembered = self._table.mode == "cdc" and not self._is_missing
         kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
         marks = [DELETE]
         if counted.n_unavailable:
-            kept = filled(kept, again)
+            of_table = None if self._is_missing else rows_under(self._target, self._settings.prefix)
+            kept = filled(kept, again(), of_table)
             marks += [UNAVAILABLE, CREATED]
         rows = self._reader.table_rows(kept, *marks)
         if self._is_missing:
@@ -567,7 +571,9 @@ class TableWriter:
 
     def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
         """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
-        return self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+        known = None if self._is_missing else self._target
+        rows = self._reader.read(self._session, part, self._table, schema, known)
+        return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
     def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: Any) -> None:
         """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""

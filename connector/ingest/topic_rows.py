@@ -486,25 +486,32 @@ class TopicReader:
         schema: ValueSchema,
         known: KnownTable | None,
         *,
-        is_landed: bool = False,
+        with_headers: bool = False,
     ) -> DataFrame:
-        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`; changes of rows unless the mode is append.
+        """As :meth:`changes`, of a range that is not landed.
 
         Args:
-            known, is_landed: as :meth:`plan`'s.
+            known: as :meth:`plan`'s.
         """
-        read = self.plan(session, part, table, schema, known, is_landed=is_landed)
-        rows = self.rows(session, read)
+        read = self.plan(session, part, table, schema, known)
+        return self.changes(session, read, table, schema, with_headers=with_headers)
+
+    def changes(
+        self, session: SparkSession, read: Read, table: Table, schema: ValueSchema, *, with_headers: bool = False
+    ) -> DataFrame:
+        """As :meth:`rows`; changes of rows unless the mode is append."""
+        rows = self.rows(session, read, with_headers=with_headers)
         if table.mode == "append":
             return rows
         changed = changes(rows, table)
         return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
 
-    def rows(self, session: SparkSession, read: Read) -> DataFrame:
+    def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
         """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
         readings = read.readings
         errors: list[Column] = [F.col(name) for name in read.errors]
-        rows = session.read.format("pykafka-wire").options(**read.options).load()
+        more = {"includeHeaders": "true"} if with_headers else {}
+        rows = session.read.format("pykafka-wire").options(**{**read.options, **more}).load()
         for name, read_as in readings.items():
             value, reason = read_as.row(name)
             if read.kinds.get(name) == "change":

@@ -60,6 +60,7 @@ _EACH_TIME = (
         "key_loses_column_within",
         "only_deletes",
         "toast_moves",
+        "toast_moves_named",
         "toast_within",
         "truncate_between",
         "truncate_rejects",
@@ -118,6 +119,7 @@ def landed(
                     value=encoded(record["value"]),
                     partition=record.get("partition", sum(encoded(record["key"]) or b"") % 2),
                     timestamp_ms=_T0 + record["time"] if "time" in record else 0,
+                    headers=tuple((name, text.encode()) for name, text in record.get("headers", {}).items()),
                 )
                 for record in case.records
                 if record["batch"] == batch

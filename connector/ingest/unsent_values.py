@@ -1,0 +1,226 @@
+"""Values that the database has not sent with a change (TOAST): where an older change, or a row of the table, has them.
+
+Owns the way from a change to these values: back to where its row was created, and, where the row had another primary key before,
+on with the changes under that key, and the table's row. Debezium writes such a move as a delete of the old key and a creation of
+the new one, each with a header that names the other key.
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-primary-key-updates
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
+
+from pykafka_wire.ingest.tables import CREATED, DELETE, UNAVAILABLE, quoted
+
+#: Of places the ``target``, and in ``old`` the table's row under the key ``current`` that is older than ``until``.
+RowsUnder = Callable[[DataFrame], DataFrame]
+#: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
+_OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+#: These keys in the type of a row's, null where there is none.
+_FROM, _TO = "_pykafka_wire_from", "_pykafka_wire_to"
+#: The types of keys that this text has as the key itself has them.
+_PLAIN: Final = (StringType, IntegralType, BooleanType, DecimalType)
+#: A row that gets more keys in one range has null: each costs a Spark job.
+_MAX_MOVES: Final = 20
+#: What is older than a place is looked for: in its partition by offset, in others, or where it has none, by timestamp.
+_PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+
+
+def is_older(partition: str, offset: str, timestamp: str, until: str = "until") -> str:
+    """The condition by which a record is older than the place ``until``; without a partition, not of its millisecond either."""
+    return (
+        f"CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
+        f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END"
+    )
+
+
+def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | None = None) -> DataFrame:
+    """Changes whose missing values are those that an older change of the same row in this range has.
+
+    A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
+    it had another key before: then its older values are in this range, or in the table. A row that keeps its key has them in the
+    table, where they stay.
+
+    Args:
+        again: all changes of the range with their headers, read once more: few ranges have such values.
+        rows_under: of places; None for a table without rows.
+    """
+    row_type = newest_changes.schema["value"].dataType
+    lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
+    names = sorted(row[0] for row in lacking.select(F.explode(UNAVAILABLE)).distinct().collect())
+    if not isinstance(row_type, StructType) or not names:
+        return newest_changes
+    search = _Search(names=tuple(names), row_type=row_type, rows_under=rows_under)
+    key, nowhere = F.col("key"), F.lit(None).cast(_PLACE)
+    events = _events(again)
+    known = search.look(lacking.select(key.alias("target"), key.alias("current"), nowhere.alias("until")), events)
+    known = search.follow(known.localCheckpoint(), events)
+
+    is_same = F.col("key").eqNullSafe(F.col("target")) & F.col(UNAVAILABLE).isNotNull()
+    joined = newest_changes.join(known.withColumnRenamed("begun", "is_begun"), is_same, "left")
+    is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
+    fields = []
+    for each in row_type:
+        value = F.col(f"value.{quoted(each.name)}")
+        if each.name in is_lacking:
+            value = F.when(is_lacking[each.name], F.col(search.place(each.name)).getField("value")).otherwise(value)
+        fields.append(value.alias(each.name))
+    left = [F.when(is_lacking[name] & F.col(search.place(name)).isNull(), F.lit(name)) for name in names]
+    unknown = F.array_compact(F.array(*left))
+    columns = {
+        "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
+        UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
+        CREATED: F.coalesce("is_begun", F.lit(False)),
+    }
+    return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
+
+
+def _events(again: DataFrame) -> DataFrame:
+    """All changes of a range, with the keys that their headers name."""
+    key_type = again.schema["key"].dataType
+    events = again.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
+    marks = (DELETE, CREATED, UNAVAILABLE, _FROM, _TO)
+    return events.where(F.col("key").isNotNull()).select("key", "value", "partition", "offset", "timestamp", *marks)
+
+
+def _other_key(header: str, key_type: DataType) -> Column:
+    """The key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
+    if not isinstance(key_type, StructType) or not all(isinstance(each.dataType, _PLAIN) for each in key_type):
+        return F.lit(None).cast(key_type)
+    of_name = F.filter("headers", lambda each: each["key"] == F.lit(header))
+    text = F.try_element_at(of_name, F.lit(1)).getField("value").cast("string")
+    # By Connect's JsonConverter, with schemas.enable and without; its default converter leaves line breaks as they are.
+    payload = F.get_json_object(text, "$.payload")
+    read = [F.from_json(each, key_type, {"allowUnquotedControlChars": "true"}) for each in (payload, text)]
+    options = [(each, [each.getField(name).isNotNull() for name in key_type.names]) for each in read]
+    return F.coalesce(*(F.when(reduce(lambda a, b: a & b, there), each) for each, there in options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """A search for the values of some columns of rows.
+
+    What is known of a row has the columns ``target``, its key; of each of ``names`` a struct of the ``value``, null where it is not
+    known; ``begun``, whether it was created or deleted in the range; and ``origin``, the key before that, if it had one.
+    """
+
+    names: tuple[str, ...]
+    row_type: StructType
+    rows_under: RowsUnder | None
+
+    def place(self, name: str) -> str:
+        """The column of what is known of a row's column."""
+        return f"known{self.names.index(name)}"
+
+    @property
+    def _places(self) -> list[str]:
+        return [self.place(name) for name in self.names]
+
+    def look(self, places: DataFrame, events: DataFrame) -> DataFrame:
+        """What the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
+        is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
+        found = events.join(F.broadcast(places), is_of_row)
+        is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
+        sent = {name: F.when(~F.col(DELETE) & ~is_lacking[name], F.col("offset")) for name in self.names}
+        values = [
+            F.max_by(F.struct(F.col(f"value.{quoted(name)}").alias("value")), sent[name]).alias(self.place(name))
+            for name in self.names
+        ]
+        values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
+        is_begin = F.col(DELETE) | F.col(CREATED) | F.col(_FROM).isNotNull()
+        begun = F.when(is_begin, F.col("offset"))
+        origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "timestamp")
+        of_partition = found.groupBy("target", "partition").agg(
+            F.max_by("timestamp", "offset").alias("at"),
+            F.max(begun).alias("begun"),
+            F.max_by(origin, begun).alias("origin"),
+            *values,
+        )
+        # The newest partition decides; a value counts where it was sent since the row was created.
+        order = F.struct("at", "partition")
+        latest = [
+            F.max_by(
+                F.struct(order.alias("order"), F.col(each).alias("row")),
+                F.when(F.col(f"{each}_offset") >= F.coalesce("begun", F.lit(-1)), order),
+            ).alias(each)
+            for each in self._places
+        ]
+        begun_order = F.when(F.col("begun").isNotNull(), order)
+        known = of_partition.groupBy("target").agg(
+            F.max(begun_order).alias("begun"), F.max_by("origin", begun_order).alias("origin"), *latest
+        )
+        rows = [
+            F.when(F.col("begun").isNull() | (F.col(f"{each}.order") >= F.col("begun")), F.col(f"{each}.row")).alias(
+                each
+            )
+            for each in self._places
+        ]
+        return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
+
+    def follow(self, known: DataFrame, events: DataFrame) -> DataFrame:
+        """What is known, with the values of rows that had another key, from before they were moved."""
+        moved, chain = self._moved(known), None
+        for _ in range(_MAX_MOVES):
+            if moved.isEmpty():
+                break
+            if chain is None:
+                keys = events.where(F.col(_FROM).isNotNull()).select(F.col(_FROM).alias("key")).distinct()
+                chain = events.join(keys, "key", "left_semi").localCheckpoint()
+            places = self._places_before(moved, chain).localCheckpoint()
+            seen = places.join(self.look(places, chain), "target", "left").localCheckpoint()
+            known = self._with(known, seen)
+            if self.rows_under is not None:
+                of_table = self.rows_under(seen.where(~F.coalesce("begun", F.lit(False))).select(*places.columns))
+                known = self._with(known, of_table.select("target", *self._of_table(of_table)))
+            known = known.localCheckpoint()
+            lacking = known.select("target", *self._places)
+            moved = self._moved(lacking.join(seen.select("target", "begun", "origin"), "target"))
+        return known
+
+    def _moved(self, known: DataFrame) -> DataFrame:
+        """The rows that had another key, and of which not all is known."""
+        is_unknown = reduce(lambda a, b: a | b, (F.col(each).isNull() for each in self._places))
+        return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
+
+    def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
+        """Where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new one."""
+        gone = events.where(F.col(_TO).isNotNull() & F.col(DELETE))
+        gone = gone.select("key", _TO, F.struct("partition", "offset", "timestamp").cast(_PLACE).alias("place"))
+        is_move = (
+            F.col("key").eqNullSafe(F.col("origin.key"))
+            & F.col(_TO).eqNullSafe(F.col("origin.to"))
+            & (F.col("place.timestamp") <= F.col("origin.timestamp"))
+        )
+        last = F.max_by("place", F.struct("place.timestamp", "place.offset"))
+        found = moved.join(gone, is_move, "left").groupBy("target", "origin").agg(last.alias("place"))
+        # The delete is in another range: it, and what follows it, is no older than the creation.
+        of_creation = F.struct(F.lit(None), F.lit(None), "origin.timestamp").cast(_PLACE)
+        until = F.coalesce("place", of_creation)
+        return found.select("target", F.col("origin.key").alias("current"), until.alias("until"))
+
+    def _of_table(self, rows: DataFrame) -> list[Column]:
+        old = rows.schema["old"].dataType
+        held = {name.lower() for name in old.names} if isinstance(old, StructType) else set()
+        columns = []
+        for name in self.names:
+            wanted = self.row_type[name].dataType
+            value = (
+                F.struct(F.col("old").getField(name).try_cast(wanted).alias("value"))
+                if name.lower() in held
+                else F.lit(None)
+            )
+            columns.append(value.cast(StructType().add("value", wanted)).alias(self.place(name)))
+        return columns
+
+    def _with(self, known: DataFrame, more: DataFrame) -> DataFrame:
+        """What is known, and where it is not, what more has."""
+        more = more.select("target", *(F.col(each).alias(f"more_{each}") for each in self._places))
+        columns = [F.coalesce(each, f"more_{each}").alias(each) for each in self._places]
+        return known.join(more, "target", "left").select("target", "begun", "origin", *columns)
