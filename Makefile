@@ -118,11 +118,9 @@ chaos-ingest: setup  ## 50 topics of ten million records into tables, ten kills 
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
 
 .PHONY: debezium debezium-smoke
-DEBEZIUM_SMOKE := plain|moved_keys|toast_text|numerics|timestamps|random_0
-debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= $(DEBEZIUM_SMOKE)
-debezium-smoke: setup  ## the same in a few minutes: some tables, JSON with schemas and Avro
-	@$(BIN)/python -m tests.debezium.postgres
-	$(BIN)/python -m pytest -m long tests/debezium -k "database and (schemas or avro)" -s $(PYTEST_ARGS)
+debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= plain|moved_keys|toast_text|numerics|timestamps|random_0
+debezium-smoke:  ## the same in a few minutes: some tables, JSON with schemas and Avro
+	$(MAKE) debezium PYTEST_ARGS='-k "every_table and (schemas or avro)"'
 
 debezium: setup  ## Debezium's changes of a real PostgreSQL (Debian's package) through Kafka Connect into tables, in JSON and Avro: each equals the database's
 	@$(BIN)/python -m tests.debezium.postgres
