@@ -486,20 +486,21 @@ class TopicReader:
         schema: ValueSchema,
         known: KnownTable | None,
         *,
+        is_landed: bool = False,
         with_headers: bool = False,
     ) -> DataFrame:
-        """As :meth:`changes`, of a range that is not landed.
+        """As :meth:`changes`.
 
         Args:
-            known: as :meth:`plan`'s.
+            known, is_landed: as :meth:`plan`'s.
         """
-        read = self.plan(session, part, table, schema, known)
+        read = self.plan(session, part, table, schema, known, is_landed=is_landed)
         return self.changes(session, read, table, schema, with_headers=with_headers)
 
     def changes(
         self, session: SparkSession, read: Read, table: Table, schema: ValueSchema, *, with_headers: bool = False
     ) -> DataFrame:
-        """As :meth:`rows`; changes of rows unless the mode is append."""
+        """As :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append."""
         rows = self.rows(session, read, with_headers=with_headers)
         if table.mode == "append":
             return rows
