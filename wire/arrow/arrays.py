@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from pykafka_wire.wire.arrow.varints import ByteBuffer, Ints
 
+Flags = npt.NDArray[np.bool_]
+
 #: Values that are smaller than this on average are copied: to move them takes as long.
 _MOVED_BYTES: Final = 512
 #: From this size on they are moved one by one, which takes 0.3 us for each besides the bytes.

@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow, validity
+from pykafka_wire.wire.arrow.arrays import Flags, binary_scalar, to_arrow, validity
 from pykafka_wire.wire.arrow.varints import Ints, zigzag
 
-Flags = npt.NDArray[np.bool_]
 Words64 = npt.NDArray[np.uint64]
 
 _WORD_BYTES: Final = 8

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.wire.arrow.arrays import Flags as Flags
 from pykafka_wire.wire.arrow.arrays import to_arrow, to_arrow_with_nulls, to_numpy, validity
 from pykafka_wire.wire.arrow.row_segments import bounds
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from pykafka_wire.wire.arrow.varints import Ints as Ints
 
 #: Of a row that no part of a column has. Not -1, which the first place, 0, would continue as a run.
 _NO_PLACE: Final = -2
