@@ -36,8 +36,13 @@ def single(text: str) -> str:
 
 
 def exact(text: str) -> str:
+    """All digits of a decimal, without zeros at the end. Arithmetic of decimals would round them."""
     found = Decimal(text)
-    return str(found.normalize() + 0) if found.is_finite() else str(found)
+    if not found.is_finite():
+        return str(found)
+    digits = format(found, "f")
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return digits if found else "0"
 
 
 def document(text: str) -> str:
@@ -56,7 +61,7 @@ def connect_decimal(scale: int) -> Callable[[str], str]:
     """Connect's encoding of a decimal in JSON: base64 of a big-endian whole number."""
 
     def read(text: str) -> str:
-        return exact(str(_unscaled(text).scaleb(-scale)))
+        return exact(str(_decimal(text, scale)))
 
     return read
 
@@ -64,11 +69,12 @@ def connect_decimal(scale: int) -> Callable[[str], str]:
 def variable_scale(text: str) -> str:
     """Debezium's struct of a scale and of the bytes of a whole number."""
     found = json.loads(text)
-    return exact(str(_unscaled(found["value"]).scaleb(-found["scale"])))
+    return exact(str(_decimal(found["value"], found["scale"])))
 
 
-def _unscaled(text: str) -> Decimal:
-    return Decimal(int.from_bytes(base64.b64decode(text), "big", signed=True))
+def _decimal(text: str, scale: int) -> Decimal:
+    unscaled = Decimal(int.from_bytes(base64.b64decode(text), "big", signed=True))
+    return Decimal(unscaled.as_tuple()._replace(exponent=-scale))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

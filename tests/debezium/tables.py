@@ -291,6 +291,7 @@ OPERATIONS: Final = (
     toast("toast_bytea", "bytea", f"{LONG}::bytea", "DEFAULT"),
     toast("toast_jsonb", "jsonb", f"jsonb_build_object('a', {LONG})", "DEFAULT"),
     toast("toast_array", "text[]", f"ARRAY[{LONG}]", "DEFAULT"),
+    toast("toast_numeric", "numeric", "(repeat('123456789', 900) || '.5')::numeric", "DEFAULT"),
     toast("toast_integers", "integer[]", "(SELECT array_agg(j) FROM generate_series(1, 4000) AS j)", "DEFAULT"),
     Table(
         name="truncated",
