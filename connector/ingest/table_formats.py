@@ -33,7 +33,8 @@ def open_log(session: SparkSession, settings: Settings, name: str) -> ReadLog:
         from pykafka_wire.ingest.iceberg_log import IcebergLog
 
         return IcebergLog(settings, name)
-    return TableLog(settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location)
+    folder = settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location
+    return TableLog(folder, settings.storage_options)
 
 
 def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:

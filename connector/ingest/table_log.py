@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from pykafka_wire.checkpoints.files import open_folder, table_uri
+from pykafka_wire.checkpoints.files import table_uri
+from pykafka_wire.ingest.file_tasks import UriFolder
 from pykafka_wire.ingest.tables import Landed
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class TableLog:
     """The log of one table; a thread at a time reads it.
 
     Attributes:
-        folder: the table's, a local path or a URI.
+        folder: the table's, a local path or a URI; ``storage`` is :class:`~pykafka_wire.ingest.file_tasks.UriFolder`'s.
         version: of the newest commit that was read, -1 before the first one.
         commits: the newest ones, in their order.
         base: the schema before the first of them; None where they begin with the table, or it is not known.
@@ -94,6 +95,7 @@ class TableLog:
     """
 
     folder: str
+    storage: Mapping[str, str] = field(default_factory=dict)
     version: int = -1
     commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=_KEPT))
     base: StructType | None = None
@@ -116,7 +118,7 @@ class TableLog:
         if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
             self.commits.clear()
             self.is_whole = False
-            self.base = self._checksum(first - 1)[1] or _stored(self.folder, first - 1)[1]
+            self.base = self._checksum(first - 1)[1] or self._stored(first - 1)[1]
         for version in range(first, newest + 1):
             commit = self._commit(version)
             if commit is not None:
@@ -126,7 +128,7 @@ class TableLog:
         self.version = newest
         if self.schema is None:  # none of the commits that are kept has changed it
             schemas = (self._checksum(version)[1] for version in range(newest, max(-1, newest - _AHEAD), -1))
-            self.base = next(filter(None, schemas), None) or _stored(self.folder, newest)[1]
+            self.base = next(filter(None, schemas), None) or self._stored(newest)[1]
 
     def size(self) -> TableSize | None:
         """The table's size: of a checksum file or of the last look, with what the commits since have added and removed.
@@ -149,7 +151,7 @@ class TableLog:
         size = known[1]
         for version in range(known[0] + 1, newest + 1) if size is not None else ():
             size = None if size is None else self._changed(size, version)
-        self._sized_at, self._size = newest, size or _stored(self.folder, newest)[0]
+        self._sized_at, self._size = newest, size or self._stored(newest)[0]
         return self._size
 
     def _changed(self, size: TableSize, version: int) -> TableSize | None:
@@ -183,26 +185,28 @@ class TableLog:
 
         filesystem, folder = self._opened()
         if self._seen < 0:
-            found = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}/{_LOG}", allow_not_found=True))
+            found = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}{_LOG}", allow_not_found=True))
             names = (each.base_name.partition(".") for each in found)
             self._seen = max((int(stem) for stem, _, kind in names if kind == "json" and stem.isdigit()), default=-1)
             return self._seen
         while True:
-            paths = [f"{folder}/{_LOG}/{self._seen + 1 + ahead:020d}.json" for ahead in range(_AHEAD)]
+            paths = [f"{folder}{_LOG}/{self._seen + 1 + ahead:020d}.json" for ahead in range(_AHEAD)]
             there = [each.type == pyarrow.fs.FileType.File for each in filesystem.get_file_info(paths)]
             self._seen += there.index(False) if False in there else _AHEAD
             if False in there:
                 return self._seen
 
     def _opened(self) -> tuple[Any, str]:
+        """The file system, and what is before a name in the table's folder."""
         if self._files is None:
-            self._files = open_folder(self.folder, "into")
+            filesystem, folder = UriFolder(uri=self.folder, storage=self.storage).open()
+            self._files = filesystem, f"{folder}/" if folder else ""
         return self._files
 
     def _read(self, name: str) -> bytes | None:
         filesystem, folder = self._opened()
         try:
-            with filesystem.open_input_file(f"{folder}/{_LOG}/{name}") as file:
+            with filesystem.open_input_file(f"{folder}{_LOG}/{name}") as file:
                 found: bytes = file.read(_MAX_BYTES)
         except FileNotFoundError:
             return None
@@ -216,6 +220,19 @@ class TableLog:
         files, size = found.get("numFiles"), found.get("tableSizeBytes")
         known = TableSize(files, size) if isinstance(files, int) and isinstance(size, int) else None
         return known, _schema(found.get("metadata"))
+
+    def _stored(self, version: int) -> tuple[TableSize | None, StructType | None]:
+        """Size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
+        try:
+            import deltalake
+
+            table = deltalake.DeltaTable(table_uri(self.folder), version=version, storage_options=dict(self.storage))
+            sizes = [int(each) for each in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+            schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        except Exception as error:  # a page shows less then
+            _log.debug("The library deltalake cannot read %s: %s", self.folder, error)
+            return None, None
+        return TableSize(len(sizes), sum(sizes)), schema
 
     def _commit(self, version: int) -> LoggedCommit | None:
         """A commit; None where its file is gone."""
@@ -258,20 +275,6 @@ def schema_changes(
         if commit.schema is not None and commit.schema != before:
             yield commit, before, commit.schema
             before = commit.schema
-
-
-def _stored(folder: str, version: int) -> tuple[TableSize | None, StructType | None]:
-    """Size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
-    try:
-        import deltalake
-
-        table = deltalake.DeltaTable(table_uri(folder), version=version)
-        sizes = [int(each) for each in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    except Exception as error:  # a page shows less then
-        _log.debug("The library deltalake cannot read %s: %s", folder, error)
-        return None, None
-    return TableSize(len(sizes), sum(sizes)), schema
 
 
 def _schema(metadata: Mapping[str, Any] | None) -> StructType | None:

@@ -67,7 +67,8 @@ class DeltaUpkeep:
         """Compact the table, and vacuum it once a day."""
         target = LandedTable(session, self._settings, self._name)
         if self._log is None:
-            self._log = TableLog(self._settings.place(self._name) if target.is_folder else target.location)
+            folder = self._settings.place(self._name) if target.is_folder else target.location
+            self._log = TableLog(folder, self._settings.storage_options)
         log = self._log
         log.refresh()
         if has_many_small_files(log.commits, self._table.target_bytes):

@@ -31,6 +31,7 @@ from pykafka_wire.ingest.iceberg_log import IcebergLog
 from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
 from pykafka_wire.ingest.parquet_files import FileWriter
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_log import TableLog
 from pykafka_wire.ingest.tables import Landed
 
 pytestmark = pytest.mark.unit
@@ -315,6 +316,13 @@ def test_a_table_that_tasks_cannot_write_says_why(into: str, table: dict[str, An
 def test_a_store_that_python_cannot_reach_is_left_to_spark(object_store: str) -> None:
     table = of_object_store(object_store)()
     assert table.unreachable() is None
+    append(table, landed(0, 0, 3))
+    log = TableLog(table.folder.uri, table.folder.storage)
+    log.refresh()
+    assert [each.rows for each in log.commits] == [0, 3]
+    size = log.size()
+    assert size is not None
+    assert size.files == 3
     wrong = dict(table.folder.storage) | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_SECRET_ACCESS_KEY": "hush"}
     reason = DeltaFolder(table.folder.uri, wrong).unreachable() or ""
     assert "Python cannot reach s3a://lake/" in reason
