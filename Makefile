@@ -82,6 +82,14 @@ performance: setup  ## measure in one run, in 45 minutes, all that docs/performa
 	set -f; $(BIN)/python benchmarks/bench.py --items $(ITEMS) --records $(RECORDS) --runs $(RUNS) --within $(WITHIN) --limit 5 --into docs/performance.json; \
 	  measured=$$?; $(BIN)/python benchmarks/page.py docs/performance.json && exit $$measured
 
+.PHONY: ingest-figures
+ingest-figures: setup  ## all figures of an ingest in one run: rates beside other ways, freshness, and the workload that others publish; the machine should be idle
+	$(BIN)/python benchmarks/ingest.py one --records 4000000
+	$(BIN)/python benchmarks/ingest.py many
+	$(BIN)/python benchmarks/ingest.py few
+	for asked in "" "--topics 10" "--format iceberg" "--write spark" "--every 10seconds"; do $(BIN)/python benchmarks/freshness.py $$asked || exit; done
+	$(BIN)/python benchmarks/published.py
+
 .PHONY: dashboard
 dashboard: setup  ## check the metrics' text with promtool, and redraw docs/dashboard.png by Prometheus (both on the PATH) from real queries
 	$(BIN)/python benchmarks/dashboard_picture.py
