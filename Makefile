@@ -87,7 +87,7 @@ ingest-figures: setup  ## all figures of an ingest in one run: rates beside othe
 	$(BIN)/python benchmarks/ingest.py one --records 4000000
 	$(BIN)/python benchmarks/ingest.py many
 	$(BIN)/python benchmarks/ingest.py few
-	for asked in "" "--topics 10" "--format iceberg" "--write spark" "--every 10seconds"; do $(BIN)/python benchmarks/freshness.py $$asked || exit; done
+	for asked in "" "--topics 10" "--format iceberg" "--write spark" "--every 10"; do $(BIN)/python benchmarks/freshness.py $$asked || exit; done
 	$(BIN)/python benchmarks/published.py
 
 .PHONY: dashboard

@@ -2,7 +2,7 @@
 
     python benchmarks/freshness.py                                # one Avro topic, 10,000 records/s, every 0 s
     python benchmarks/freshness.py --topics 10                    # the same rate over ten topics
-    python benchmarks/freshness.py --every '10 seconds' --format iceberg
+    python benchmarks/freshness.py --every 10 --format iceberg
 
 A record's freshness is the time from its timestamp, which the producer sets when it hands the record over, to the moment at which
 the commit with it is there for every reader: the time at which the commit's file was made. All records count that are written after
@@ -127,7 +127,7 @@ def measure(given: argparse.Namespace) -> None:
              "--rate", str(given.rate), "--seconds", str(given.seconds + _WARM_UP_S)], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         time.sleep(2.0)  # the first records, and their schema
-        query = ingest.start(spark, every=given.every)
+        query = ingest.start(spark, every=f"{given.every} seconds")
         time.sleep(_WARM_UP_S)
         since_ms = time.time() * 1000
         with CpuTime(rig.jvm_pid) as cpu:
@@ -158,8 +158,8 @@ def measure(given: argparse.Namespace) -> None:
         value / 1000 for value in (every.mean(), np.median(every), np.percentile(every, 99), every.max())
     )
     console.print(
-        f"{given.topics} topics, {given.rate:,} records/s, every {given.every}, {given.format}, write {given.write}: freshness on "
-        f"average {mean:.2f} s, median {median:.2f}, p99 {p99:.2f}, most {most:.2f}; of {len(every):,} of {n_sent:,} records; "
+        f"{given.topics} topics, {given.rate:,} records/s, every {given.every} s, {given.format}, write {given.write}: freshness "
+        f"on average {mean:.2f} s, median {median:.2f}, p99 {p99:.2f}, most {most:.2f}; of {len(every):,} of {n_sent:,} records; "
         f"{len(durations)} micro-batches; CPU {cpu.seconds / given.seconds:.2f} of a core\n  median of each phase, ms: {phases}"
     )
 
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--every", default="0 seconds")
+    parser.add_argument("--every", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
     parser.add_argument("--write", choices=["auto", "spark"], default="auto")
     parser.add_argument("--produce", nargs=2, metavar=("SERVERS", "REGISTRY"), help=argparse.SUPPRESS)
