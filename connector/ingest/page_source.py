@@ -177,13 +177,6 @@ class IngestPage:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.queries`."""
         name = self._settings.name_of(topic)
         identifier, place = self._settings.identifier(name), self._settings.place(name)
-        if self._settings.table_format == "iceberg":
-            catalog, _, inside = place.partition(".")
-            load = f"from pyiceberg.catalog import load_catalog\n\nload_catalog({json.dumps(catalog)})"
-            return {
-                "PyIceberg": f"{load}.load_table({json.dumps(inside)}).scan(limit=20).to_pandas()",
-                "pykafka-wire": f'pykafka-wire query FILE "SELECT * FROM {name} LIMIT 20"',
-            }
         found = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
         if self._settings.is_folder:
             found["PySpark"] = f'spark.read.format("delta").load({json.dumps(place)}).show()'
