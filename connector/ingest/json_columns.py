@@ -407,8 +407,7 @@ def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> 
     if wanted == WIDENED_BIGINT and not _is_decimal(schema):
         return StringType()  # rounded, not refused, behind its last decimal place
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
-        fields = {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
-        of = {each.name.lower(): each.dataType for each in observed} if isinstance(observed, StructType) else {}
+        fields, of = _fields(schema), _observed(observed)
         raws = [_raw(each.dataType, fields.get(each.name.lower()), of.get(each.name.lower())) for each in wanted]
         return StructType([StructField(each.name, raw or StringType()) for each, raw in zip(wanted, raws, strict=True)])
     if isinstance(wanted, ArrayType):
@@ -445,6 +444,34 @@ def _time(schema: Schema, wanted: DataType) -> ConnectType | None:
     return named if named is not None and is_time and _column_type(named) == wanted else None
 
 
+def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> bool:
+    """Whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another unit."""
+    if schema is None:
+        return False
+    if isinstance(wanted, StructType):
+        fields, of = _fields(schema), _observed(observed)
+        return any(
+            _is_changed(each.dataType, fields.get(each.name.lower()), of.get(each.name.lower())) for each in wanted
+        )
+    if isinstance(wanted, ArrayType):
+        return _is_changed(wanted.elementType, schema.get("items"), getattr(observed, "elementType", None))
+    if isinstance(wanted, MapType):
+        return _is_changed(wanted.valueType, schema.get("values"), getattr(observed, "valueType", None))
+    time = _time(schema, wanted)
+    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _is_base64(observed)
+    return is_text or (time is not None and time.unit != "microseconds")
+
+
+def _fields(schema: Schema) -> dict[str, Schema]:
+    """The schemas of a struct's fields by their names in lower case."""
+    return {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
+
+
+def _observed(found: DataType | None) -> dict[str, DataType]:
+    """The types that were found of a struct's fields, by their names in lower case."""
+    return {each.name.lower(): each.dataType for each in found} if isinstance(found, StructType) else {}
+
+
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
     """One type to read values of two schemas as: text, where they differ."""
     if one == other or other is None or one is None:
@@ -471,12 +498,10 @@ def _converted(
     if wanted is None or raw is None:  # nothing has a type
         return F.when(value.isNotNull(), F.struct()), None
     expected = _raw(wanted, schema, observed)
-    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _is_base64(observed)
-    if expected == wanted and raw == wanted and not is_text:
+    if expected == wanted and raw == wanted and not _is_changed(wanted, schema, observed):
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
-        fields = {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
-        of = {each.name.lower(): each.dataType for each in observed} if isinstance(observed, StructType) else {}
+        fields, of = _fields(schema), _observed(observed)
         done = [
             _converted(
                 value.getField(each.name),

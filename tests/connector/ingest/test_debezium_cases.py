@@ -46,6 +46,7 @@ _EACH_TIME = (
     *(
         "column_after",
         "connect_alter",
+        "connect_as_read",
         "connect_times",
         "connect_types",
         "decimal_scale",
