@@ -20,7 +20,7 @@ _VOLUMES: Final = "/Volumes/"
 
 
 def local_folder(path: str) -> str | None:
-    """The folder of a local path, ``file:/…`` or ``dbfs:/…``; None for any other URI."""
+    """Return the folder of a local path, ``file:/…`` or ``dbfs:/…``; None for any other URI."""
     scheme = _SCHEME.match(path)
     if scheme is None:
         return str(Path(path).expanduser().absolute())
@@ -34,19 +34,19 @@ def local_folder(path: str) -> str | None:
 
 
 def stored_uri(uri: str) -> str:
-    """A URI of an object store by the scheme that libraries beside Hadoop know."""
+    """Return a URI of an object store by the scheme that libraries beside Hadoop know."""
     scheme, _, rest = uri.partition(":")
     return f"{'s3' if scheme.lower() in _S3 else scheme.lower()}:{rest}"
 
 
 def table_uri(folder: str) -> str:
-    """The URI of a local path, ``file:/…`` or another URI, as the library deltalake takes it."""
+    """Return the URI of a local path, ``file:/…`` or another URI, as the library deltalake takes it."""
     local = local_folder(folder)
     return stored_uri(folder) if local is None else Path(local).as_uri()
 
 
 def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's file system
-    """The file system and the folder of a local path or a URI, such as ``file:/…``, ``s3://…``, ``abfss://…``, ``gs://…``.
+    """Return the file system and the folder of a local path or a URI, such as ``file:/…``, ``s3://…``, ``abfss://…``, ``gs://…``.
 
     Args:
         option: the option's name, for errors.
@@ -89,10 +89,10 @@ class CheckpointFiles(Protocol):
         """The checkpoint's folder, without credentials, for errors."""
 
     def logged(self, folder: str) -> list[LoggedFile]:
-        """The files of a log, ``offsets`` or ``commits``, whose names are numbers; none where the folder does not exist."""
+        """Return the files of a log, ``offsets`` or ``commits``, whose names are numbers; none where the folder does not exist."""
 
     def read(self, name: str) -> str | None:
-        """A file's text, such as ``offsets/12``; None where it does not exist."""
+        """Return a file's text, such as ``offsets/12``; None where it does not exist."""
 
 
 class StoredFiles:

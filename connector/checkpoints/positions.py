@@ -42,7 +42,7 @@ class QueryPosition:
     topics: frozenset[str]
 
     def to_json(self, place: str) -> str:
-        """The position as text, for an option; ``place`` is the reference that it was found by."""
+        """Return the position as text, for an option; ``place`` is the reference that it was found by."""
         return json.dumps(
             {
                 "checkpoint": place,
@@ -54,7 +54,7 @@ class QueryPosition:
 
     @classmethod
     def from_json(cls, text: str, is_wanted: IsWanted) -> QueryPosition:
-        """The wanted topic-partitions of a position.
+        """Return the wanted topic-partitions of a position.
 
         Raises:
             OffsetsError: the text is damaged.
@@ -74,7 +74,7 @@ class QueryPosition:
 
 
 def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> QueryPosition:
-    """Where the query stands at the micro-batch of ``reference``, its newest committed one by default.
+    """Return where the query stands at the micro-batch of ``reference``, its newest committed one by default.
 
     A query that has committed none stands at its own start.
 
@@ -98,7 +98,7 @@ def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWant
 
 
 def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> list[OffsetRange]:
-    """The offsets that one micro-batch read, or is planned to read, by topic-partition in order.
+    """Return the offsets that one micro-batch read, or is planned to read, by topic-partition in order.
 
     Raises:
         OffsetsError: as :func:`position_at`; or the log no longer has the micro-batch before it, at whose end it starts.
@@ -134,10 +134,10 @@ class Beginning:
 
 
 def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
-    """Where a query of one source began with each partition that it has of a topic at the end of a micro-batch."""
+    """Return where a query of one source began with each partition that it has of a topic at the end of a micro-batch."""
 
     def of(number: int) -> QueryOffsets:
-        return next(each.offsets for each in log.micro_batch(number).sources.values() if each.offsets is not None)
+        return next(source.offsets for source in log.micro_batch(number).sources.values() if source.offsets is not None)
 
     later = of(batch_id)
     topic_id, here = later.topic_ids.get(topic), {tp for tp in later.offsets if tp.topic == topic}
@@ -158,7 +158,7 @@ def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
 def _starts(
     log: QueryLog, batch: LoggedMicroBatch, ends: Mapping[str, QueryOffsets], reference: CheckpointReference
 ) -> dict[str, QueryOffsets]:
-    """Where each source was before a micro-batch, at whose end it is at ``ends``."""
+    """Return where each source was before a micro-batch, at whose end it is at ``ends``."""
     number = batch.batch_id
     if number == 0:
         return {source: _source_start(log, batch, source) for source in ends}
@@ -181,7 +181,7 @@ def _starts(
 
 
 def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, QueryOffsets]:
-    """Where each Kafka source of a query started, from its micro-batch 0."""
+    """Return where each Kafka source of a query started, from its micro-batch 0."""
     if 0 not in log.planned:
         raise OffsetsError(
             f"the query of the checkpoint {log.shown} has "
@@ -196,7 +196,7 @@ def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, Que
 
 
 def _source_start(log: QueryLog, first: LoggedMicroBatch, source: str) -> QueryOffsets:
-    """Where a Kafka source started; ``first`` is its first micro-batch."""
+    """Return where a Kafka source started; ``first`` is its first micro-batch."""
     offset = first.sources[source]
     if offset.connector == "pykafka-wire" and offset.offsets is not None:
         return replace(offset.offsets, offsets=offset.offsets.starts, epochs={}, dropped=())
@@ -229,7 +229,7 @@ def _kafka_sources(log: QueryLog, batch: LoggedMicroBatch, reference: Checkpoint
 def _merged(
     offsets_by_source: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wanted: IsWanted
 ) -> QueryOffsets:
-    """The wanted topic-partitions, each topic's from its source."""
+    """Return the wanted topic-partitions, each topic's from its source."""
     return QueryOffsets(
         offsets={
             tp: offset
@@ -260,7 +260,7 @@ def _merged(
 
 
 def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int, int]]:
-    """The wanted offsets, those of dropped topics among them."""
+    """Return the wanted offsets, those of dropped topics among them."""
     by_topic: dict[str, dict[int, int]] = {}
     dropped = [
         (TopicPartition(each.topic, p), offset) for each in offsets.dropped for p, offset in each.offsets.items()
@@ -278,7 +278,7 @@ def _topics_of(offsets: QueryOffsets) -> set[str]:
 def _one_source_each(
     log: QueryLog, views: Mapping[str, Mapping[str, ViewT]], batch_id: int | None, reference: CheckpointReference
 ) -> dict[str, str]:
-    """The source that has each wanted topic; the first one where all that have it agree."""
+    """Return the source that has each wanted topic; the first one where all that have it agree."""
     chosen: dict[str, str] = {}
     for source, topics in views.items():
         for topic, view in topics.items():

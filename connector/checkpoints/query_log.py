@@ -85,7 +85,7 @@ class QueryLog:
             return None
 
     def micro_batch(self, batch_id: int) -> LoggedMicroBatch:
-        """A micro-batch of the log.
+        """Return a micro-batch of the log.
 
         Raises:
             OffsetsError: the log does not have it, it is damaged, or a newer Spark or pykafka-wire wrote it.
@@ -122,7 +122,7 @@ class QueryLog:
         )
 
     def started_at(self, source: str) -> QueryOffsets | None:
-        """Where a source of the JVM connector started, as it is stored; None where nothing is."""
+        """Return where a source of the JVM connector started, as it is stored; None where nothing is."""
         text = self._files.read(f"sources/{source}/0")
         if text is None:
             return None
@@ -159,7 +159,7 @@ def _source_offsets(text: str, where: str) -> SourceOffsets:
 
 
 def _kafka_offsets(document: Any) -> dict[TopicPartition, int] | None:
-    """The JVM connector's offset, ``{"topic":{"0":12}}``; None for anything else."""
+    """Return the JVM connector's offset, ``{"topic":{"0":12}}``; None for anything else."""
     if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
         return None
     by_partition: dict[TopicPartition, int] = {}

@@ -60,7 +60,7 @@ class QueryOffsets:
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The checkpoint's JSON, the same text for equal offsets."""
+        """Return the checkpoint's JSON, the same text for equal offsets."""
         document: dict[str, Any] = {"version": VERSION, "offsets": nest_by_topic(self.offsets)}
         if self.epochs:
             document["epochs"] = nest_by_topic(self.epochs)
@@ -132,7 +132,7 @@ class QueryOffsets:
 
 
 def ranges_read(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
-    """What a micro-batch reads of each topic-partition; a log that was shortened has an end before its start."""
+    """Return what a micro-batch reads of each topic-partition; a log that was shortened has an end before its start."""
     return [
         OffsetRange(
             topic=tp.topic,
@@ -147,7 +147,8 @@ def ranges_read(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
 
 
 def is_source_offset(document: Any) -> bool:  # Any: a checkpoint may hold anything
-    """Whether the JSON is an offset of this package's, of any version; a topic of the JVM connector's may be called ``version``."""
+    """Return whether the JSON is an offset of this package's, of any version; a topic of the JVM connector's may be called
+    ``version``."""
     return isinstance(document, dict) and "offsets" in document and not isinstance(document.get("version", {}), dict)
 
 
@@ -168,5 +169,5 @@ def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """The topic id that :func:`~pykafka_wire.wire.topic_partitions.topic_id_text` printed; ValueError for anything else."""
+    """Return the topic id that :func:`~pykafka_wire.wire.topic_partitions.topic_id_text` printed; ValueError for anything else."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

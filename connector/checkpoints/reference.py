@@ -47,14 +47,14 @@ class CheckpointReference:
         return self.with_fragment(self.batch_id, self.source)
 
     def with_fragment(self, batch_id: int | None, source: str | None = None) -> str:
-        """The text of a reference to another place of this checkpoint, without credentials."""
+        """Return the text of a reference to another place of this checkpoint, without credentials."""
         batch = "" if batch_id is None else str(batch_id)
         fragment = batch if source is None else f"{batch}/{source}"
         return without_secrets(self.path) + (f"#{fragment}" if fragment else "")
 
 
 def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> CheckpointReference:
-    """The place that an option names, with or without :data:`PREFIX`.
+    """Return the place that an option names, with or without :data:`PREFIX`.
 
     Args:
         option: the option's name, for errors.
@@ -91,7 +91,7 @@ def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> Ch
 
 
 def parse_table(value: str, option: str) -> CheckpointReference:
-    """The end of a table behind :data:`TABLE_PREFIX`: ``PATH``, ``PATH#PREFIX``, or what ``table_position`` returns.
+    """Return the end of a table behind :data:`TABLE_PREFIX`: ``PATH``, ``PATH#PREFIX``, or what ``table_position`` returns.
 
     Raises:
         OptionError: it is the name of a table. A source plans in a process without a Spark session, which alone can find one.

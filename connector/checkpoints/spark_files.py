@@ -54,7 +54,7 @@ class SparkFiles:
 
 
 def checkpoint_position(spark: SparkSession, place: str) -> str:
-    """Where a query stands, as text for ``startingOffsets`` or ``endingOffsets``.
+    """Return where a query stands, as text for ``startingOffsets`` or ``endingOffsets``.
 
     The option ``checkpoint:PATH`` does the same for file systems that pyarrow knows. This reads the checkpoint through the
     session, from any file system that Spark knows, with Spark's own credentials.

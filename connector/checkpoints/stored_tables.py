@@ -32,7 +32,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 def stored_position(
     reference: CheckpointReference, topics: Iterable[str], is_wanted: IsWanted, option: str
 ) -> QueryPosition:
-    """Where a Delta table ends, in what is wanted.
+    """Return where a Delta table ends, in what is wanted.
 
     Args:
         topics: those that are read. If the table has no column for the topic, its rows are of this one topic.
@@ -112,7 +112,7 @@ def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str
 
 
 def no_topic(table: str, topics: Sequence[str]) -> OffsetsError:
-    """The error of a table in whose rows nothing says which of several topics they are of."""
+    """Return the error of a table in whose rows nothing says which of several topics they are of."""
     return OffsetsError(
         f"the table {without_secrets(table)} has no column for the topic, and the query reads {len(topics)} topics "
         f"({', '.join(topics[:10])}): select the topic into the table, too."
@@ -120,7 +120,7 @@ def no_topic(table: str, topics: Sequence[str]) -> OffsetsError:
 
 
 def position_of(ends: Mapping[TopicPartition, int], table: str) -> QueryPosition:
-    """The position behind a table's rows.
+    """Return the position behind a table's rows.
 
     Raises:
         OffsetsError: the table has none.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def table_at(spark: SparkSession, table: str) -> DataFrame:
-    """A table by its name, or a Delta table by its path, which has a slash.
+    """Return a table by its name, or a Delta table by its path, which has a slash.
 
     Raises:
         OffsetsError: there is none.
@@ -34,7 +34,7 @@ def table_at(spark: SparkSession, table: str) -> DataFrame:
 
 
 def pinned(spark: SparkSession, identifier: str) -> tuple[DataFrame, int | None]:
-    """A table as it is now, and its version, None where it is no Delta table.
+    """Return a table as it is now, and its version, None where it is no Delta table.
 
     What is written later is not in it. Otherwise a DataFrame of a Delta table shows that, too, each time that it is run.
     """
@@ -104,7 +104,7 @@ class KafkaColumns:
 
 
 def table_position(spark: SparkSession, table: str, *, topic: str | None = None, prefix: str | None = None) -> str:
-    """Where a table ends, as text for ``startingOffsets``: behind the highest offset of each topic-partition that it has.
+    """Return where a table ends, as text for ``startingOffsets``: behind the highest offset of each topic-partition that it has.
 
     Args:
         table: a name, or the path of a Delta table.

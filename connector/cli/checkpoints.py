@@ -73,7 +73,7 @@ def _opened(place: str) -> tuple[CheckpointReference, QueryLog]:
 
 
 def _batch_shown(log: QueryLog, reference: CheckpointReference) -> LoggedMicroBatch | None:
-    """The micro-batch whose offsets are shown; None where nothing is committed and none is named."""
+    """Return the micro-batch whose offsets are shown; None where nothing is committed and none is named."""
     if reference.batch_id is not None:
         return log.micro_batch(reference.batch_id)
     return log.micro_batch(log.committed[-1]) if log.committed else None
@@ -102,7 +102,7 @@ def _batch(log: QueryLog, batch: LoggedMicroBatch) -> dict[str, Any]:
 
 
 def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
-    """How many offsets a micro-batch read of all its sources; None where the log no longer has the one before."""
+    """Return how many offsets a micro-batch read of all its sources; None where the log no longer has the one before."""
     total = 0
     for name, source in batch.sources.items():
         if source.offsets is None:
@@ -116,7 +116,7 @@ def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
 
 
 def _find_ends(batch: LoggedMicroBatch) -> LogEnds:
-    """The ends of the logs that the offsets of a micro-batch are of: not of a topic that was recreated since."""
+    """Return the ends of the logs that the offsets of a micro-batch are of: not of a topic that was recreated since."""
     sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
         ends = find_ends(cluster, {tp for offsets in sources for tp in offsets.offsets})

@@ -66,7 +66,7 @@ class Check:
     ms: int = 0
 
     def document(self) -> dict[str, Any]:  # Any: a JSON value
-        """The fields of ``--json``."""
+        """Return the fields of ``--json``."""
         return {name: getattr(self, name) for name in ("name", "where", "result", "found", "remedy", "ms")}
 
 
@@ -76,17 +76,17 @@ def warn(text: str, remedy: str = "") -> Check:
 
 
 def fail(text: str, remedy: str, exit_code: int = FAILED) -> Check:
-    """A problem."""
+    """Return a problem."""
     return Check(text, remedy, "fail", exit_code)
 
 
 def failed(error: WireError, remedy: str = "") -> Check:
-    """An error as a problem; ``remedy`` where the error has none of its own."""
+    """Return an error as a problem; ``remedy`` where the error has none of its own."""
     return fail(error.message, error.remedy or remedy, exit_code(error))
 
 
 def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:
-    """What ``look`` finds, or its error, under this name, unless it has one, with its place and the time it took."""
+    """Return what ``look`` finds, or its error, under this name, unless it has one, with its place and the time it took."""
     started = time.monotonic()
     try:
         check = look()
@@ -110,7 +110,7 @@ def identity(settings: ClientSettings) -> Check:
 
 
 def span(seconds: float) -> str:
-    """A time span in the largest unit of which it has two or more: ``59 min``."""
+    """Return a time span in the largest unit of which it has two or more: ``59 min``."""
     for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"
@@ -250,7 +250,7 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
 
 
 def _refusal_without_sasl(connection: Connection) -> WireError | None:
-    """Why the listener refuses a Metadata request of a client without SASL, None where it responds.
+    """Return why the listener refuses a Metadata request of a client without SASL, None where it responds.
 
     A listener that requires SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
     Apache's accept SaslHandshake on listeners without SASL, too.
@@ -264,7 +264,7 @@ def _refusal_without_sasl(connection: Connection) -> WireError | None:
 
 
 def _mechanisms(settings: ClientSettings, host: str, port: int) -> list[str]:
-    """The SASL mechanisms that a listener offers; none where it has no SASL."""
+    """Return the SASL mechanisms that a listener offers; none where it has no SASL."""
     try:
         with _opened(settings, host, port) as connection:
             deadline = Deadline.after_ms(STEP_MS)
@@ -292,7 +292,7 @@ def _secured(context: ssl.SSLContext, host: str, port: int) -> Iterator[ssl.SSLS
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Whether the port responds to a TLS handshake; the certificate does not matter, and nothing else is sent."""
+    """Return whether the port responds to a TLS handshake; the certificate does not matter, and nothing else is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -315,7 +315,7 @@ def _speaks_plaintext(host: str, port: int) -> bool:
 
 
 def advertised(settings: ClientSettings, nodes: Sequence[Broker]) -> Iterator[Check]:
-    """Whether each broker can be reached by the address that it advertises, all at the same time."""
+    """Yield whether each broker can be reached by the address that it advertises, all at the same time."""
     for node, steps in zip(nodes, check_addresses(settings, [(node.host, node.port) for node in nodes]), strict=True):
         check = steps[-1]
         if check.result == "fail":

@@ -115,7 +115,7 @@ def cluster(
 
 
 def _write(path: Path, listener: SecuredListener, kafka: LocalCluster) -> Path:
-    """The properties file, which only this user can read: it has the password."""
+    """Return the properties file, which only this user can read: it has the password."""
     from pykafka_wire.local.secured import USER
     from pykafka_wire.local.settings import render
 

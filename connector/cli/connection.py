@@ -81,17 +81,17 @@ def _store_in_context(
 
 
 def output() -> Output:
-    """The output of this command, as text or JSON."""
+    """Return the output of this command, as text or JSON."""
     return Output(json=bool(click.get_current_context().meta.get(_META_KEY, {}).get("json")))
 
 
 def named_brokers() -> str:
-    """The brokers that this command's options, or the environment, name."""
+    """Return the brokers that this command's options, or the environment, name."""
     return given_options().get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE, "")
 
 
 def settings() -> ClientSettings:
-    """The client settings of this command.
+    """Return the client settings of this command.
 
     Raises:
         click.UsageError: ``-X`` is not ``name=value``.
@@ -106,7 +106,8 @@ def settings() -> ClientSettings:
 
 
 def source_options(registry: str | None) -> dict[str, str]:
-    """The settings as options of the data source, with the registry at ``registry``, or that of the settings, or the default."""
+    """Return the settings as options of the data source, with the registry at ``registry``, or that of the settings, or the
+    default."""
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
     return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
@@ -124,7 +125,7 @@ def registry_option(function: FunctionT) -> FunctionT:
 
 
 def split_settings(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The client settings among options, and those of the registry."""
+    """Return the client settings among options, and those of the registry."""
     of_registry = {name: value for name, value in options.items() if _is_of_registry(name)}
     return {name: value for name, value in options.items() if name not in of_registry}, of_registry
 
@@ -134,7 +135,7 @@ def _is_of_registry(name: str) -> bool:
 
 
 def kafka_options() -> dict[str, str]:
-    """The client settings of this command as options of the Spark source, without the times that suit a person who waits.
+    """Return the client settings of this command as options of the Spark source, without the times that suit a person who waits.
 
     Raises:
         click.UsageError, SettingsError: as :func:`settings`.
@@ -195,7 +196,7 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The names and values of a properties file, the last of each name."""
+    """Return the names and values of a properties file, the last of each name."""
     lines = (_CONTINUED.sub(lambda escape: escape[1] or "", line) for line in _LINE.findall(text))
     return {_unescaped(pair[1]): _unescaped(pair[2]) for line in lines if (pair := _PAIR.fullmatch(line))}
 

@@ -127,7 +127,7 @@ def _cluster(running: contextlib.ExitStack) -> tuple[str, str]:
 
 
 def _registered(registry: str) -> int:
-    """The id of the schema of the values in Avro, which the registry has from now on."""
+    """Return the id of the schema of the values in Avro, which the registry has from now on."""
     request = urllib.request.Request(
         f"{registry}/subjects/{_AVRO}-value/versions",
         data=json.dumps({"schema": _SCHEMA}).encode(),
@@ -138,7 +138,8 @@ def _registered(registry: str) -> int:
 
 
 def _avro(schema_id: int, row: Mapping[str, Any]) -> bytes:
-    """A value of :data:`_SCHEMA` with Confluent's frame. https://avro.apache.org/docs/1.12.0/specification/#binary-encoding"""
+    """Return a value of :data:`_SCHEMA` with Confluent's frame.
+    https://avro.apache.org/docs/1.12.0/specification/#binary-encoding"""
 
     def number(value: int) -> bytes:
         zigzag, encoded = value << 1, bytearray()

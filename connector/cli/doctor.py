@@ -86,9 +86,9 @@ def _checks(
     if quick.uses_sasl:
         yield run_check("identity", "", lambda: identity(quick))
     steps = check_addresses(quick, quick.bootstrap_servers)
-    for each in steps:
-        yield from each
-    if all(each[-1].result == "fail" for each in steps):
+    for step in steps:
+        yield from step
+    if all(step[-1].result == "fail" for step in steps):
         return
     with Cluster(quick) as cluster:
         try:
@@ -196,7 +196,7 @@ def _transaction(cluster: Cluster, name: str) -> Check:
 
 
 def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
-    """A check of something that permissions are granted for."""
+    """Return a check of something that permissions are granted for."""
 
     def run() -> Check:
         try:
@@ -223,11 +223,11 @@ def _allowed(kind: str, name: str, allowed: frozenset[Operation] | None, wanted:
 
 
 def _labels(operations: Collection[Operation]) -> str:
-    return ", ".join(each.label for each in sorted(operations))
+    return ", ".join(operation.label for operation in sorted(operations))
 
 
 def _grant(kind: str, name: str, operations: set[Operation]) -> str:
-    asked = " ".join(f"--operation {each.label}" for each in sorted(operations))
+    asked = " ".join(f"--operation {operation.label}" for operation in sorted(operations))
     return f"Grant the permission: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
 
 

@@ -91,7 +91,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
 
 
 def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
-    """The transactions that a marker lists; None where one is lost or cannot be read."""
+    """Return the transactions that a marker lists; None where one is lost or cannot be read."""
     markers = read_markers(cluster, transactional_id)
     if not markers and (
         own_id_has_committed(cluster, transactional_id) or tasks_have_committed(cluster, transactional_id)
@@ -148,7 +148,7 @@ def _decision(transaction: DescribedTransaction, decided: set[ProducerIdentity] 
 
 
 def transaction_row(each: DescribedTransaction, **more: str) -> dict[str, Any]:
-    """A row for a transaction, with what else is known of its state."""
+    """Return a row for a transaction, with what else is known of its state."""
     since_ms = each.started_ms if each.is_open else -1
     return {
         "transactional id": each.transactional_id,

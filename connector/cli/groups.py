@@ -118,7 +118,7 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: b
 
 
 def _committed(cluster: Cluster, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The group's offset for each partition. Raises click.UsageError where it has none."""
+    """Return the group's offset for each partition. Raises click.UsageError where it has none."""
     committed = fetch_offsets(cluster, group, partitions)
     missing = [str(tp) for tp in partitions if tp not in committed]
     if missing:

@@ -138,7 +138,7 @@ def ingest(
 
 
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
-    """Where a server listens: on this machine alone, unless a host says otherwise. Raises click.UsageError."""
+    """Return where a server listens: on this machine alone, unless a host says otherwise. Raises click.UsageError."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise click.UsageError(f"{option} {text}: give a port, or HOST:PORT; 0.0.0.0 is every address of this machine.")
@@ -376,12 +376,12 @@ class _Said:
         seen = screen.look()
         assert seen is not None
         self._batch = progress["batchId"]
-        rows, rejects = sum(each.rows for each in seen.tables), sum(each.status.rejects for each in seen.tables)
+        rows, rejects = sum(table.rows for table in seen.tables), sum(table.status.rejects for table in seen.tables)
         n_rows, n_rejects = rows - self._rows, rejects - self._rejects
         self._rows, self._rejects = rows, rejects
         if n_rows or n_rejects:
             seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-            lags = [each.lag for each in seen.tables if each.lag is not None]
+            lags = [table.lag for table in seen.tables if table.lag is not None]
             screen.line(
                 f"micro-batch {self._batch}: {counted(n_rows, 'row')} in {seconds:.1f} s, {counted(n_rejects, 'reject')}; "
                 f"{sum(lags)} behind"
@@ -455,7 +455,7 @@ class _Interruption:
         self._came = threading.Event()
 
     def come(self, number: int) -> bool:
-        """Whether it is the first one."""
+        """Return whether it is the first one."""
         is_first = not self._came.is_set()
         self.signal = self.signal or signal.Signals(number).name
         self._came.set()

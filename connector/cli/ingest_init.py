@@ -79,7 +79,7 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         ]
     path.write_text(_text(given, suggestions, helpers), encoding="utf-8")
     read_settings(path)
-    modes = Counter(each.mode for each in suggestions)
+    modes = Counter(suggestion.mode for suggestion in suggestions)
     click.echo(
         f"{path}: {counted(len(topics), 'topic')}, " + ", ".join(f"{n} {mode}" for mode, n in modes.most_common()) + "."
     )
@@ -94,7 +94,7 @@ def suggest(
     is_compacted: bool,
     registry: Registry | None,
 ) -> Suggestion:
-    """How a topic is to be landed, by what is in it."""
+    """Return how a topic is to be landed, by what is in it."""
     registered, schema = _registered(registry, topic, "value")
     kind = registered or _format_of(values)
     documents = list(map(_document, values)) if kind == "json" else []
@@ -118,7 +118,7 @@ def suggest(
 
 
 def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
-    """The kind of the newest schema of a topic's column, and its text."""
+    """Return the kind of the newest schema of a topic's column, and its text."""
     from pykafka_wire.errors import DecodeError
     from pykafka_wire.values.registry.client import RegistryClient
 
@@ -132,7 +132,7 @@ def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str
 
 
 def _is_envelope(schema: str) -> bool:
-    """Whether an Avro schema, or a JSON Schema, is Debezium's."""
+    """Return whether an Avro schema, or a JSON Schema, is Debezium's."""
     try:
         document = json.loads(schema)
     except ValueError:  # Protobuf, or none
@@ -148,7 +148,7 @@ def _is_change(document: Any) -> bool:  # Any: a JSON value
 
 def _format_of(samples: Sequence[bytes | None]) -> str:
     """``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
-    there = [each for each in samples if each is not None]
+    there = [sample for sample in samples if sample is not None]
     if sum(isinstance(_document(each), dict) for each in there) >= _MOST * len(there):
         return "json"
     try:
@@ -200,7 +200,7 @@ def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[
 
 
 def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:
-    shapes = Counter((each.format, each.key_format) for each in suggestions)
+    shapes = Counter((suggestion.format, suggestion.key_format) for suggestion in suggestions)
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
         "# An ingest's settings; docs/ingest.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
@@ -220,12 +220,13 @@ def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: 
         "# min_rows = 1000    # a topic waits for so many new records,",
         '# max_delay = "5m"   # or for so long: fewer, larger files',
     ]
-    for each in suggestions:
-        if each.mode == "append" and (each.format, each.key_format) == (value_format, key_format):
+    for suggestion in suggestions:
+        if suggestion.mode == "append" and (suggestion.format, suggestion.key_format) == (value_format, key_format):
             continue
-        lines += ["", f"[[table]]  # {each.why}", f"topic = {_quoted(re.escape(each.topic))}"]
+        lines += ["", f"[[table]]  # {suggestion.why}", f"topic = {_quoted(re.escape(suggestion.topic))}"]
         for name, value, usual in (
-            ("mode", each.mode, "append"), ("format", each.format, value_format), ("key_format", each.key_format, key_format),
+            ("mode", suggestion.mode, "append"), ("format", suggestion.format, value_format),
+            ("key_format", suggestion.key_format, key_format),
         ):  # fmt: skip
             if value != usual:
                 lines.append(f"{name} = {_quoted(value or 'binary')}")
@@ -237,9 +238,9 @@ def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: 
 def _secrets() -> set[str]:
     from pykafka_wire.wire.settings import ClientSettings
 
-    return {each.name.replace("_", ".") for each in fields(ClientSettings) if each.metadata.get("secret")}
+    return {field.name.replace("_", ".") for field in fields(ClientSettings) if field.metadata.get("secret")}
 
 
 def _quoted(text: str) -> str:
-    """A TOML string: as it is where it can be, for regular expressions."""
+    """Return a TOML string: as it is where it can be, for regular expressions."""
     return f"'{text}'" if "\\" in text and "'" not in text else json.dumps(text)

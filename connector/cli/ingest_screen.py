@@ -125,7 +125,7 @@ class IngestScreen:
             threading.Thread(target=self._look_again, daemon=True, name="pykafka-wire-screen").start()
 
     def look(self) -> Watched | None:
-        """The ingest now; a table that was stopped since the last look is a line where there is no screen."""
+        """Return the ingest now; a table that was stopped since the last look is a line where there is no screen."""
         if self._watch is None:
             return None
         seen = self._seen = self._watch.look()
@@ -141,7 +141,8 @@ class IngestScreen:
             self._console.print(tables_drawn(self._seen, self._console, is_summary=True))
 
     def keep_output(self) -> str:
-        """A sentence that says where what Spark's processes have printed is, which stays there; empty if it was printed here."""
+        """Return a sentence that says where what Spark's processes have printed is, which stays there; empty if it was
+        printed here."""
         if self.spark is None:
             return ""
         self.spark.is_kept = True
@@ -212,7 +213,7 @@ def _bar(seen: Watched) -> Text:
 
 
 def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> RenderableType:
-    """A row for each table, trouble first, as many as there is room for; below one that is stopped its reason.
+    """Return a row for each table, trouble first, as many as there is room for; below one that is stopped its reason.
 
     Figures are never cut; names give way to them.
     """
@@ -263,7 +264,7 @@ def _cells(table: WatchedTable, *, is_wide: bool, is_summary: bool) -> list[str]
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """The state at the left, figures at the right."""
+    """Return the state at the left, figures at the right."""
     first, *others = zip(cells, widths, strict=True)
     return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
 
@@ -273,7 +274,7 @@ def _fitted(name: str, width: int) -> str:
 
 
 def _reason_lines(table: WatchedTable, width: int, *, is_whole: bool) -> list[Text]:
-    """Why a table is stopped, or tried again: three lines of it while there is a screen, all of it at the end."""
+    """Return why a table is stopped, or tried again: three lines of it while there is a screen, all of it at the end."""
     if not table.reason:
         return []
     again = "" if table.again_s is None or is_whole else f"again in {duration(table.again_s)}: "

@@ -103,7 +103,7 @@ def lag_of_groups(
     *,
     election_ms: float | None = None,
 ) -> dict[str, LagReport]:
-    """The lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once, as by
+    """Return the lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once, as by
     :func:`find_ends`."""
     chosen = {
         group: sorted(tp for tp in offsets if not topics or tp.topic in topics) for group, offsets in committed.items()
@@ -127,7 +127,8 @@ def _lag_report(cluster: Cluster, group: str, topics: Collection[str]) -> LagRep
 
 
 def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
-    """The group of this name; else the one that a query generated with this prefix, or an ingest of this name has; else the name.
+    """Return the group of this name; else the one that a query generated with this prefix, or an ingest of this name has; else the
+    name.
 
     Args:
         may_come: a group that does not exist is a message and no error.
@@ -159,12 +160,12 @@ def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
 
 
 def generated_with(prefix: str, names: Iterable[str]) -> list[str]:
-    """The names of groups that queries have generated with this prefix."""
+    """Return the names of groups that queries have generated with this prefix."""
     return [name for name in names if (match := GENERATED.fullmatch(name)) is not None and match["prefix"] == prefix]
 
 
 def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:
-    """Why a check of the lag fails; empty if the lag is known and small enough."""
+    """Return why a check of the lag fails; empty if the lag is known and small enough."""
     if report.lag is None:
         where = f" for {', '.join(report.unknown)}" if report.unknown else ""
         return (

@@ -39,7 +39,8 @@ class LagSample:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> LagSample:
-        """A sample of now; rows have topic, partition, committed, latest and lag. Those whose lag is unknown are not in it."""
+        """Return a sample of now; rows have topic, partition, committed, latest and lag. Those whose lag is unknown are not
+        in it."""
         known = [row for row in rows if row["lag"] is not None]
         return cls(
             at_s=time.monotonic(),
@@ -112,8 +113,8 @@ class Freshness:
 def poll(
     sample: Callable[[], ResultT], *, count: int | None = None, every_s: float = 0.0
 ) -> Iterator[tuple[ResultT, str]]:
-    """The result of each call of ``sample``, and an empty text; where it fails, the last result, and the reason: a broker's restart
-    does not end it.
+    """Yield the result of each call of ``sample``, and an empty text; where it fails, the last result, and the reason: a broker's
+    restart does not end it.
 
     Args:
         count: how many; without it they do not end.
@@ -136,7 +137,7 @@ def poll(
 
 
 def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short: bool = False) -> str:
-    """A phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
+    """Return a phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
 
     ``is_short`` leaves out at what time it will have caught up.
     """

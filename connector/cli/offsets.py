@@ -75,7 +75,7 @@ def offsets(topic: str, at: str | None) -> None:
 
 
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    """The topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
+    """Return the topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
     return [TopicPartition(topic, p) for p in cluster.metadata.topics([topic])[topic].partitions]
 
 
@@ -93,7 +93,7 @@ class LogEnds:
 
 
 def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None) -> LogEnds:
-    """The ends of the partitions' logs. Arguments and errors as :func:`find_leaders`."""
+    """Return the ends of the partitions' logs. Arguments and errors as :func:`find_leaders`."""
     led, unknown = find_leaders(cluster, partitions, election_ms=election_ms)
     isolation = cluster.settings.isolation_level
     listed = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
@@ -103,7 +103,7 @@ def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, electio
 def find_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None
 ) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
-    """The partitions that have a leader, and why each of the others has none.
+    """Return the partitions that have a leader, and why each of the others has none.
 
     Args:
         election_ms: how long to wait for leaders that are missing; :data:`ELECTION_MS` by default.
@@ -136,7 +136,7 @@ def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> N
 
 
 def explained(unknown: Mapping[TopicPartition, str]) -> list[str]:
-    """Each as ``orders-1 (no leader)``."""
+    """Return each as ``orders-1 (no leader)``."""
     return [f"{tp} ({reason})" for tp, reason in sorted(unknown.items())]
 
 
@@ -152,13 +152,13 @@ def offsets_at(
     isolation_level: str = "read_uncommitted",
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
+    """Return the offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
     listed = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
     return {tp: entry.offset for tp, entry in listed.items()}
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """The ranges from these offsets up to the ends, without empty ones, by topic-partition."""
+    """Return the ranges from these offsets up to the ends, without empty ones, by topic-partition."""
     return [
         OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=start, end_offset=ends[tp])
         for tp, start in sorted(starts.items())
@@ -195,8 +195,8 @@ def resolve_position(
     position: tuple[str, int],
     shift_from: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset in each partition of what :func:`parse_position` has returned. One outside the log becomes its nearer end, and a
-    time after the last record the end of the log, which is the last stable offset with ``isolation.level=read_committed``.
+    """Return the offset in each partition of what :func:`parse_position` has returned. One outside the log becomes its nearer end,
+    and a time after the last record the end of the log, which is the last stable offset with ``isolation.level=read_committed``.
 
     Args:
         shift_from: from what a shift is counted [default: the ends of the logs].

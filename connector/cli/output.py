@@ -36,7 +36,7 @@ _UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
 
 
 def console() -> Console:
-    """A console on standard output."""
+    """Return a console on standard output."""
     from rich.console import Console
 
     made = Console(highlight=False, soft_wrap=False)
@@ -91,8 +91,8 @@ class Output:
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collection[str] = ()) -> Table:
-    """A table whose columns are the keys of the rows. Numbers stand at the right; numbers, ids and times are never broken, and
-    names become narrower instead."""
+    """Return a table whose columns are the keys of the rows. Numbers stand at the right; numbers, ids and times are never
+    broken, and names become narrower instead."""
     from rich.table import Table
     from rich.text import Text
 
@@ -120,7 +120,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
-    """What an option has before and after the first ``=``.
+    """Return what an option has before and after the first ``=``.
 
     Raises:
         click.UsageError: there is no name or no ``=``.
@@ -132,19 +132,19 @@ def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, 
 
 
 def sparkline(values: Iterable[int]) -> str:
-    """A bar for each value, from the lowest block for 0 to the highest for the largest."""
+    """Return a bar for each value, from the lowest block for 0 to the highest for the largest."""
     heights = list(values)
     largest = max(heights, default=0)
     return "".join(_BARS[value * (len(_BARS) - 1) // largest if largest else 0] for value in heights)
 
 
 def printable(text: str) -> str:
-    """A text without control characters, which in a record could steer the terminal."""
+    """Return a text without control characters, which in a record could steer the terminal."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def format_timestamp(timestamp_ms: int | None) -> str | None:
-    """A timestamp as ISO-8601 in UTC, None for None and for a negative one."""
+    """Return a timestamp as ISO-8601 in UTC, None for None and for a negative one."""
     if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
@@ -154,7 +154,7 @@ def format_timestamp(timestamp_ms: int | None) -> str | None:
 
 
 def exit_code(error: WireError | ConnectorError) -> int:
-    """The process's exit code where a command ends with this error."""
+    """Return the process's exit code where a command ends with this error."""
     if isinstance(error, SettingsError):
         return USAGE
     if isinstance(error, TransportError):
@@ -192,5 +192,5 @@ def show_error(text: str, code: int, *, error: Exception, is_json: bool, hint: s
 
 
 def absolute(place: str) -> str:
-    """A folder of this machine by its whole path, which Spark's processes need; a URI as it is."""
+    """Return a folder of this machine by its whole path, which Spark's processes need; a URI as it is."""
     return place if ":" in place else str(Path(place).absolute())

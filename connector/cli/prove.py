@@ -126,7 +126,7 @@ def _column_names(text: str | None) -> dict[str, str]:
 
 
 def _whole_path(name: str, table: str) -> str:
-    """A table by its name as it is, and a folder by its whole path: Spark's processes have folders of their own.
+    """Return a table by its name as it is, and a folder by its whole path: Spark's processes have folders of their own.
 
     Raises:
         click.UsageError: the folder has neither a Delta nor an Iceberg table.

@@ -98,14 +98,14 @@ def tail(
 
 
 def _frame_of(data: bytes | None) -> int | None:
-    """The schema's id in Confluent's frame, which a value that is no text begins with: a zero byte, and four of the id."""
+    """Return the schema's id in Confluent's frame, which a value that is no text begins with: a zero byte, and four of the id."""
     if data is None or len(data) < 5 or data[0] != 0 or data[5:6] in (b"{", b"["):
         return None
     return int.from_bytes(data[1:5], "big")
 
 
 def _registered_format(topic: str, url: str) -> str:
-    """The format of a topic's values by the newest schema of its subject.
+    """Return the format of a topic's values by the newest schema of its subject.
 
     Raises:
         click.ClickException: the registry has none.
@@ -128,7 +128,7 @@ def _registered_format(topic: str, url: str) -> str:
 def _records(
     cluster: Cluster, starts: dict[TopicPartition, int], follow: bool, decode: Callable[[Any], list[dict[str, Any]]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The records, each with what of it was decoded."""
+    """Yield the records, each with what of it was decoded."""
     from pykafka_wire.wire.fetch.range_read import fetch_ranges
     from pykafka_wire.wire.records.decode import Columns
 
@@ -147,8 +147,8 @@ def _records(
 def _decoding(
     cluster: Cluster, topic: str, formats: Mapping[str, str], registry: str | None
 ) -> Callable[[Any], list[dict[str, Any]]]:  # Any: a chunk of fetch_ranges; values of JSON
-    """What decodes a chunk: for each record its key and value as values of JSON, and ``keyError`` and ``valueError`` in place
-    of those that cannot be decoded.
+    """Return what decodes a chunk: for each record its key and value as values of JSON, and ``keyError`` and ``valueError`` in
+    place of those that cannot be decoded.
 
     Raises:
         SchemaError: the registry has no schema for the topic.
@@ -197,7 +197,7 @@ def _registry_decoders(
 
 
 def _json_texts(name: str, column: Any) -> list[bytes]:
-    """Each value in an object, as JSON: ``{"value": …}``."""
+    """Return each value in an object, as JSON: ``{"value": …}``."""
     import pyarrow as pa
 
     from pykafka_wire.values.converter import column_writer
@@ -221,7 +221,7 @@ def _parsed_json(name: str, data: bytes | None) -> dict[str, Any]:
 
 
 def records_of(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
-    """The records of a chunk, one by one."""
+    """Yield the records of a chunk, one by one."""
     columns = (records.slice_index, records.offset, records.timestamp)
     keys, values, headers = (column.to_pylist() for column in (records.key, records.value, records.headers))
     for index, offset, timestamp, key, value, header in zip(
@@ -296,7 +296,7 @@ def produce(
     """
     from pykafka_wire.wire.record_producer import RecordProducer
 
-    parsed = [(name, value.encode()) for name, value in (parse_pair("-H", each) for each in headers)]
+    parsed = [(name, value.encode()) for name, value in (parse_pair("-H", header) for header in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
@@ -337,7 +337,7 @@ def produce(
 
 
 def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
-    """The values, or the lines of standard input as they arrive: one block for each read."""
+    """Yield the values, or the lines of standard input as they arrive: one block for each read."""
     if values:
         yield [os.fsencode(value) for value in values]
         return
@@ -351,7 +351,7 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
 
 
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
-    """The line's key and value, None where it has no separator."""
+    """Return the line's key and value, None where it has no separator."""
     if separator is not None:
         own, mark, value = line.partition(separator.encode())
         return (own, value) if mark else None

@@ -98,7 +98,7 @@ def _summary(written: Counter[str]) -> str:
 
 
 def _obstacle(letter: DeadLetter | None) -> str | None:
-    """Why a record of the dead-letter topic cannot be written; None if it can."""
+    """Return why a record of the dead-letter topic cannot be written; None if it can."""
     if letter is None:
         return "not a dead letter"
     return None if letter.has_value else "without its value"
@@ -117,7 +117,7 @@ class _Source:
         self.ends = offsets_at(cluster, self.partitions, LATEST, isolation_level="read_committed")
 
     def group(self, error: str) -> str:
-        """The group whose offsets are the progress of the dead letters with this error."""
+        """Return the group whose offsets are the progress of the dead letters with this error."""
         return f"pykafka-wire.redrive.{self._dlq}.{error}"
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
@@ -131,14 +131,14 @@ class _Source:
         return markers
 
     def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
-        """How many offsets are to be looked at."""
+        """Return how many offsets are to be looked at."""
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
         return sum(each.end_offset - each.start_offset for each in ranges_between(starts, self.ends))
 
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
     ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
-        """The records to be redriven, or that cannot be, which have None in place of a dead letter if they are none; and the
+        """Yield the records to be redriven, or that cannot be, which have None in place of a dead letter if they are none; and the
         position in each partition behind them."""
         from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
         from pykafka_wire.wire.fetch.range_read import fetch_ranges

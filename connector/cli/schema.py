@@ -51,7 +51,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         with working("starting Spark", with_spark=True) as progress:
             spark = session("schema", with_delta=False)
             progress.show(f"inferring the type of {counted(len(values), 'value')}")
-            data_type = inferred(spark.createDataFrame([(each,) for each in values], "value BINARY"), "value")
+            data_type = inferred(spark.createDataFrame([(value,) for value in values], "value BINARY"), "value")
     what = counted(len(values), "key" if keys else "value")
     if data_type is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
@@ -64,7 +64,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
 
 
 def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
-    """The keys or values of the last records of each partition, without nulls."""
+    """Return the keys or values of the last records of each partition, without nulls."""
     from pykafka_wire.wire.fetch.range_read import fetch_ranges
     from pykafka_wire.wire.records.decode import Columns
 

@@ -18,7 +18,7 @@ _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def session(name: str, *, with_delta: bool = True) -> SparkSession:
-    """The platform's session, or one on this machine."""
+    """Return the platform's session, or one on this machine."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

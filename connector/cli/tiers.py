@@ -52,7 +52,7 @@ def remote_share(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> str:
-    """Which share of the offsets is in the remote store only, as words.
+    """Return which share of the offsets is in the remote store only, as words.
 
     Args:
         starts: the first offset of each topic-partition, wherever it is.

@@ -55,7 +55,7 @@ class GroupSample:
     rates: LagRates
 
     def document(self) -> dict[str, Any]:
-        """The fields of ``--json``."""
+        """Return the fields of ``--json``."""
         fields = asdict(self)
         rates: dict[str, Any] = fields.pop("rates")
         return {**fields, **rates, "state": self.state or None}
@@ -117,7 +117,7 @@ class _Watched:
         self._freshness: dict[str, Freshness] = {}
 
     def sample(self) -> Overview:
-        """All groups with committed offsets, by lag."""
+        """Return all groups with committed offsets, by lag."""
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
         fetched = fetch_offsets_of_groups(cluster, listed)
@@ -156,14 +156,14 @@ def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
 
 
 def _ingest_of(group: str) -> str | None:
-    """The name of the ingest whose query commits to a group."""
+    """Return the name of the ingest whose query commits to a group."""
     match = GENERATED.fullmatch(group)
     prefix = "" if match is None else match["prefix"]
     return prefix.removeprefix(GROUP_PREFIX) if prefix.startswith(GROUP_PREFIX) else None
 
 
 def _is_of_a_query(metadata: str) -> bool:
-    """Whether a commit's metadata is that of a streaming query of this package."""
+    """Return whether a commit's metadata is that of a streaming query of this package."""
     try:
         return isinstance(document := json.loads(metadata), dict) and set(document) == {"query"}
     except ValueError:
@@ -199,7 +199,7 @@ def _show(watched: _Watched, every: float, count: int | None) -> None:
 def _screen(
     overview: Overview, *, order: str = "l", is_narrow: bool = False, height: int | None = None, failure: str = ""
 ) -> Lines:
-    """The title, a line for each group that there is room for, and what the keys do; why the last one failed, if it did.
+    """Return the title, a line for each group that there is room for, and what the keys do; why the last one failed, if it did.
 
     Figures are never cut: where there is little room, names are, and the state and the topics are left out.
     """

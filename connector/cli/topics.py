@@ -77,7 +77,7 @@ def describe(topic: str, all_configs: bool) -> None:
         ]
         earliest, latest = (offsets_at(cluster, partitions, at) for at in (EARLIEST, LATEST))
         configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
-        is_tiered = any(each.name == REMOTE_STORAGE_ENABLE and each.value == "true" for each in configs)
+        is_tiered = any(config.name == REMOTE_STORAGE_ENABLE and config.value == "true" for config in configs)
         tiers = tier_offsets(cluster, partitions) if is_tiered else {}
     rows = []
     for number, partition in sorted(described.partitions.items()):
@@ -95,7 +95,7 @@ def describe(topic: str, all_configs: bool) -> None:
             }
         )
     if output().json:
-        values = {each.name: each.value for each in configs}
+        values = {config.name: config.value for config in configs}
         output().document({"topic": topic, **_summary(described), "configs": values, "by_partition": rows})
         return
     click.echo(f"topic {topic}, id {_summary(described)['id'] or '-'}, {counted(len(rows), 'partition')}")
@@ -103,7 +103,7 @@ def describe(topic: str, all_configs: bool) -> None:
     if tiers:
         click.echo(f"tiered storage: {remote_share(tiers, earliest, latest)}")
     click.echo()
-    shown: list[dict[str, Any]] = [{"config": each.name, "value": each.value} for each in configs]
+    shown: list[dict[str, Any]] = [{"config": config.name, "value": config.value} for config in configs]
     if all_configs:
         shown = [{**row, "set for": "topic" if each.is_own else None} for row, each in zip(shown, configs, strict=True)]
     output().rows(shown, empty="No config is set for this topic.")
@@ -247,7 +247,7 @@ def _summary(topic: TopicMetadata) -> dict[str, Any]:
 
 
 def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata]:
-    """The topics of these names. One that does not exist is an error at once, with the nearest names."""
+    """Return the topics of these names. One that does not exist is an error at once, with the nearest names."""
     every = cluster.metadata.topics(None)
     for name in names:
         if name not in every:
@@ -258,12 +258,13 @@ def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata
 
 
 def _parse_configs(configs: Iterable[str]) -> dict[str, str]:
-    pairs = (parse_pair("--set", each, "NAME=VALUE, as in --set retention.ms=86400000") for each in configs)
+    pairs = (parse_pair("--set", config, "NAME=VALUE, as in --set retention.ms=86400000") for config in configs)
     return {name.strip(): value for name, value in pairs}
 
 
 def _unknown_config(cluster: Cluster, topic: str | None, names: Iterable[str]) -> click.UsageError | None:
-    """The error for the first config that does not exist, with the nearest names; the configs of topics are those of any topic."""
+    """Return the error for the first config that does not exist, with the nearest names; the configs of topics are those of
+    any topic."""
     known = [] if topic is None else [each.name for each in describe_configs_of(cluster, topic)]
     for name in names if known else ():
         if name not in known:

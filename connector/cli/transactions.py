@@ -116,25 +116,30 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
         return _Transactions(known=known, uncoordinated=[], without_leader=[], not_searched=not_searched)
     without_leader = _coordinators_without_leader(cluster)
     # Again after that wait for elections: a coordinator that had no leader in the first list has one now.
-    again = list_transactions(cluster, sorted({each.producer_id for each in suspects}))
+    again = list_transactions(cluster, sorted({suspect.producer_id for suspect in suspects}))
     known = list({each.transactional_id: each for each in (*known, *again)}.values())
     suspects = _unknown_to(known, suspects)
-    still = open_producers(cluster, {each.topic_partition for each in suspects}) if suspects else []
+    still = open_producers(cluster, {suspect.topic_partition for suspect in suspects}) if suspects else []
     places = {(each.topic_partition, each.producer_id, each.start_offset) for each in still}
-    uncoordinated = [each for each in suspects if (each.topic_partition, each.producer_id, each.start_offset) in places]
+    uncoordinated = [
+        suspect
+        for suspect in suspects
+        if (suspect.topic_partition, suspect.producer_id, suspect.start_offset) in places
+    ]
     return _Transactions(
         known=known, uncoordinated=uncoordinated, without_leader=without_leader, not_searched=not_searched
     )
 
 
 def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
-    """The producers that have no open transaction in ``known``."""
+    """Return the producers that have no open transaction in ``known``."""
     coordinated = {each.producer_id for each in known if each.is_open}
-    return [each for each in producers if each.producer_id not in coordinated]
+    return [producer for producer in producers if producer.producer_id not in coordinated]
 
 
 def _coordinators_without_leader(cluster: Cluster) -> list[str]:
-    """The partitions of ``__transaction_state`` that have no leader after the time of an election; none of a hidden topic."""
+    """Return the partitions of ``__transaction_state`` that have no leader after the time of an election; none of a hidden
+    topic."""
     topic = cluster.metadata.topics(None).get(_STATE_TOPIC)
     if topic is None:
         return []

@@ -21,7 +21,7 @@ _logged: set[tuple[object, ...]] = set()
 
 
 def is_first(query: str, *line: str) -> bool:
-    """Whether this is the first time that a line is to be logged for a query, in this Spark application on this machine.
+    """Return whether this is the first time that a line is to be logged for a query, in this Spark application on this machine.
 
     Args:
         query: what identifies the query, such as its checkpoint; empty outside of a streaming query: then once in a process.

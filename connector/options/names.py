@@ -120,13 +120,13 @@ def check_names(options: Iterable[str], mode: Mode) -> list[str]:
 
 
 def _is_of_registry(lowered: str) -> bool:
-    """Whether a name is a registry's credential or proxy, or a setting of TLS to the registry."""
+    """Return whether a name is a registry's credential or proxy, or a setting of TLS to the registry."""
     name = lowered.removeprefix(REGISTRY_PREFIX)
     return name in REGISTRY_SETTINGS or (name != lowered and name in _settings_of(("TLS",)))
 
 
 def _of_another_mode(name: str, where: str, mode: Mode) -> str:
-    """The warning about an option of the table that does not apply to ``mode``."""
+    """Return the warning about an option of the table that does not apply to ``mode``."""
     if name.lower() in _NO_END and mode == "stream":
         raise OptionError(
             f"{name} applies to batch reads only, since a stream has no end: use a batch read, or trigger(availableNow=True)."
@@ -137,7 +137,7 @@ def _of_another_mode(name: str, where: str, mode: Mode) -> str:
 
 
 def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
-    """The warning about a name that is not in the table; raises OptionError where another name was probably meant."""
+    """Return the warning about a name that is not in the table; raises OptionError where another name was probably meant."""
     lowered = name.lower()
     if lowered in _settings_of(("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))):
         if lowered == "auto.offset.reset":
@@ -163,7 +163,7 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
 
 
 def _nearest(lowered: str, mode: Mode) -> str | None:
-    """The option that applies to ``mode`` and that ``lowered`` was probably meant to be."""
+    """Return the option that applies to ``mode`` and that ``lowered`` was probably meant to be."""
     applicable = {spec.name.lower(): spec.name for spec in OPTIONS if _LETTERS[mode] in spec.where}
     if lowered in _FOREIGN:
         return None

@@ -46,7 +46,7 @@ class Option(Generic[T]):
     is_experimental: bool = False
 
     def default_in(self, mode: Mode) -> T:
-        """The value without the option."""
+        """Return the value without the option."""
         return self.in_batch if mode == "batch" and self.in_batch is not None else self.default
 
     @property
@@ -77,7 +77,7 @@ class Section:
         self, name: str, where: str, parse: Callable[[str, str], T], default: T, meaning: str,
         *, unset: str = "none", in_batch: T | None = None, experimental: bool = False,
     ) -> Option[T]:  # fmt: skip
-        """A new option of this section."""
+        """Return a new option of this section."""
         made = Option(name, where, parse, default, meaning, unset, in_batch, experimental)
         self.options.append(made)
         return made
@@ -233,7 +233,7 @@ def regular_expression(value: str, name: str) -> str:
 
 
 def task_metrics(value: str, name: str) -> StatsdAgent | Literal["driver"] | None:
-    """Where tasks send their figures."""
+    """Return where tasks send their figures."""
     if value.lower() == "none":
         return None
     if value.lower() == "driver":

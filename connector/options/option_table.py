@@ -153,7 +153,7 @@ OPTIONS: Final = tuple(option for section in SECTIONS for option in section.opti
 
 
 def options_tables() -> str:
-    """The options as Markdown, the sections that docs/options.md shows; an option's anchor is its name in lower case."""
+    """Return the options as Markdown, the sections that docs/options.md shows; an option's anchor is its name in lower case."""
     lines: list[str] = []
     for section in SECTIONS:
         lines += [f"## {section.title}", "", "| Option | Default | Where | Meaning |", "|---|---|---|---|"]

@@ -48,12 +48,12 @@ class OptionValues:
         self.warnings = check_names(options, mode)
 
     def __getitem__(self, option: Option[T]) -> T:
-        """The option's value, its default where it is not given or empty."""
+        """Return the option's value, its default where it is not given or empty."""
         given = self.given.get(option.name.lower(), "").strip()
         return option.parse(given, option.name) if given else option.default_in(self.mode)
 
     def has(self, option: Option[Any]) -> bool:
-        """Whether the option is given, be it empty."""
+        """Return whether the option is given, be it empty."""
         return option.name.lower() in self.given
 
     def client_settings(self) -> ClientSettings:
@@ -90,7 +90,7 @@ class OptionValues:
 
 
 def statsd_agent(values: OptionValues) -> StatsdAgent | None:
-    """Where tasks of a batch read or a write send their figures."""
+    """Return where tasks of a batch read or a write send their figures."""
     agent = values[TASK_METRICS]
     if agent == "driver":
         raise OptionError(

@@ -63,7 +63,7 @@ class SinkOptions:
     warnings: tuple[str, ...] = ()
 
     def for_tasks(self) -> SinkOptions:
-        """The same without the registry's settings: only the driver asks it, and its credentials stay there."""
+        """Return the same without the registry's settings: only the driver asks it, and its credentials stay there."""
         return replace(self, typed=replace(self.typed, registry_options={}))
 
 
@@ -103,7 +103,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | None) -> ExactlyOnceOptions | None:
-    """The options of ``deliveryGuarantee=exactly-once``; None for at least once."""
+    """Return the options of ``deliveryGuarantee=exactly-once``; None for at least once."""
     if values[options.DELIVERY_GUARANTEE] == "at-least-once":
         for option in _EXACTLY_ONCE_ONLY:
             if values.has(option):

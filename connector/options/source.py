@@ -36,11 +36,11 @@ class Subscription:
     assigned: tuple[TopicPartition, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Whether the pattern is found in a topic's name (a search, as in Spark's own connector)."""
+        """Return whether the pattern is found in a topic's name (a search, as in Spark's own connector)."""
         return re.search(self.pattern, topic) is not None
 
     def names(self, topic_partition: TopicPartition) -> bool:
-        """Whether a topic-partition is one of those that are read, where it exists."""
+        """Return whether a topic-partition is one of those that are read, where it exists."""
         if self.pattern:
             return self.matches(topic_partition.topic)
         if self.assigned:
@@ -165,7 +165,7 @@ class SchemaOptions:
 
 
 def parse_schema_options(given: Mapping[str, str]) -> SchemaOptions:
-    """What decides the schema of a read. Spark asks for the schema before it says whether the read is a stream.
+    """Return what decides the schema of a read. Spark asks for the schema before it says whether the read is a stream.
 
     A view for INSERT INTO alone names only ``topic``: its columns are those of a read of that topic.
 
@@ -185,7 +185,7 @@ def parse_schema_options(given: Mapping[str, str]) -> SchemaOptions:
 
 
 def _columns(values: OptionValues, typed_columns: TypedColumns) -> Selection:
-    """The selected columns; adds to the warnings of `values` what another option asks for and they lack."""
+    """Return the selected columns; adds to the warnings of `values` what another option asks for and they lack."""
     selection = values[options.COLUMNS]
     if not selection:
         return selection
@@ -249,7 +249,7 @@ def _subscription(values: OptionValues) -> Subscription:
 
 
 def _start(values: OptionValues) -> OffsetSpec:
-    """Where to start: a timestamp overrides timestamps by partition, which override offsets."""
+    """Return where to start: a timestamp overrides timestamps by partition, which override offsets."""
     of_timestamps, of_group = (
         values[options.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY],
         values[options.STARTING_OFFSETS_BY_GROUP_STRATEGY],
@@ -266,7 +266,7 @@ def _start(values: OptionValues) -> OffsetSpec:
 
 
 def _end(values: OptionValues) -> OffsetSpec:
-    """Where to end, as :func:`_start`; if no record is at or after a timestamp, everything is read."""
+    """Return where to end, as :func:`_start`; if no record is at or after a timestamp, everything is read."""
     if (timestamp := values[options.ENDING_TIMESTAMP]) is not None:
         return OffsetSpec(kind="timestamp", timestamp_ms=timestamp, on_missing="latest")
     if (by_partition := values[options.ENDING_OFFSETS_BY_TIMESTAMP]) is not None:

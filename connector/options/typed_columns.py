@@ -114,7 +114,7 @@ class TypedColumn:
         return (*((self.error_column,) if self.error_column is not None else ()), *self.schema_columns)
 
     def option(self, which: Literal["Format", "Schema", "Subject", "Message"]) -> str:
-        """The name of an option of this column, for errors: ``valueSchema``."""
+        """Return the name of an option of this column, for errors: ``valueSchema``."""
         return f"{self.name}{which}"
 
 
@@ -157,7 +157,7 @@ class TypedColumns:
 
 
 def parse_typed_columns(values: OptionValues) -> TypedColumns:
-    """What the options say of ``key`` and ``value``; adds to the warnings of ``values``.
+    """Return what the options say of ``key`` and ``value``; adds to the warnings of ``values``.
 
     Raises:
         OptionError: an option is malformed, missing, or has no effect beside the others.

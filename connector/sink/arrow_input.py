@@ -20,7 +20,7 @@ _LINGER_S: Final = 0.2
 
 
 def coalesce_batches(batches: Iterable[Any]) -> Iterator[Any]:  # Any: pyarrow has no types
-    """The same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few.
+    """Yield the same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few.
 
     Batches are held until there are enough bytes, or until a batch comes that is large by itself or late.
     """
@@ -52,7 +52,7 @@ def _concatenate(batches: list[Any]) -> list[Any]:
 
 
 def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:
-    """The columns ``names`` of Spark's rows as Arrow batches: Spark 4.0 hands rows to a streaming writer, with timestamps
+    """Yield the columns ``names`` of Spark's rows as Arrow batches: Spark 4.0 hands rows to a streaming writer, with timestamps
     as naive datetimes in this process's time zone."""
     from pykafka_wire.columns.spark_schema import arrow_schema
 
@@ -66,7 +66,7 @@ def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str])
 
 
 def _python_value(value: Any, column_type: pa.DataType) -> Any:
-    """A value of Spark's rows as ``pa.array`` takes it."""
+    """Return a value of Spark's rows as ``pa.array`` takes it."""
     is_a = pa.types
     if value is None:
         return None

@@ -57,7 +57,7 @@ class BatchBuilder:
         self._n_records: dict[TopicPartition, int] = {}
 
     def build(self, records: RecordColumns) -> Iterator[PartitionBatches]:
-        """The batches of `records`, each within its topic's limit unless a single record exceeds it.
+        """Yield the batches of `records`, each within its topic's limit unless a single record exceeds it.
 
         Raises:
             WriteError: a row names a partition that its topic does not have.
@@ -96,7 +96,7 @@ class BatchBuilder:
     def _encoded(
         self, tps: Sequence[TopicPartition], sizes: Sequence[int], records: RecordColumns
     ) -> Iterator[PartitionBatches]:
-        """The batches of topic-partitions of one topic, whose records are one behind the other: so many of each."""
+        """Yield the batches of topic-partitions of one topic, whose records are one behind the other: so many of each."""
         client = self._options.client
         configured = _MAX_BATCH_BYTES if client.batch_size is None else client.batch_size
         topic_limit = self._destination.max_batch_bytes(tps[0].topic) or configured
@@ -138,7 +138,7 @@ class BatchBuilder:
 
 
 def _together(sizes: Sequence[int], row_bytes: float) -> Iterator[list[int]]:
-    """The sizes of topic-partitions, those together whose rows are encoded at once: it takes a copy of them."""
+    """Yield the sizes of topic-partitions, those together whose rows are encoded at once: it takes a copy of them."""
     some: list[int] = []
     n_bytes = 0.0
     for size in sizes:
@@ -151,7 +151,8 @@ def _together(sizes: Sequence[int], row_bytes: float) -> Iterator[list[int]]:
 
 
 def _by_label(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The rows of each label, label by label in ascending order, the rows of each ascending; and how many rows each label has."""
+    """Return the rows of each label, label by label in ascending order, the rows of each ascending; and how many rows each
+    label has."""
     if int(labels.max()) <= np.iinfo(np.uint16).max:
         labels = labels.astype(np.uint16)  # which NumPy sorts in a fifth of the time
     order = np.argsort(labels, kind="stable")

@@ -50,7 +50,7 @@ class SinkColumns:
     def from_schema(
         cls, schema: StructType, topic: str | None, typed: Collection[str] = (), query: str = ""
     ) -> SinkColumns:
-        """The sink's columns in ``schema``.
+        """Return the sink's columns in ``schema``.
 
         A warning names the columns that are not written, once for a query.
 
@@ -102,7 +102,7 @@ class SinkColumns:
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
     def records(self, batch: Any) -> RecordColumns:  # Any: pyarrow has no types
-        """The records of one Arrow record batch, whose typed columns have been encoded.
+        """Return the records of one Arrow record batch, whose typed columns have been encoded.
 
         Raises:
             WriteError: a row has no topic, or a header without a key.
@@ -168,7 +168,7 @@ class RecordColumns:
         return sum(each.nbytes for each in (self.key, self.value, self.headers) if each is not None)
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
-        """The records at ``indices``, in that order; copies."""
+        """Return the records at ``indices``, in that order; copies."""
         wanted = to_arrow(indices)
 
         def of(array: Any) -> Any:
@@ -196,13 +196,13 @@ def _warn_of_others(names: Sequence[str], query: str) -> None:
 
 
 def _is_near(name: str, meant: str) -> bool:
-    """Whether ``name`` is likely a typing error of ``meant``, or differs from it in case only."""
+    """Return whether ``name`` is likely a typing error of ``meant``, or differs from it in case only."""
     lowered = name.lower()
     return _edits(lowered, meant) <= (2 if len(meant) >= _LONG_NAME else 1)
 
 
 def _edits(a: str, b: str) -> int:
-    """The letters to change, insert, remove or exchange with their neighbour, to get from one word to the other."""
+    """Return the letters to change, insert, remove or exchange with their neighbour, to get from one word to the other."""
     rows: list[list[int]] = [list(range(len(b) + 1))]
     for i, letter in enumerate(a, 1):
         row = [i]
@@ -215,7 +215,7 @@ def _edits(a: str, b: str) -> int:
 
 
 def _binary(array: Any) -> Any:
-    """A string or binary column as pa.BinaryArray; strings share their bytes (both are UTF-8)."""
+    """Return a string or binary column as pa.BinaryArray; strings share their bytes (both are UTF-8)."""
     if array is None or pa.types.is_binary(array.type):
         return array
     return array.cast(pa.binary())

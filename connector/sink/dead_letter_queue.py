@@ -64,7 +64,7 @@ class DeadLetter:
 
 
 def parse_dead_letter(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter | None:
-    """The dead letter with these headers; None of another record."""
+    """Return the dead letter with these headers; None of another record."""
     # Behind the record's own headers, among which there may be those of an earlier dead letter.
     first = max((index for index, (name, _) in enumerate(headers) if name == f"{_PREFIX}error"), default=None)
     if first is None:
@@ -117,7 +117,7 @@ class DeadLetterProducer:
         self._divert()
 
     def flush(self) -> int:
-        """The number of dead letters, once every record and every dead letter is acknowledged. A warning for each
+        """Return the number of dead letters, once every record and every dead letter is acknowledged. A warning for each
         topic-partition and error goes to the log.
 
         Raises:
@@ -151,7 +151,7 @@ class DeadLetterProducer:
             [*common, ("reason", reason), *([("timestamp", str(ms))] if name == _INVALID_TIMESTAMP else [])]
             for reason, ms in zip(rejected.reasons, rejected.timestamp.tolist(), strict=True)
         ]
-        letters = _with_headers(rejected, [[(f"{_PREFIX}{k}", v) for k, v in each] for each in headers])
+        letters = _with_headers(rejected, [[(f"{_PREFIX}{k}", v) for k, v in header] for header in headers])
         if name == _INVALID_TIMESTAMP:
             letters.timestamp[:] = int(time.time() * 1000)
         return letters
@@ -183,7 +183,7 @@ class DeadLetterProducer:
 
 
 def _with_headers(records: RejectedRecords, more: list[list[tuple[str, str]]]) -> RejectedRecords:
-    """The records with more headers appended to their own; their timestamps are a copy."""
+    """Return the records with more headers appended to their own; their timestamps are a copy."""
     headers = [
         [*(given or ()), *({"key": key, "value": text.encode()} for key, text in added)]
         for given, added in zip(records.headers.to_pylist(), more, strict=True)

@@ -29,7 +29,7 @@ class Encoding:
     writers: Mapping[str, ColumnWriter] = field(default_factory=dict)
 
     def encoded(self, batches: Iterator[Any], topic: str | None) -> Iterator[Any]:
-        """A task's Arrow batches with typed columns as binary ones; ``topic`` is the option's.
+        """Yield a task's Arrow batches with typed columns as binary ones; ``topic`` is the option's.
 
         Raises:
             WriteError: a row does not fit its schema. No row of its batch has been sent.
@@ -63,7 +63,7 @@ class Encoding:
 
 
 def _spark_partition() -> str:
-    """Which rows an error counts: those of this task's Spark partition."""
+    """Return which rows an error counts: those of this task's Spark partition."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -71,7 +71,7 @@ def _spark_partition() -> str:
 
 
 def _key(batch: Any, row: int) -> str:
-    """A row's key as an error names it, where it is a text or a number; empty else."""
+    """Return a row's key as an error names it, where it is a text or a number; empty else."""
     if "key" not in batch.schema.names:
         return ""
     key = batch.column("key")[row].as_py()

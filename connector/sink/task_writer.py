@@ -39,7 +39,8 @@ class TaskWriter:
         self.options = options
 
     def run(self, batches: Iterator[Any], write_task: WriteTask) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """What `write_task` returns; sends the task's figures where ``taskMetrics`` has it so, whether it succeeds or not."""
+        """Return what `write_task` returns; sends the task's figures where ``taskMetrics`` has it so, whether it succeeds or
+        not."""
         agent = self.options.task_metrics
         if agent is None:
             return write_task(self, batches)

@@ -99,7 +99,7 @@ def check_brokers(options: SinkOptions) -> None:
 
 
 def _named_topics(options: SinkOptions) -> list[str]:
-    """The topics that the options name: those of a column are known to the tasks only."""
+    """Return the topics that the options name: those of a column are known to the tasks only."""
     marker_topic = None if options.exactly_once is None else options.exactly_once.marker_topic
     named = (options.topic, options.dead_letter_topic, marker_topic)
     return list(dict.fromkeys(topic for topic in named if topic is not None))
@@ -233,7 +233,7 @@ def _log_totals(messages: list[WriterCommitMessage | None], what: str) -> None:
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
-    """A writer of one DataFrame; brokers, topics and permissions are checked here, before any task.
+    """Return a writer of one DataFrame; brokers, topics and permissions are checked here, before any task.
 
     Raises:
         OptionError, SchemaError: what the user gave cannot be.
@@ -255,7 +255,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType | pa.Schema, overw
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """A writer of a stream's micro-batches; brokers, topics and permissions are checked here, before any task.
+    """Return a writer of a stream's micro-batches; brokers, topics and permissions are checked here, before any task.
 
     Raises:
         OptionError, SchemaError: what the user gave cannot be.
@@ -285,7 +285,7 @@ def _delivery(parsed: SinkOptions) -> Delivery:
 
 
 def _encoding(options: SinkOptions, schema: StructType) -> Encoding:
-    """What writes the typed columns of a DataFrame; asks the schema registry, if there is one."""
+    """Return what writes the typed columns of a DataFrame; asks the schema registry, if there is one."""
     if not options.typed.encoded:
         return Encoding()
     from pykafka_wire.sink.written_schema import look_up_encoding  # and with it, the formats' modules
@@ -294,7 +294,7 @@ def _encoding(options: SinkOptions, schema: StructType) -> Encoding:
 
 
 def _only_commits() -> bool:
-    """Whether Spark builds stream writers in this process only to commit what others, built before them, have written."""
+    """Return whether Spark builds stream writers in this process only to commit what others, built before them, have written."""
     runner = "python_streaming_sink_runner"
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return any(name.endswith(runner) for name in (*sys.modules, getattr(main, "name", "")))

@@ -46,7 +46,7 @@ _AUTO_REGISTER: Final = "schema.registry.auto.register"
 
 
 def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
-    """What writes the typed columns of ``schema``; asks the schema registry, if there is one.
+    """Return what writes the typed columns of ``schema``; asks the schema registry, if there is one.
 
     A process that has looked it up before, for the same column, asks again after five minutes, and keeps what it has if the
     registry does not respond.
@@ -86,7 +86,7 @@ def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
 
 @lru_cache(maxsize=100)
 def _known(pid: int, wanted: WantedSchema) -> _Known:
-    """What this process knows of a column: one for the same arguments."""
+    """Return what this process knows of a column: one for the same arguments."""
     return _Known(wanted)
 
 
@@ -132,7 +132,7 @@ class WantedSchema:
     auto_register: bool
 
     def look_up(self) -> ColumnWriter:
-        """What writes the column; asks the registry, if there is one. Raises as :func:`look_up_encoding`."""
+        """Return what writes the column; asks the registry, if there is one. Raises as :func:`look_up_encoding`."""
         column = self.column
         try:
             if column.format == "json":
@@ -146,7 +146,7 @@ class WantedSchema:
             raise OptionError(f"the schema of the column {column.name} cannot be used: {error}.") from error
 
     def subject(self) -> str:
-        """The subject by the strategy in the options.
+        """Return the subject by the strategy in the options.
 
         Raises:
             OptionError: it cannot be named: the topic or the record is unknown, or the strategy.
@@ -164,7 +164,7 @@ class WantedSchema:
         return subject
 
     def _of_subject(self, subject: str) -> ColumnWriter:
-        """A writer of framed values.
+        """Return a writer of framed values.
 
         Raises:
             OptionError: the subject does not have the schema that is given, or is of another format.
@@ -205,11 +205,11 @@ class WantedSchema:
         return Schema(kind=SCHEMA_KINDS[self.column.format], text=text)
 
     def _applied(self) -> Collection[str]:
-        """The types of rules that are applied to what is written."""
+        """Return the types of rules that are applied to what is written."""
         return () if self.registry is None else applied_rules(self.registry, SCHEMA_KINDS[self.column.format])
 
     def _framed(self, subject: str, schema: WriterSchema, registered: Schema) -> ColumnWriter:
-        """A writer under a schema that the registry has, which applies its rules, if any."""
+        """Return a writer under a schema that the registry has, which applies its rules, if any."""
         writer = self._writer(schema)
         if registered.rule("WRITE", "WRITEREAD") is None:
             return writer
@@ -230,7 +230,7 @@ class WantedSchema:
         refuse_rules(subject, newest)
 
     def _found(self, subject: str, schema: Schema) -> ColumnWriter:
-        """A writer of the given schema, with its id under the subject."""
+        """Return a writer of the given schema, with its id under the subject."""
         assert self.registry is not None
         if self.auto_register:
             return self._registered(subject, schema)
@@ -262,11 +262,11 @@ class WantedSchema:
         return self._by_id(subject, schema_id, schema)
 
     def _derived(self) -> str:
-        """The schema that the column itself has."""
+        """Return the schema that the column itself has."""
         return avro.derived_schema(self.type) if self.column.format == "avro" else protobuf.derived_schema(self.type)
 
     def _with_new_fields(self, newest: Schema) -> Schema | None:
-        """The newest schema with fields that only the column has; None if it has none, or does not fit even so."""
+        """Return the newest schema with fields that only the column has; None if it has none, or does not fit even so."""
         if self.column.format != "avro":
             return None
         wider = replace(newest, text=avro.with_new_fields(newest.text, self.type))
@@ -277,7 +277,7 @@ class WantedSchema:
         return wider
 
     def _record_name(self) -> str | None:
-        """The full name of the record or message of the given schema."""
+        """Return the full name of the record or message of the given schema."""
         if self.column.schema is None:
             return None
         if self.column.format == "avro":
@@ -295,7 +295,7 @@ class WantedSchema:
 
 
 def _record_name(schema: str) -> str | None:
-    """The full name of an Avro schema's outermost record."""
+    """Return the full name of an Avro schema's outermost record."""
     try:
         document = json.loads(schema)
     except ValueError:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def batch_reader(
     given: Mapping[str, str], schema: StructType | pa.Schema, reader_schemas: ReaderSchemas | None
 ) -> DataSourceReader:
-    """A reader of the options' records, once: Spark's, or Sail's, which passes Arrow's schema.
+    """Return a reader of the options' records, once: Spark's, or Sail's, which passes Arrow's schema.
 
     Raises:
         OptionError, SchemaError: what the user gave cannot be.
@@ -89,7 +89,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         return plan_input_partitions(cluster, options, ranges, record_sizes, reader_schemas=reader_schemas)
 
     def _find_reader_schemas(self) -> dict[str, Any]:
-        """What the tasks need of the typed columns' schemas."""
+        """Return what the tasks need of the typed columns' schemas."""
         options = self._options
         if not options.typed_columns.typed:
             return {}

@@ -30,7 +30,7 @@ from pykafka_wire.wire.process_clients import shared_cluster
 
 
 def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, ReaderSchema]]:
-    """The schema of a DataFrame of the selected columns, and the reader's schemas that its types come from.
+    """Return the schema of a DataFrame of the selected columns, and the reader's schemas that its types come from.
 
     Raises:
         OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
@@ -114,7 +114,7 @@ def missing_fields(wanted: DataType, available: DataType, column: str) -> list[s
 
 
 def describe_missing(missing: list[str], available: DataType, column: str) -> str:
-    """The fields that are missing, and what there is in their place."""
+    """Return the fields that are missing, and what there is in their place."""
     path = missing[0]
     parent = _at(available, path.split(".")[1:-1])
     name = path.rpartition(".")[2]
@@ -126,7 +126,7 @@ def describe_missing(missing: list[str], available: DataType, column: str) -> st
 
 
 def changes(before: DataType, after: DataType, column: str) -> list[str]:
-    """What is new, gone and different in a type, field by field, in words."""
+    """Return what is new, gone and different in a type, field by field, in words."""
     differences = []
     for path, old, new in _differences(before, after, column):
         if old is None or new is None:
@@ -168,7 +168,7 @@ def _differences(
 
 
 def _at(data_type: DataType | None, names: list[str]) -> DataType | None:
-    """The type at a path; None where it cannot be followed."""
+    """Return the type at a path; None where it cannot be followed."""
     for name in names:
         if isinstance(data_type, StructType) and name in data_type.names:
             data_type = data_type[name].dataType

@@ -136,7 +136,7 @@ class MicroBatchStream:
         return FirstStart(offsets=replace(offsets, query=query, group=group, initial=True))
 
     def latest_offset(self, start_json: dict[str, Any], *, max_offsets: int | None, reads_all: bool) -> dict[str, Any]:
-        """The end of the next micro-batch, or the start.
+        """Return the end of the next micro-batch, or the start.
 
         Args:
             max_offsets: Spark's limit.
@@ -261,7 +261,7 @@ class MicroBatchStream:
         return plan
 
     def _limits(self, max_offsets: int | None, reads_all: bool, topics: Set[str]) -> Limits:
-        """The trigger limits. That Spark reads all goes before the options' limits."""
+        """Return the trigger limits. That Spark reads all goes before the options' limits."""
         options = self._options
         if reads_all and (options.max_offsets_per_trigger, options.max_bytes_per_trigger) != (None, None):
             return Limits(last_offsets=self._last_offsets)

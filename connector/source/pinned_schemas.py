@@ -67,7 +67,7 @@ class PinnedSchemas:
         self._checked: set[str] = set()
 
     def for_next(self, logged: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the end offset of the next micro-batch holds, after one that held ``logged``.
+        """Return what the end offset of the next micro-batch holds, after one that held ``logged``.
 
         Raises:
             SchemaError: the DataFrame's type contradicts the schema.
@@ -78,7 +78,8 @@ class PinnedSchemas:
         return self._chosen[1]
 
     def for_planned(self, planned: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the tasks of a planned micro-batch read with; ``planned`` is in its end offset. Raises as :meth:`for_next`."""
+        """Return what the tasks of a planned micro-batch read with; ``planned`` is in its end offset. Raises as
+        :meth:`for_next`."""
         pinned = self._pinned(planned)
         for column in self._read:
             if not self._is_pinned(column):
@@ -110,12 +111,12 @@ class PinnedSchemas:
         return dict(sorted((kept | to_json(chosen)).items()))
 
     def _pinned(self, logged: Mapping[str, Any]) -> dict[str, ReaderSchema]:
-        """Those of the checkpoint that are of the options' formats."""
+        """Return those of the checkpoint that are of the options' formats."""
         formats: dict[str, str] = {column.name: column.format for column in self._read}
         return {name: each for name, each in from_json(logged).items() if formats.get(name) == each.format}
 
     def _is_pinned(self, column: TypedColumn) -> bool:
-        """Whether the checkpoint remembers its schema: that of JSON where ``load()`` took the type from the registry."""
+        """Return whether the checkpoint remembers its schema: that of JSON where ``load()`` took the type from the registry."""
         return column.format in NEED_SCHEMA or (self._loaded or {}).get(column.name, _NOT_LOADED).is_pinned
 
     def _newest_of(self, column: TypedColumn) -> ReaderSchema:
@@ -188,14 +189,14 @@ class PinnedSchemas:
 
 
 def _described(column: TypedColumn, reader: ReaderSchema) -> str:
-    """A schema of the checkpoint, for messages: a text need not be that of the options now."""
+    """Return a schema of the checkpoint, for messages: a text need not be that of the options now."""
     if reader.text is not None and reader != schema_in_options(column):
         return f"the text that {column.option('Schema')} had before"
     return str(reader)
 
 
 def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
-    """Whether the user has named another schema, subject or message than the checkpoint has."""
+    """Return whether the user has named another schema, subject or message than the checkpoint has."""
     return (
         column.schema is not None
         or column.subject not in (None, before.subject)

@@ -67,7 +67,7 @@ class ReaderSchema:
         return self.format in NEED_SCHEMA or self.schema_id is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The form in a checkpoint: only what is set."""
+        """Return the form in a checkpoint: only what is set."""
         document = {
             "format": self.format,
             "id": str(self.schema_id) if isinstance(self.schema_id, uuid.UUID) else self.schema_id,
@@ -98,7 +98,7 @@ class ReaderSchema:
         return made
 
     def value_format(self, registry: Registry | None, column: TypedColumn = _PLAIN) -> Format | ReadsTypes:
-        """The format that reads the column.
+        """Return the format that reads the column.
 
         Args:
             registry: None for values without a frame.
@@ -142,7 +142,7 @@ class ReaderSchema:
         return registered
 
     def _fields(self) -> dict[ReaderSchema, str]:
-        """The field of each type."""
+        """Return the field of each type."""
         from pykafka_wire.values.record_types import field_names
 
         return dict(zip(self.types, field_names([schema.message or "" for schema in self.types]), strict=True))
@@ -150,7 +150,7 @@ class ReaderSchema:
     def column_type(
         self, registry: Registry | None, selection: Selection = WHOLE, column: TypedColumn = _PLAIN
     ) -> pa.DataType:
-        """The type of the column, of the selected fields alone.
+        """Return the type of the column, of the selected fields alone.
 
         Args:
             column: what the options say of it.
@@ -212,7 +212,7 @@ class ReaderSchema:
             raise self._invalid(error) from error
 
     def type_names(self, registry: Registry | None) -> list[str]:
-        """The full names of the types that the schema has: a union's branches, or messages. Raises DecodeError."""
+        """Return the full names of the types that the schema has: a union's branches, or messages. Raises DecodeError."""
         registered = self._registered(registry)
         names: list[str] = registered.message_names() if self.format == "protobuf" else registered.record_names()
         if not names:
@@ -220,7 +220,7 @@ class ReaderSchema:
         return names
 
     def with_full_name(self, registry: Registry | None) -> ReaderSchema:
-        """The same, the message by its full name. Raises as :meth:`column_type`, if the schema does not have it."""
+        """Return the same, the message by its full name. Raises as :meth:`column_type`, if the schema does not have it."""
         if self.format == "avro":
             self._registered(registry)  # which looks it up
             return self
@@ -254,7 +254,7 @@ class ReaderSchema:
 def _newest_of_subjects(
     format_: ValueFormat, registry: Registry, subjects: Mapping[str, str], *, message: str | None = None, column: str
 ) -> ReaderSchema:
-    """The newest schema of the subjects, which must be one.
+    """Return the newest schema of the subjects, which must be one.
 
     Args:
         subjects: the subject of each topic.
@@ -306,13 +306,14 @@ ReaderSchemas = Mapping[str, ReaderSchema]
 
 
 def registry_in(columns: TypedColumns, column: TypedColumn | None = None) -> Registry | None:
-    """The registry that the options describe, None without one, and the context of a column's subject. It is asked for nothing."""
+    """Return the registry that the options describe, None without one, and the context of a column's subject. It is asked for
+    nothing."""
     registry = registry_of(columns.registry_options)
     return registry if registry is None or column is None else registry.for_subject(column.subject)
 
 
 def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedColumn, ...]:
-    """The typed columns that a read of the columns with these names decodes."""
+    """Return the typed columns that a read of the columns with these names decodes."""
     return tuple(
         column for column in columns.typed if column.name in names or not set(column.added_columns).isdisjoint(names)
     )
@@ -326,8 +327,8 @@ def find_reader_schemas(
     *,
     has_types: bool = False,
 ) -> dict[str, ReaderSchema]:
-    """The reader's schema of each wanted column: the one in the options, else the newest of the registry. Brokers are asked for the
-    topics of ``subscribePattern`` only.
+    """Return the reader's schema of each wanted column: the one in the options, else the newest of the registry. Brokers are asked
+    for the topics of ``subscribePattern`` only.
 
     Args:
         has_types: the user has given the DataFrame's types, and JSON is read as these.
@@ -358,7 +359,7 @@ def find_reader_schemas(
 
 
 def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
-    """The schema that the options themselves give, None where it is the registry's."""
+    """Return the schema that the options themselves give, None where it is the registry's."""
     assert column.format != "binary"
     if column.format in ("string", "json") or column.schema is not None:
         return ReaderSchema(format=column.format, text=column.schema, message=column.message)
@@ -377,18 +378,18 @@ def check_has_type(column: TypedColumn, *, has_registry: bool = False) -> None:
 
 
 def to_json(readers: ReaderSchemas) -> dict[str, Any]:
-    """What the checkpoint holds of the reader's schemas."""
+    """Return what the checkpoint holds of the reader's schemas."""
     return {name: readers[name].to_json() for name in sorted(readers) if readers[name].is_pinned}
 
 
 def for_tasks(readers: ReaderSchemas, columns: TypedColumns) -> dict[str, Any]:
-    """What each input partition needs of the reader's schemas, as JSON: not those that the options of the tasks give."""
+    """Return what each input partition needs of the reader's schemas, as JSON: not those that the options of the tasks give."""
     given: dict[str, ReaderSchema | None] = {column.name: schema_in_options(column) for column in columns.typed}
     return to_json({name: reader for name, reader in readers.items() if given.get(name) != reader})
 
 
 def from_json(document: Mapping[str, Any]) -> dict[str, ReaderSchema]:
-    """The reader's schemas that :func:`to_json` made. Raises OffsetsError for anything else."""
+    """Return the reader's schemas that :func:`to_json` made. Raises OffsetsError for anything else."""
     try:
         return {name: ReaderSchema.from_json(schema) for name, schema in document.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -398,7 +399,7 @@ def from_json(document: Mapping[str, Any]) -> dict[str, ReaderSchema]:
 
 
 def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection[str]) -> ReaderSchema:
-    """The reader's schemas of several types: each of its own subject, or all of one schema.
+    """Return the reader's schemas of several types: each of its own subject, or all of one schema.
 
     Raises as :func:`find_reader_schemas`.
     """
@@ -427,14 +428,14 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
 
 
 def _of_type(column: TypedColumn, registry: Registry, topics: Collection[str], name: str) -> ReaderSchema:
-    """The newest schema of the subjects of one type."""
+    """Return the newest schema of the subjects of one type."""
     subjects = _named_subjects(column, registry, topics, name)
     newest = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
     return newest.with_full_name(registry)
 
 
 def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str]) -> list[str]:
-    """The types that the registry has under the topics' names."""
+    """Return the types that the registry has under the topics' names."""
     option = f"{column.name}Types"
     if strategy_of(column.subject_strategy, column.name) == "RecordNameStrategy":
         raise OptionError(
@@ -456,7 +457,7 @@ def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str])
 
 
 def _subjects(column: TypedColumn, registry: Registry, cluster: Cluster, subscription: Subscription) -> dict[str, str]:
-    """The subject of each topic."""
+    """Return the subject of each topic."""
     return _named_subjects(column, registry, _topics(column, cluster, subscription), column.message)
 
 
@@ -470,7 +471,7 @@ def _named_subjects(
 
 
 def _topics(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> Collection[str]:
-    """The topics that are read; none where the column's subject is named."""
+    """Return the topics that are read; none where the column's subject is named."""
     if column.subject is not None:
         return ()
     if subscription.pattern:

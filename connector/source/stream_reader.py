@@ -62,7 +62,7 @@ _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 def stream_reader(
     given: Mapping[str, str], schema: StructType, reader_schemas: ReaderSchemas | None
 ) -> DataSourceStreamReader:
-    """A reader of micro-batches, for what the running Spark can do.
+    """Return a reader of micro-batches, for what the running Spark can do.
 
     Raises:
         OptionError, SchemaError: what the user gave cannot be, or not with this Spark.
@@ -117,11 +117,11 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         return PinnedSchemas(self._options, self._schema, self._reader_schemas)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query starts, asked for before batch 0, maybe more than once: it stays the same."""
+        """Return where a new query starts, asked for before batch 0, maybe more than once: it stays the same."""
         return self._micro_batches.initial_offset().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        """The end of the next micro-batch, ``start`` itself where nothing is new. Commits ``start``: it is durable."""
+        """Return the end of the next micro-batch, ``start`` itself where nothing is new. Commits ``start``: it is durable."""
         return self._micro_batches.latest_offset(
             start, max_offsets=getattr(limit, "max_rows", None), reads_all=isinstance(limit, ReadAllAvailable)
         )
@@ -138,7 +138,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         self._micro_batches.set_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of all logs and how far behind them the query is, for the query's progress."""
+        """Return the ends of all logs and how far behind them the query is, for the query's progress."""
         return self._micro_batches.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -174,5 +174,5 @@ class KafkaStreamReaderSpark40(KafkaStreamReader):
     """
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """The end of the next micro-batch: all that is there."""
+        """Return the end of the next micro-batch: all that is there."""
         return self._micro_batches.latest_offset_without_start()

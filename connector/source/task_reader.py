@@ -154,7 +154,7 @@ _LOST: Final = (OffsetOutOfRangeError, LogEndError, LogTruncatedError, TopicRecr
 
 
 def _may_come_back(r: OffsetRange, error: WireError) -> bool:
-    """Whether the range may still be there in spite of ``error``: then Spark's next attempt of the task decides."""
+    """Return whether the range may still be there in spite of ``error``: then Spark's next attempt of the task decides."""
     if isinstance(error, OffsetOutOfRangeError):
         if error.log_start_offset is None or error.log_end_offset is None:
             return True
@@ -165,7 +165,7 @@ def _may_come_back(r: OffsetRange, error: WireError) -> bool:
 
 
 def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error: WireError) -> bool:
-    """Whether a broker knows the topic of ``error`` as it was when the ranges were planned, or may not describe it to us.
+    """Return whether a broker knows the topic of ``error`` as it was when the ranges were planned, or may not describe it to us.
 
     A single broker that lags behind is no proof of a loss.
     """
@@ -251,7 +251,8 @@ def record_batches(
 def record_batch(
     records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, typed: Mapping[str, Any] | None = None
 ) -> Any:
-    """An Arrow record batch of decoded records: the columns that ``schema`` names, in its order; ``typed`` has decoded ones."""
+    """Return an Arrow record batch of decoded records: the columns that ``schema`` names, in its order; ``typed`` has decoded
+    ones."""
     arrays = [typed[name] if typed and name in typed else _column(name, records, ranges) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -294,7 +295,7 @@ _OF_VALUES: Final = frozenset({"value", "valueError", "valueSchemaId", "valueSch
 
 
 def decoded_columns(names: tuple[str, ...]) -> Columns:
-    """What the decoder must decode for these columns; topic, partition and offset come with every record."""
+    """Return what the decoder must decode for these columns; topic, partition and offset come with every record."""
     return Columns(
         key="key" in names or "keyError" in names,
         value=not _OF_VALUES.isdisjoint(names),

@@ -64,7 +64,7 @@ class ColumnDecoder:
     def columns(
         self, records: DecodedRecords, ranges: Sequence[OffsetRange], skipped: list[Any] | None = None
     ) -> dict[str, Any]:
-        """The decoded column, and those beside it, by their names.
+        """Return the decoded column, and those beside it, by their names.
 
         Args:
             skipped: gets the numbers of the records that are left out, for their type.
@@ -128,7 +128,7 @@ class ColumnDecoder:
 
 
 def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[str, Any]) -> tuple[ColumnDecoder, ...]:
-    """The decoders of a task.
+    """Return the decoders of a task.
 
     Args:
         schema: pyarrow's, of the record batches.
@@ -163,7 +163,8 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
 def decoded_slices(
     records: DecodedRecords, ranges: Sequence[OffsetRange], decoders: Sequence[ColumnDecoder]
 ) -> Iterator[tuple[DecodedRecords, dict[str, Any], list[Any]]]:
-    """The records in pieces, in order, each with its decoded columns by their names, and the numbers of those that are left out.
+    """Yield the records in pieces, in order, each with its decoded columns by their names, and the numbers of those that are left
+    out.
 
     Raises: as :meth:`ColumnDecoder.columns`.
     """
@@ -186,7 +187,7 @@ def decoded_slices(
 
 
 def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
-    """The records in pieces, each with about ``_SLICE_BYTES`` of keys and values; views."""
+    """Yield the records in pieces, each with about ``_SLICE_BYTES`` of keys and values; views."""
     ends = _ends(records)
     start = 0
     while start < records.n_records:
@@ -199,7 +200,7 @@ def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
 
 
 def _ends(records: DecodedRecords) -> npt.NDArray[np.int64] | npt.NDArray[np.int32]:
-    """The bytes of keys and values up to the end of each record; a view where only one of both was decoded."""
+    """Return the bytes of keys and values up to the end of each record; a view where only one of both was decoded."""
     columns = [rows for rows in (records.key, records.value) if rows is not None]
     ends = [
         np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset + 1 :][: records.n_records] for rows in columns

@@ -24,7 +24,7 @@ _DEFAULT_RETENTION_MINUTES: Final = 7 * 24 * 60
 
 
 def max_timeout_ms(cluster: Cluster) -> int | None:
-    """The largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
+    """Return the largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
     try:
         config = describe_broker_configs(cluster, next(iter(cluster.metadata.brokers())), [MAX_TIMEOUT]).get(
             MAX_TIMEOUT

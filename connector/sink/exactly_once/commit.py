@@ -160,7 +160,7 @@ class MicroBatchCommit(Generic[TaskT]):
         return decision
 
     def collect(self, messages: Sequence[WriterCommitMessage | None]) -> tuple[list[TaskT], Marker]:
-        """The messages in the order of their tasks, and the marker for them.
+        """Return the messages in the order of their tasks, and the marker for them.
 
         Raises:
             ExactlyOnceError: they are not those of this micro-batch's tasks, one of each.
@@ -217,7 +217,7 @@ class MicroBatchCommit(Generic[TaskT]):
         return replacing
 
     def _tasks_have_committed(self, stored: FoundMarker) -> bool:
-        """Whether a run with task transactions has committed micro-batch 0, and its marker is lost."""
+        """Return whether a run with task transactions has committed micro-batch 0, and its marker is lost."""
         if stored is not None or self._batch_id:
             return False
         return tasks_have_committed(self._cluster, self._options.transactional_id)
@@ -250,7 +250,7 @@ class MicroBatchCommit(Generic[TaskT]):
 
 
 def judge(options: ExactlyOnceOptions, batch: Marker, stored: FoundMarker, *, id_has_committed: bool) -> Decision:
-    """The decision on a micro-batch, as the options have it.
+    """Return the decision on a micro-batch, as the options have it.
 
     Raises:
         ExactlyOnceError: it must not be written.

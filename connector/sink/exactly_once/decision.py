@@ -41,7 +41,7 @@ class Decision(Enum):
 
 
 def marker_of(batch: Marker, markers: Mapping[str, FoundMarker], marker_topic: str) -> FoundMarker:
-    """The marker that decides on a micro-batch: the one under the query's marker topic.
+    """Return the marker that decides on a micro-batch: the one under the query's marker topic.
 
     Args:
         markers: what is committed in the marker's group, by topic.
@@ -68,7 +68,7 @@ def decide(
     keep_on_mismatch: bool = False,
     id_has_committed: bool = False,
 ) -> Decision:
-    """The decision on a micro-batch.
+    """Return the decision on a micro-batch.
 
     Args:
         batch: the micro-batch to commit.
@@ -114,7 +114,7 @@ def _mismatch(batch: Marker, stored: Marker) -> ExactlyOnceError:
 
 
 def missing_parts_text(marker: Marker) -> str:
-    """Which parts of a list are missing, for an error's text."""
+    """Return which parts of a list are missing, for an error's text."""
     numbers = ", ".join(map(str, marker.missing_parts))
     return f"part {numbers} of the list (was its consumer group, which ends with .marker.{marker.missing_parts[0]}, deleted?)"
 

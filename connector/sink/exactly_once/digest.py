@@ -36,7 +36,7 @@ def _factors(count: int) -> Hashes:
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """Each hash with all of its bits mixed: MurmurHash3's finalizer."""
+    """Return each hash with all of its bits mixed: MurmurHash3's finalizer."""
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     mixed: Hashes = hashes ^ (hashes >> np.uint64(33))
@@ -47,7 +47,8 @@ _FACTORS: Final = _factors(_MAX_WORDS + 1)
 
 
 def digest_of(records: RecordColumns) -> int:
-    """The digest of rows, from 0 to 2**64 - 1; those of parts add up: independent of the rows' order and of their split into tasks.
+    """Return the digest of rows, from 0 to 2**64 - 1; those of parts add up: independent of the rows' order and of their split
+    into tasks.
 
     Record timestamps do not count, because a null one becomes the time of writing. Partitions count only where a column
     names them.
@@ -115,7 +116,7 @@ def _sums_of_words(
 
 
 def _sums_of_equal_lengths(padded: npt.NDArray[np.uint8], n_rows: int, length: int) -> Hashes:
-    """The same for values of one length that follow one another."""
+    """Return the same for values of one length that follow one another."""
     n_whole, rest = divmod(length, _WORD)
     words: Hashes = np.ndarray(shape=(n_rows, n_whole + 1), dtype="<u8", buffer=padded, strides=(length, _WORD))
     sums: Hashes = np.einsum("ij,j->i", words[:, :n_whole], _FACTORS[:n_whole])

@@ -143,7 +143,7 @@ class DriverTransaction:
         self._transaction.commit()
 
     def _write(self, tasks: Sequence[EncodedTask]) -> dict[TopicPartition, int]:
-        """Where the records begin."""
+        """Return where the records begin."""
         self.progress.step = Step.WRITE
         batches: dict[TopicPartition, list[EncodedBatch]] = {}
         for task in tasks:

@@ -109,7 +109,7 @@ class Marker:
         return not self.pending and not self.missing_parts
 
     def settled(self) -> Marker:
-        """The marker after all of its transactions have ended."""
+        """Return the marker after all of its transactions have ended."""
         return replace(self, pending=(), missing_parts=())
 
 
@@ -131,12 +131,12 @@ FoundMarker: TypeAlias = Marker | UnreadableMarker | None
 
 
 def digest_text(digest: int) -> str:
-    """A digest as markers have it."""
+    """Return a digest as markers have it."""
     return f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
 def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset]:
-    """A marker as the offsets to commit: the first in the marker's group, each further one in a group of its own."""
+    """Return a marker as the offsets to commit: the first in the marker's group, each further one in a group of its own."""
     offset = marker.batch_id + 1
     fields: dict[str, Any] = {
         "version": VERSION if marker.pending else _SETTLED,
@@ -156,7 +156,7 @@ def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset
 
 
 def _parts(fields: Mapping[str, Any], tasks: Sequence[list[Any]]) -> list[dict[str, Any]]:
-    """The metadata of the parts; each has as many tasks as fit."""
+    """Return the metadata of the parts; each has as many tasks as fit."""
     further = {name: fields[name] for name in ("version", "query", "batch")}
     parts: list[dict[str, Any]] = [{**fields, "parts": len(tasks), "tasks": []}]
     room = _MAX_CHARACTERS - len(_compact(parts[0]))
@@ -184,7 +184,7 @@ def _compact(fields: object) -> str:
 
 
 def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id: str) -> FoundMarker:
-    """The marker in committed offsets, of any version up to :data:`VERSION`; None where the first one is missing.
+    """Return the marker in committed offsets, of any version up to :data:`VERSION`; None where the first one is missing.
 
     Args:
         committed: the offset of the marker's group, and as many further ones as :func:`n_parts` says.
@@ -222,7 +222,7 @@ def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id:
 
 
 def is_marker(metadata: str) -> bool:
-    """Whether an offset's metadata are those of a marker, or of a further part of one, of any version."""
+    """Return whether an offset's metadata are those of a marker, or of a further part of one, of any version."""
     try:
         fields = json.loads(metadata)
         return {"query", "batch"} <= fields.keys() and bool({"digest", "part"} & fields.keys())
@@ -231,7 +231,7 @@ def is_marker(metadata: str) -> bool:
 
 
 def n_parts(first: CommittedOffset | None) -> int:
-    """How many offsets a marker has, by the first one; 1 where that is no marker with a list."""
+    """Return how many offsets a marker has, by the first one; 1 where that is no marker with a list."""
     try:
         fields = json.loads(first.metadata) if first is not None else {}
         return max(1, int(fields["parts"])) if fields["version"] == VERSION else 1
@@ -242,7 +242,7 @@ def n_parts(first: CommittedOffset | None) -> int:
 def _further_parts(
     fields: Mapping[str, Any], further: Sequence[CommittedOffset | None]
 ) -> Iterator[Mapping[str, Any] | None]:
-    """The fields of each part after the first one; None for a part that is missing, or has other metadata in its place."""
+    """Yield the fields of each part after the first one; None for a part that is missing, or has other metadata in its place."""
     for number in range(1, int(fields["parts"])):
         wanted = {"query": fields["query"], "batch": fields["batch"], "part": number}
         committed = further[number - 1] if number <= len(further) else None
@@ -276,13 +276,13 @@ def _pending(
 
 
 def marker_group(transactional_id: str, part: int = 0) -> str:
-    """The consumer group that holds a part of the marker; an ACL for the transactional id as a prefix covers all of them."""
+    """Return the consumer group that holds a part of the marker; an ACL for the transactional id as a prefix covers all of them."""
     return f"{transactional_id}.marker" + (f".{part}" if part else "")
 
 
 def read_markers(cluster: Cluster, transactional_id: str, marker_topic: str | None = None) -> dict[str, FoundMarker]:
-    """What is committed in the marker's group, by topic: under more than one if a query's ``markerTopic`` has changed. Waits until
-    no transaction on it is open.
+    """Return what is committed in the marker's group, by topic: under more than one if a query's ``markerTopic`` has changed.
+    Waits until no transaction on it is open.
 
     Args:
         marker_topic: a topic that the principal must be allowed to describe; others that it may not are left out.

@@ -61,7 +61,7 @@ def clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: TransactionH
 
 
 def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: TransactionHandle) -> tuple[int, int]:
-    """How many were committed, and aborted."""
+    """Return how many were committed, and aborted."""
     orphans = [
         TransactionHandle(
             transactional_id=each.transactional_id,
@@ -118,7 +118,7 @@ def _commit_listed(
 
 
 def open_transactions(cluster: Cluster, transactional_id: str) -> list[DescribedTransaction]:
-    """The transactions of a query's tasks that have not ended, by name.
+    """Return the transactions of a query's tasks that have not ended, by name.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
@@ -128,7 +128,8 @@ def open_transactions(cluster: Cluster, transactional_id: str) -> list[Described
 
 
 def decided_in(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
-    """The transactions that markers list; None where one, or a part of its list, cannot be read, so that any may be decided."""
+    """Return the transactions that markers list; None where one, or a part of its list, cannot be read, so that any may be
+    decided."""
     decided: set[ProducerIdentity] = set()
     for marker in markers:
         if isinstance(marker, UnreadableMarker) or (marker is not None and marker.missing_parts):
@@ -138,7 +139,7 @@ def decided_in(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
 
 
 def is_latest(cluster: Cluster, handle: TransactionHandle) -> bool:
-    """Whether no other driver has taken over the id since: its epoch would be higher."""
+    """Return whether no other driver has taken over the id since: its epoch would be higher."""
     described = describe_transaction(cluster, handle.transactional_id)
     return (
         described is not None and ProducerIdentity(described.producer_id, described.producer_epoch) == handle.identity
@@ -146,13 +147,14 @@ def is_latest(cluster: Cluster, handle: TransactionHandle) -> bool:
 
 
 def own_id_has_committed(cluster: Cluster, transactional_id: str) -> bool:
-    """Whether the last transaction of a query's own id was committed, as far as is known. An InitProducerId since then hides it."""
+    """Return whether the last transaction of a query's own id was committed, as far as is known. An InitProducerId since then
+    hides it."""
     state = last_known_state(cluster, transactional_id)
     return state is not None and state.state in _COMMITTED
 
 
 def tasks_have_committed(cluster: Cluster, transactional_id: str) -> bool:
-    """Whether a transaction of a query's tasks was committed, as far as is known: brokers before Kafka 3.0 do not list them.
+    """Return whether a transaction of a query's tasks was committed, as far as is known: brokers before Kafka 3.0 do not list them.
 
     Raises:
         WireError: a broker does not respond.

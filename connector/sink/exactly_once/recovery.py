@@ -54,7 +54,7 @@ _NO_ROWS: Final[Content] = (0, digest_text(0))
 
 
 def is_left(stored: object, batch: Marker, *, fail_on_missing: bool = True) -> bool:
-    """Whether a found marker has a list that a commit of this micro-batch must end first: its own list, or that of the one
+    """Return whether a found marker has a list that a commit of this micro-batch must end first: its own list, or that of the one
     before.
 
     Args:
@@ -71,7 +71,7 @@ def is_left(stored: object, batch: Marker, *, fail_on_missing: bool = True) -> b
 def closed_in_partitions(
     cluster: Cluster, first_offsets: Mapping[TransactionHandle, Mapping[TopicPartition, int]]
 ) -> list[TransactionHandle]:
-    """The transactions that are not open in each of their partitions, from their first record on, as the leaders have it.
+    """Return the transactions that are not open in each of their partitions, from their first record on, as the leaders have it.
 
     A coordinator has a transaction for open, and accepts its commit, also after an administrator has aborted it in a partition
     (``kafka-transactions.sh abort``, KIP-664). Its records there stay aborted.
@@ -102,7 +102,8 @@ def closed_in_partitions(
 
 
 def not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[DecidedTask]:
-    """The tasks whose transactions are not open in their partitions: ended by their coordinator, or aborted by an administrator.
+    """Return the tasks whose transactions are not open in their partitions: ended by their coordinator, or aborted by an
+    administrator.
 
     Raises:
         WireError: as :func:`closed_in_partitions`.
@@ -168,7 +169,7 @@ def commit_decided(
 def _abort_what_is_aborted_in_partitions(
     cluster: Cluster, marker: Marker, tasks: Sequence[DecidedTask], *, fail_on_unchecked: bool
 ) -> dict[TransactionHandle, End]:
-    """How those of the transactions have ended that are open for their coordinator, and not in their partitions."""
+    """Return how those of the transactions have ended that are open for their coordinator, and not in their partitions."""
     try:
         suspects = not_open(cluster, tasks)
     except UnsupportedVersionError as error:
@@ -205,7 +206,7 @@ def _abort_what_is_aborted_in_partitions(
 
 
 def is_ongoing(described: DescribedTransaction | None, handle: TransactionHandle) -> bool:
-    """Whether a coordinator has this very transaction for open."""
+    """Return whether a coordinator has this very transaction for open."""
     return (
         described is not None
         and described.state == "Ongoing"
@@ -290,7 +291,7 @@ def _sum(contents: Iterable[Content]) -> Content:
 
 
 def _unlisted(marker: Marker) -> Content:
-    """The rows of a decided micro-batch that no part of its list has which is left."""
+    """Return the rows of a decided micro-batch that no part of its list has which is left."""
     if not marker.missing_parts:
         return _NO_ROWS
     n_records, digest = _sum(map(_content, marker.pending))
@@ -298,7 +299,7 @@ def _unlisted(marker: Marker) -> Content:
 
 
 def incomplete_error(marker: Marker, *, is_replay: bool) -> ExactlyOnceError:
-    """The error for a marker of whose list a part is missing, after the transactions that are left of it have ended.
+    """Return the error for a marker of whose list a part is missing, after the transactions that are left of it have ended.
 
     Args:
         is_replay: whether this run computes the marker's micro-batch, and can write its rows again.
@@ -319,7 +320,7 @@ def incomplete_error(marker: Marker, *, is_replay: bool) -> ExactlyOnceError:
 def missing_error(
     marker: Marker, missing: Sequence[DecidedTask], *, divided_otherwise: bool = False
 ) -> ExactlyOnceError:
-    """The error for aborted transactions that nothing can be written in place of.
+    """Return the error for aborted transactions that nothing can be written in place of.
 
     Args:
         divided_otherwise: this run has the rows of the micro-batch, in other tasks.

@@ -28,19 +28,19 @@ _MAX_RESULT: Final = re.compile(r"spark\.driver\.maxResultSize=(\d+)([bkmgt]?)b?
 
 
 def default_max_bytes() -> int:
-    """The most bytes of a micro-batch for this process's driver; for Spark's defaults where the driver is unknown."""
+    """Return the most bytes of a micro-batch for this process's driver; for Spark's defaults where the driver is unknown."""
     return max_bytes_of(_command_line_of_jvm())
 
 
 def max_bytes_of(command_line: list[str]) -> int:
-    """The same for a driver of this command line."""
+    """Return the same for a driver of this command line."""
     heap, results = _heap_and_results(command_line)
     share = heap // _HEAP_SHARE
     return min(share, results // _RESULT_SHARE) if results else share
 
 
 def missing_result_limit(command_line: list[str] | None = None) -> str | None:
-    """The setting by which Spark stops a micro-batch that exceeds the driver's heap; None where Spark does so already."""
+    """Return the setting by which Spark stops a micro-batch that exceeds the driver's heap; None where Spark does so already."""
     if command_line is None:
         command_line = _command_line_of_jvm()
     heap, results = _heap_and_results(command_line)
@@ -49,7 +49,7 @@ def missing_result_limit(command_line: list[str] | None = None) -> str | None:
 
 
 def too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
-    """The error for a micro-batch of ``n_bytes``, as far as they are counted."""
+    """Return the error for a micro-batch of ``n_bytes``, as far as they are counted."""
     return ExactlyOnceError(
         f"micro-batch {batch_id} was not written: it has at least {n_bytes} bytes, and all of it passes through the "
         f"driver, which accepts {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
@@ -58,7 +58,7 @@ def too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
 
 
 def _heap_and_results(command_line: list[str]) -> tuple[int, int]:
-    """The heap size and Spark's limit for results, 0 for no limit."""
+    """Return the heap size and Spark's limit for results, 0 for no limit."""
     results = _last(_MAX_RESULT, command_line)
     return _last(_HEAP, command_line) or _DEFAULT_BYTES, _DEFAULT_BYTES if results is None else results
 
@@ -69,7 +69,7 @@ def _last(pattern: re.Pattern[str], arguments: list[str]) -> int | None:
 
 
 def _command_line_of_jvm() -> list[str]:
-    """The command line of the nearest ancestor process that is a JVM; empty where there is none, or no /proc."""
+    """Return the command line of the nearest ancestor process that is a JVM; empty where there is none, or no /proc."""
     pid = os.getppid()
     while pid > 1:
         try:

@@ -20,28 +20,29 @@ _NAME: Final = re.compile(r"[0-9a-f]{12}\.[0-9]+")
 
 
 def task_prefix(transactional_id: str) -> str:
-    """What all ids of a query's tasks begin with."""
+    """Return what all ids of a query's tasks begin with."""
     return transactional_id + _INFIX
 
 
 def task_id(transactional_id: str, name: str) -> str:
-    """The transactional id of a name such as ``3f2a1b9c5d7e.0``."""
+    """Return the transactional id of a name such as ``3f2a1b9c5d7e.0``."""
     return task_prefix(transactional_id) + name
 
 
 def task_name(transactional_id: str, of: str) -> str:
-    """The inverse of :func:`task_id`."""
+    """Return the inverse of :func:`task_id`."""
     return of.removeprefix(task_prefix(transactional_id))
 
 
 def is_task_id(transactional_id: str, name: str) -> bool:
-    """Whether an id is of one of a query's tasks. Another query may be named ``Q.task.x``: its ids begin with the same prefix."""
+    """Return whether an id is of one of a query's tasks. Another query may be named ``Q.task.x``: its ids begin with the same
+    prefix."""
     prefix = task_prefix(transactional_id)
     return name.startswith(prefix) and _NAME.fullmatch(name, len(prefix)) is not None
 
 
 def next_task_id(transactional_id: str, query_id: str, batch_id: int) -> str:
-    """An id for an attempt of this process at a task of a micro-batch."""
+    """Return an id for an attempt of this process at a task of a micro-batch."""
     return _ids_of_process(os.getpid()).next(transactional_id, query_id, batch_id)
 
 

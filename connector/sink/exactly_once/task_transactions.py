@@ -240,7 +240,7 @@ def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[Wr
 
 
 def listed(tasks: Sequence[OpenTask]) -> tuple[DecidedTask, ...]:
-    """The tasks' transactions, as a marker lists them."""
+    """Return the tasks' transactions, as a marker lists them."""
     return tuple(
         DecidedTask(
             task=task.task,

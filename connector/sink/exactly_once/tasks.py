@@ -86,7 +86,7 @@ class OpenTask(TaskMessage):
 
 
 def running_task() -> TaskOfMicroBatch:
-    """The task that this process runs.
+    """Return the task that this process runs.
 
     Raises:
         ExactlyOnceError: Spark has not set the properties.
@@ -172,7 +172,7 @@ def _begin(cluster: Cluster, transactional_id: str, running: TaskOfMicroBatch) -
 
 
 def ranges_of(results: Mapping[TopicPartition, WriteResult]) -> tuple[WrittenRange, ...]:
-    """Where a task's records are, by what its producer has written."""
+    """Return where a task's records are, by what its producer has written."""
     return tuple(
         WrittenRange(tp.topic, tp.partition, written.first_offset, written.last_offset)
         for tp, written in results.items()

@@ -24,7 +24,7 @@ from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 
 def plan_ranges(cluster: Cluster, options: SourceOptions, pruning: Pruning = NO_PRUNING) -> list[OffsetRange]:
-    """The ranges of a batch read that filters leave, as far as they still exist.
+    """Return the ranges of a batch read that filters leave, as far as they still exist.
 
     Raises:
         WireError: brokers cannot be reached, or a topic does not exist.
@@ -39,7 +39,7 @@ def plan_ranges(cluster: Cluster, options: SourceOptions, pruning: Pruning = NO_
 
 
 def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReporter) -> list[OffsetRange]:
-    """A range for each topic-partition that the options name.
+    """Return a range for each topic-partition that the options name.
 
     Raises:
         WireError: brokers cannot be reached, or a topic does not exist.
@@ -84,7 +84,7 @@ def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReport
 def prune_ranges(
     cluster: Cluster, ranges: Sequence[OffsetRange], pruning: Pruning, options: SourceOptions
 ) -> list[OffsetRange]:
-    """What filters leave of the ranges."""
+    """Return what filters leave of the ranges."""
     kept = [
         replace(
             r,

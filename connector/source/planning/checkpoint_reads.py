@@ -36,7 +36,7 @@ def find_position(
     *,
     option: str,
 ) -> QueryPosition:
-    """Where the query of a checkpoint stands, in the subscribed topics.
+    """Return where the query of a checkpoint stands, in the subscribed topics.
 
     Raises:
         OptionError: the path is of a file system that pyarrow does not know.
@@ -81,7 +81,8 @@ def start_at_checkpoint(
     topics: Mapping[str, TopicMetadata],
     partitions: Collection[TopicPartition],
 ) -> QueryOffsets:
-    """Where a new query starts: at a checkpoint's offsets, with its leader epochs and topic ids, by which losses are detected.
+    """Return where a new query starts: at a checkpoint's offsets, with its leader epochs and topic ids, by which losses are
+    detected.
 
     A topic-partition that the checkpoint lacks in one of its topics is left out, and the first micro-batch finds it, unless its
     first records are gone. These are lost only if the checkpoint's query read all partitions of the topic, and that is not in the
@@ -126,7 +127,7 @@ def resolve_at_checkpoint(
     *,
     option: str,
 ) -> dict[TopicPartition, int]:
-    """A checkpoint's offsets of existing topic-partitions, for one end of a batch read; without those that it lacks.
+    """Return a checkpoint's offsets of existing topic-partitions, for one end of a batch read; without those that it lacks.
 
     Raises:
         OptionError, OffsetsError: as :func:`find_position`.
@@ -153,7 +154,7 @@ def resolve_at_checkpoint(
 def micro_batch_ranges(
     cluster: Cluster, reference: CheckpointReference, subscription: Subscription, losses: DataLossReporter
 ) -> list[OffsetRange]:
-    """The subscribed ranges of one micro-batch, as far as they exist.
+    """Return the subscribed ranges of one micro-batch, as far as they exist.
 
     Raises:
         OptionError: the path is of a file system that pyarrow does not know.
@@ -207,5 +208,5 @@ def keep_existing(
 
 
 def _lost(r: OffsetRange) -> LostRange:
-    """A range that is gone; one without a width stands for all from there on."""
+    """Return a range that is gone; one without a width stands for all from there on."""
     return r.topic_partition, r.start_offset, r.end_offset if r.n_offsets else -1

@@ -59,7 +59,7 @@ class Pruning:
     timestamp_ms: int | None = None
 
     def keeps(self, tp: TopicPartition) -> bool:
-        """Whether rows of this topic-partition can pass the filters."""
+        """Return whether rows of this topic-partition can pass the filters."""
         return all(_HOLDS[name](getattr(tp, column), value) is expected for column, name, value, expected in self.tests)
 
 
@@ -68,7 +68,7 @@ NO_PRUNING: Final = Pruning()
 
 
 def prune(filters: Iterable[Any]) -> Pruning:
-    """What ``filters`` (Spark's, of which all must hold) leave to be read; one that is not understood rules out nothing."""
+    """Return what ``filters`` (Spark's, of which all must hold) leave to be read; one that is not understood rules out nothing."""
     pruning = NO_PRUNING
     for each in filters:
         pruning = _narrow(pruning, each)

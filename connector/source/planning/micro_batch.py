@@ -67,7 +67,7 @@ class ComparedLogs:
 
 
 def compare_logs(known: Offsets, snapshot: LogSnapshot) -> ComparedLogs:
-    """What has become of the logs since the query was at ``known``."""
+    """Return what has become of the logs since the query was at ``known``."""
     truncated = {
         tp: min(end, snapshot.latest[tp].offset)
         for tp, end in snapshot.epoch_ends.items()
@@ -142,7 +142,7 @@ class MicroBatchPlan:
 def plan_micro_batch(
     checkpoint: QueryOffsets, logs: ComparedLogs, limits: Limits, *, group: str | None = None
 ) -> MicroBatchPlan:
-    """The micro-batch after ``checkpoint``; ``group`` is the consumer group of its offset, the checkpoint's by default."""
+    """Return the micro-batch after ``checkpoint``; ``group`` is the consumer group of its offset, the checkpoint's by default."""
     snapshot, known, shortened = logs.snapshot, logs.known, logs.shortened
     starts = {tp: known[tp] if tp in known else snapshot.earliest[tp] for tp in snapshot.latest} | dict(shortened)
     ends = {tp: max(listed.offset, starts[tp]) for tp, listed in snapshot.latest.items()}
@@ -168,7 +168,7 @@ def plan_micro_batch(
 
 
 def _find_losses(checkpoint: QueryOffsets, logs: ComparedLogs) -> list[FoundLoss]:
-    """What of the logs is lost since the checkpoint."""
+    """Return what of the logs is lost since the checkpoint."""
     snapshot, known, truncated = logs.snapshot, logs.known, logs.truncated
     recreated = recreated_topics(checkpoint, snapshot.topic_ids)
     deleted = sorted(
@@ -210,7 +210,7 @@ def _find_losses(checkpoint: QueryOffsets, logs: ComparedLogs) -> list[FoundLoss
 def _end_of(
     checkpoint: QueryOffsets, snapshot: LogSnapshot, starts: Offsets, ends: Offsets, group: str
 ) -> QueryOffsets:
-    """The offset at the end of a micro-batch. A new log is in it from its first records on."""
+    """Return the offset at the end of a micro-batch. A new log is in it from its first records on."""
     offsets = {tp: end for tp, end in ends.items() if tp in checkpoint.offsets or end > starts[tp]}
     epochs = {tp: snapshot.latest[tp].leader_epoch for tp in offsets if snapshot.latest[tp].leader_epoch >= 0}
     hidden = [tp for tp in checkpoint.offsets if tp.topic in snapshot.hidden]
@@ -232,7 +232,7 @@ def _end_of(
 
 
 def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) -> tuple[DroppedTopic, ...]:
-    """What the checkpoint remembers of topics that it no longer reads, the latest last."""
+    """Return what the checkpoint remembers of topics that it no longer reads, the latest last."""
     dropped: dict[tuple[str, uuid.UUID], dict[int, int]] = {
         (each.topic, each.topic_id): {
             partition: offset

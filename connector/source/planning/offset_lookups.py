@@ -61,7 +61,7 @@ def _warn_of_no_match(pattern: str, has_match: bool) -> None:
 
 
 def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
-    """The topic-partitions of ``topics`` that a subscription reads, sorted.
+    """Return the topic-partitions of ``topics`` that a subscription reads, sorted.
 
     Raises:
         OptionError: ``assign`` names a partition that the topic does not have.
@@ -87,12 +87,12 @@ def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, uuid.UUID]:
 def latest_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition], isolation_level: str
 ) -> dict[TopicPartition, ListedOffset]:
-    """The end of each log; with ``read_committed`` its last stable offset."""
+    """Return the end of each log; with ``read_committed`` its last stable offset."""
     return list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
 
 
 def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset of each log that still exists."""
+    """Return the first offset of each log that still exists."""
     listed = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     return {tp: first.offset for tp, first in listed.items()}
 
@@ -131,7 +131,7 @@ def resolve_offsets(
     isolation_level: str,
     group: str | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of each topic-partition that ``spec`` asks for.
+    """Return the offset of each topic-partition that ``spec`` asks for.
 
     Args:
         spec: any but a checkpoint's, which :mod:`~pykafka_wire.source.planning.checkpoint_reads` looks up.

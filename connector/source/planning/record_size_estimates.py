@@ -76,7 +76,7 @@ class RecordSizes:
 
 
 def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """The largest range of each topic."""
+    """Return the largest range of each topic."""
     largest: dict[str, OffsetRange] = {}
     for r in ranges:
         if r.n_offsets and (r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets):

@@ -276,7 +276,7 @@ def _partitions_by_topic(checkpoint: QueryOffsets) -> dict[str, frozenset[int]]:
 
 
 def _agrees(topic: TopicMetadata | None, topic_id: uuid.UUID | None, partitions: frozenset[int]) -> bool:
-    """Whether a response has a topic as the checkpoint knows it."""
+    """Return whether a response has a topic as the checkpoint knows it."""
     if topic is None or not topic.partitions.keys() >= partitions:
         return False
     return topic_id is None or topic.topic_id in (topic_id, ZERO_UUID)
@@ -314,7 +314,7 @@ class SubscribedLogs:
         *,
         may_be_missing: bool = False,
     ) -> ResultT:
-        """The response to a question about the topics and topic-partitions that the query reads; asked again where a topic
+        """Return the response to a question about the topics and topic-partitions that the query reads; asked again where a topic
         vanishes in that moment.
 
         Raises:
@@ -331,7 +331,7 @@ class SubscribedLogs:
         raise AssertionError("unreachable")
 
     def starting_offsets(self) -> QueryOffsets:
-        """Where a new query starts.
+        """Return where a new query starts.
 
         Raises:
             OptionError, OffsetsError: the starting offsets do not fit the topics, or there are none.
@@ -357,7 +357,7 @@ class SubscribedLogs:
         return self._ask(question)
 
     def last_offsets(self) -> dict[TopicPartition, int]:
-        """The end of each log now: where an AvailableNow query ends."""
+        """Return the end of each log now: where an AvailableNow query ends."""
         isolation_level = self._options.client.isolation_level
 
         def question(_: object, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -369,7 +369,7 @@ class SubscribedLogs:
         return self._ask(question, may_be_missing=True)
 
     def look_up(self, checkpoint: QueryOffsets, seen: Offsets = _NO_OFFSETS) -> ComparedLogs:
-        """A snapshot of the logs, compared with the ``checkpoint`` of the query.
+        """Return a snapshot of the logs, compared with the ``checkpoint`` of the query.
 
         Args:
             seen: offsets that logs have reached before. Where one ends earlier now, its topic may be another one, so metadata are
@@ -438,7 +438,7 @@ class SubscribedLogs:
     def _epoch_ends(
         self, checkpoint: QueryOffsets, known: Offsets, latest: Mapping[TopicPartition, ListedOffset]
     ) -> dict[TopicPartition, int]:
-        """Where the present leaders' logs end for the leader epochs in the checkpoint, where another one leads (KIP-320)."""
+        """Return where the present leaders' logs end for the leader epochs in the checkpoint, where another one leads (KIP-320)."""
         asked = {
             tp: epoch
             for tp, epoch in checkpoint.epochs.items()

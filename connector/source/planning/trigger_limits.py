@@ -32,7 +32,7 @@ class MinimumOffsets:
         self._last_batch_at: float | None = None
 
     def required(self) -> int:
-        """How many new offsets a micro-batch must have to go now."""
+        """Return how many new offsets a micro-batch must have to go now."""
         if self._last_batch_at is None or self._clock() - self._last_batch_at >= self._max_delay_s:
             return 0
         return self._min_offsets or 0
@@ -46,12 +46,12 @@ class MinimumsOfTopics:
     """``minOffsetsPerTopic``: which topics wait, and since when."""
 
     def __init__(self, minimums: Sequence[TopicMinimum], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._minimums = [(re.compile(each.pattern), each) for each in minimums]
+        self._minimums = [(re.compile(minimum.pattern), minimum) for minimum in minimums]
         self._clock = clock
         self._waiting_since: dict[str, float] = {}
 
     def required(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many new offsets each topic must have to be read now; topics without a minimum are left out."""
+        """Return how many new offsets each topic must have to be read now; topics without a minimum are left out."""
         if not self._minimums:
             return {}
         now, required = self._clock(), {}
@@ -143,5 +143,5 @@ def share_bytes(
 
 
 def total_bytes(start: Offsets, ends: Offsets, bytes_per_offset: Mapping[str, float]) -> float:
-    """The estimated size of a micro-batch."""
+    """Return the estimated size of a micro-batch."""
     return sum((end - start[tp]) * bytes_per_offset[tp.topic] for tp, end in ends.items())

@@ -59,7 +59,7 @@ class GroupCommitter:
         self.failures = 0
 
     def is_due(self, progress: QueryOffsets) -> bool:
-        """Whether :meth:`commit` would send anything now, where the query goes on."""
+        """Return whether :meth:`commit` would send anything now, where the query goes on."""
         now = self._clock()
         return now >= self._paused_until and self._has_news(progress, now)
 

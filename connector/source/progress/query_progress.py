@@ -137,7 +137,7 @@ class QueryProgress:
     def report(
         self, snapshot: LogSnapshot, start_offsets: Mapping[TopicPartition, int], progress: QueryOffsets | None
     ) -> dict[str, Any] | None:
-        """The ends of all logs, and how far ``progress`` is behind them; None where the query reads no log.
+        """Return the ends of all logs, and how far ``progress`` is behind them; None where the query reads no log.
 
         Args:
             start_offsets: where a topic-partition begins of which nothing was planned yet.

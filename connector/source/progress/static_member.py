@@ -37,7 +37,7 @@ class StaticMember:
         self._warned_of_others = False
 
     def join(self, progress: QueryOffsets) -> ClassicMembership:
-        """The member of a query; joins in the background at first, and again when the query reads other topics."""
+        """Return the member of a query; joins in the background at first, and again when the query reads other topics."""
         topics = tuple(sorted({tp.topic for tp in progress.offsets}))
         member = self._member
         if member is None:
@@ -57,7 +57,7 @@ class StaticMember:
         return member
 
     def identity(self, progress: QueryOffsets, deadline: Deadline) -> MemberIdentity:
-        """The member's identity for a commit; waits until ``deadline`` for the group to have it as a member.
+        """Return the member's identity for a commit; waits until ``deadline`` for the group to have it as a member.
 
         Raises:
             DeadlineExceededError: the group is still rebalancing.
@@ -76,7 +76,7 @@ class StaticMember:
         return member.state_machine.identity
 
     def has_moved_on(self, identity: MemberIdentity) -> bool:
-        """Whether the member has joined again, or is about to, since it had ``identity``."""
+        """Return whether the member has joined again, or is about to, since it had ``identity``."""
         member = self._member
         return (
             member is not None
