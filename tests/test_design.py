@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,3 +83,14 @@ def test_each_name_in_the_map_is_a_module_or_a_package() -> None:
     assert len(named) > 100
     unknown = {name for name in named for part in re.split(r"[/.]", name) if part and part not in known}
     assert unknown == {"read_topic"}
+
+
+def test_no_two_classes_that_others_import_have_the_same_name() -> None:
+    modules_of: dict[str, list[str]] = defaultdict(list)
+    for side in ("wire", "connector"):
+        for path in (_DESIGN.parent / side).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    modules_of[node.name].append(path.relative_to(_DESIGN.parent).as_posix())
+    assert len(modules_of) > 500
+    assert {name: modules for name, modules in modules_of.items() if len(modules) > 1} == {}

@@ -42,13 +42,13 @@ def run_walkthrough(settings: ClientSettings) -> None:
         WireError: a step failed; the output shows which.
     """
     settings = replace(settings, trace="stdout")
-    steps = _Steps()
+    steps = _WalkthroughSteps()
     steps.handshakes(settings)
     with Cluster(settings) as cluster:
         steps.on_cluster(cluster)
 
 
-class _Steps:
+class _WalkthroughSteps:
     """The numbered steps."""
 
     def __init__(self) -> None:
