@@ -117,8 +117,8 @@ class IngestPage:
         self._ends: LogEnds = {}
         self._completeness = _Completeness(run.started_at)
         self._first: dict[str, dict[int, int]] = {}
-        #: Since when topics wait for ``min_rows``.
-        self._waiting_since: dict[str, float] = {}
+        #: Since when topics wait for ``min_rows``, and how many records they have.
+        self._waiting: dict[str, tuple[float, int]] = {}
         #: Since when tables are in trouble.
         self._since: dict[str, float] = {}
         self._processes = Processes()
@@ -266,9 +266,10 @@ class IngestPage:
         for topic, ends in self._ends.items():
             left_out = sum(end - planned.get(topic, {}).get(p, end) for p, end in ends.items())
             if 0 < left_out < self._settings.table_for(topic).min_rows:
-                self._waiting_since.setdefault(topic, planned_at)
+                since, _ = self._waiting.get(topic, (planned_at, 0))
+                self._waiting[topic] = since, left_out
             else:
-                self._waiting_since.pop(topic, None)
+                self._waiting.pop(topic, None)
 
     def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
@@ -277,7 +278,8 @@ class IngestPage:
             lag = max(lag or 0, batch.n_planned(status.topic) - batch.n_landed(status.topic, status.position))
         size = self._sizes.get(status.topic)
         is_planned = batch is not None and status.topic in batch.parts
-        since = None if is_planned else self._waiting_since.get(status.topic)
+        since, left_out = (None, None) if is_planned else self._waiting.get(status.topic, (None, None))
+        lag = left_out if lag is None else lag  # of a table that nothing was landed in yet
         return TableSnapshot(
             topic=status.topic,
             table=status.name,
