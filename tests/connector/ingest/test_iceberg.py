@@ -95,7 +95,7 @@ def _check_page(page: Any, orders: str, clicks: str) -> None:
             else None
         )
     )
-    assert (tables[orders]["files"], tables[orders]["rows"], tables[clicks]["held_rejects"]) == (3, 1, 1)
+    assert (tables[orders]["files"], tables[orders]["rows"], tables[clicks]["held_rejects"]) == (2, 1, 1)
     history = read(page, f"/api/table/history?topic={orders}")
     assert (history["problem"], history["is_whole"]) == (None, True)
     columns = {each["name"]: (each["type"], each["version"]) for each in history["columns"]}
