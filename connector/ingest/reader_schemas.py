@@ -23,7 +23,7 @@ from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
-from pykafka_wire.values.registry.schemas import referenced
+from pykafka_wire.values.registry.schemas import look_up_references
 
 #: The property of a table that was made with Kafka Connect's types: the value of the option ``connectTypes``.
 CONNECT_TYPES_PROPERTY: Final = "pykafka-wire.connect-types"
@@ -158,7 +158,7 @@ def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedS
 
 
 def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
-    return parse(schema.text, list(referenced(registry, schema).values()))
+    return parse(schema.text, list(look_up_references(registry, schema).values()))
 
 
 def _in_row(path: tuple[str, ...], table: Table) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class ReadsTypes(Protocol):
     @property
     def has_message_indexes(self) -> bool: ...
 
-    def divided(self, frames: Frames) -> Frames: ...
+    def divide(self, frames: Frames) -> Frames: ...
 
     def type_of(self, schema_id: SchemaId | None) -> TypeFormat | None: ...
 
@@ -248,7 +248,7 @@ def read_column(
     )
     frames.reasons.update((row, foreign[row]) for row in others)
     if isinstance(value_format, ReadsTypes):
-        return _read_types(value_format, column_type, value_format.divided(frames), len(rows), max_bytes)
+        return _read_types(value_format, column_type, value_format.divide(frames), len(rows), max_bytes)
     column = _read_groups(
         value_format, column_type, frames.payloads, frames.groups, len(rows), frames.reasons, max_bytes
     )

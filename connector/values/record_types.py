@@ -61,7 +61,7 @@ class RecordTypes:
         """Return the type that a frame stands for, None if it is not read. Raises DecodeError, and RegistryError."""
         return dict(self.types).get(self.written_name(schema_id) or "")
 
-    def divided(self, frames: Frames) -> Frames:
+    def divide(self, frames: Frames) -> Frames:
         """Return the frames with the branches of unions apart: each has its number as the message's index."""
         value_format = self._any
         if isinstance(value_format, Protobuf):

@@ -346,12 +346,12 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
         # Those of now: other brokers take over the groups of one that leaves the cluster, and give some to a new one.
         nodes = cluster.metadata.brokers(refresh=True, deadline=retry.deadline)
         pending = {node: cluster.send(node, ListGroupsRequest(), deadline=retry.deadline) for node in nodes}
-        return _list_groups_of(cluster, pending, retry.deadline)
+        return _merge_listed_groups(cluster, pending, retry.deadline)
 
     return retry.run(ask, "ListGroups of all brokers")
 
 
-def _list_groups_of(
+def _merge_listed_groups(
     cluster: Cluster, pending: Mapping[int, ResponseFuture[ListGroupsResponse]], deadline: Deadline
 ) -> list[ListedGroup]:
     listed: dict[str, ListedGroup] = {}

@@ -336,7 +336,7 @@ class Connection:
             with self._held(deadline, pending):
                 while not pending.done:
                     try:
-                        self._receive(pending.extended(deadline, total, self._throttled_s))
+                        self._receive(pending.extend_deadline(deadline, total, self._throttled_s))
                     except WireError as error:
                         if not pending.done:
                             pending.set_error(error)
@@ -525,7 +525,7 @@ class ResponseFuture(Generic[ResponseT_co]):
             raise self._error
         return cast("ResponseT_co", self._response)
 
-    def extended(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
+    def extend_deadline(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
         """Return ``deadline``, extended up to ``total`` by the time that the connection was throttled since the request."""
         at = max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at))
         return Deadline(at, setting=deadline.setting, cancelled=deadline.cancelled)

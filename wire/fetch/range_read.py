@@ -637,7 +637,7 @@ class RangeRead:
     ) -> None:
         """Fail for a range's end that is above what the leader serves, unless another leader is known by now."""
         progress, tp = requested.progress, requested.progress.topic_partition
-        log_end = log_end_offset(self._cluster, tp, requested.leader[1], self._request_deadline())
+        log_end = ask_log_end_offset(self._cluster, tp, requested.leader[1], self._request_deadline())
         if self._cluster.metadata.leader(tp) != requested.leader:
             self._back_off(progress)  # the new one has the whole wait to come level
             return
@@ -687,7 +687,7 @@ class RangeRead:
         return Deadline.after_ms(self._settings.request_timeout_ms)
 
 
-def log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
+def ask_log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
     """Where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
 
     A leader responds to OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more

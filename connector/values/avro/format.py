@@ -23,7 +23,13 @@ from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.registered_schema import Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, referenced, schema_of
+from pykafka_wire.values.registry.schemas import (
+    WriterSchema,
+    applied_rules,
+    behind_rules,
+    look_up_references,
+    schema_of,
+)
 from pykafka_wire.wire.arrow.row_segments import BytesSegment, byte_lengths, counts, join_segments
 
 if TYPE_CHECKING:
@@ -213,4 +219,4 @@ def _reader(
 
 @cached
 def _parse_schema(registry: Registry | None, schema: Schema, has_connect_types: bool = False) -> ParsedSchema:
-    return parse(schema.text, list(referenced(registry, schema).values()), has_connect_types=has_connect_types)
+    return parse(schema.text, list(look_up_references(registry, schema).values()), has_connect_types=has_connect_types)

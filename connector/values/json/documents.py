@@ -9,7 +9,7 @@ from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
-from pykafka_wire.values.registry.schemas import referenced
+from pykafka_wire.values.registry.schemas import look_up_references
 
 
 def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, Any]:
@@ -27,7 +27,7 @@ def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, An
     try:
         # An explicit set of references: without one the validator would fetch URLs that a schema names.
         known: Any = References()
-        for name, text in referenced(registry, schema).items():
+        for name, text in look_up_references(registry, schema).items():
             known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
         return parse_json(schema.text), known
     except (ConnectorError, DecodeError):

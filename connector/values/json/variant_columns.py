@@ -79,7 +79,7 @@ class VariantReader:
         variants: list[tuple[bytes, bytes]] = []
         for row in rows.tolist():
             try:
-                variants.append(encoder.encoded(parse_json(payloads[row])))
+                variants.append(encoder.encode(parse_json(payloads[row])))
             except Exception:  # which read_one raises again, for the reason
                 variants.append((NULL, NULL))
                 failed[row] = True

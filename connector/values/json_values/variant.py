@@ -33,7 +33,7 @@ def variant_of(value: Any) -> dict[str, bytes]:
     Raises:
         DecodeError: it is too large, or has a number or text that a variant does not hold.
     """
-    encoded, metadata = VariantEncoder().encoded(value)
+    encoded, metadata = VariantEncoder().encode(value)
     return {"value": encoded, "metadata": metadata}
 
 
@@ -44,7 +44,7 @@ class VariantEncoder:
         self._ids: dict[str, int] = {}
         self._metadata: dict[tuple[str, ...], bytes] = {}
 
-    def encoded(self, value: Any) -> tuple[bytes, bytes]:
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
         """Return the value's bytes, and its metadata: all keys in the order in which they appear."""
         self._ids = {}
         try:

@@ -22,7 +22,7 @@ from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.framing import Framing, SchemaId, encode_message_indexes
 from pykafka_wire.values.registry.registered_schema import Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.values.registry.schemas import WriterSchema, look_up_references, schema_of
 from pykafka_wire.wire.single_varint import encode_uvarint
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
     from pykafka_wire.values.protobuf.linker import link
 
     try:
-        files = {**referenced(registry, schema), _ROOT: schema.text}
+        files = {**look_up_references(registry, schema), _ROOT: schema.text}
         return link(_ROOT, {name: _descriptor(text) or text for name, text in files.items()})
     except (DecodeError, RegistryError):
         raise

@@ -200,7 +200,7 @@ def schema_of(
     return schema
 
 
-def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
+def look_up_references(registry: Registry | None, schema: Schema) -> dict[str, str]:
     """Return the text of every schema that this one needs, by the name it is known under; what others need stands before them.
 
     Raises:
