@@ -28,7 +28,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NO_END: Final = 2**63 - 1
 
 #: Spark's filters by name (their classes are not there before 4.1): column's value, filter's value -> holds.
-_HOLDS: Final[dict[str, Callable[[Any, Any], bool]]] = {  # Any: strings or ints, of one kind
+# Any: strings or ints, of one kind.
+_HOLDS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "EqualTo": operator.eq,
     "EqualNullSafe": operator.eq,
     "GreaterThan": operator.gt,
