@@ -68,7 +68,7 @@ class QueryPosition:
         return cls(
             batch_id=batch_id,
             is_committed=is_committed,
-            offsets=_merged({"": offsets}, dict.fromkeys(_topics_of(offsets), ""), is_wanted),
+            offsets=_merge({"": offsets}, dict.fromkeys(_topics_of(offsets), ""), is_wanted),
             topics=frozenset(_topics_of(offsets)),
         )
 
@@ -93,7 +93,7 @@ def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWant
     by_source = {source: _by_topic(offsets, is_wanted) for source, offsets in offsets_by_source.items()}
     chosen = _one_source_each(log, by_source, batch_id, reference)
     topics = {topic for offsets in offsets_by_source.values() for topic in _topics_of(offsets)}
-    merged = _merged(offsets_by_source, chosen, is_wanted)
+    merged = _merge(offsets_by_source, chosen, is_wanted)
     return QueryPosition(batch_id=batch_id, is_committed=is_committed, offsets=merged, topics=frozenset(topics))
 
 
@@ -226,7 +226,7 @@ def _kafka_sources(log: QueryLog, batch: LoggedMicroBatch, reference: Checkpoint
     return offsets_by_source
 
 
-def _merged(
+def _merge(
     offsets_by_source: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wanted: IsWanted
 ) -> QueryOffsets:
     """Return the wanted topic-partitions, each topic's from its source."""

@@ -11,7 +11,7 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import LoggedMicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
 from pykafka_wire.cli.connection import command, connected, named_brokers, output
-from pykafka_wire.cli.offsets import LogEnds, explained, find_ends
+from pykafka_wire.cli.offsets import LogEnds, explain, find_ends
 from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
@@ -34,7 +34,7 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
     PATH is a query's checkpointLocation, of pykafka-wire or of Spark's own connector: a local folder, or a URI that pyarrow
     knows. Where brokers are named, the lag is shown, too.
     """
-    reference, log = _opened(place)
+    reference, log = _open(place)
     if other is not None:
         _diff(log, reference, other)
         return
@@ -62,7 +62,7 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
         _print_source(source, shown, {} if ends is None else ends.unknown)
 
 
-def _opened(place: str) -> tuple[CheckpointReference, QueryLog]:
+def _open(place: str) -> tuple[CheckpointReference, QueryLog]:
     from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
 
     try:
@@ -168,13 +168,13 @@ def _print_source(
     lags = [row["lag"] for row in rows if "lag" in row]
     if lags:
         here = {TopicPartition(row["topic"], row["partition"]) for row in rows}
-        reasons = explained({tp: reason for tp, reason in unknown.items() if tp in here})
+        reasons = explain({tp: reason for tp, reason in unknown.items() if tp in here})
         click.echo(f"lag {sum(lag or 0 for lag in lags)}" + (f", unknown for {', '.join(reasons)}" if reasons else ""))
 
 
 def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
     """The offsets of two places, and how many lie between them."""
-    to, to_log = _opened(reference.path + other if other.startswith("#") else other)
+    to, to_log = _open(reference.path + other if other.startswith("#") else other)
     first = position_at(log, reference, lambda _: True).offsets.offsets
     second = position_at(to_log, to, lambda _: True).offsets.offsets
     rows = [

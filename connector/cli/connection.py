@@ -198,8 +198,8 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
 def parse_properties(text: str) -> dict[str, str]:
     """Return the names and values of a properties file, the last of each name."""
     lines = (_CONTINUED.sub(lambda escape: escape[1] or "", line) for line in _LINE.findall(text))
-    return {_unescaped(pair[1]): _unescaped(pair[2]) for line in lines if (pair := _PAIR.fullmatch(line))}
+    return {_unescape(pair[1]): _unescape(pair[2]) for line in lines if (pair := _PAIR.fullmatch(line))}
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _CONTROL.get(match[2], match[2]), text)

@@ -91,7 +91,7 @@ def demo(rate: int, folder: Path | None) -> None:
         except (LocalClusterError, JavaNotFoundError, JarResolutionError, OSError) as error:
             raise click.ClickException(str(error)) from error
         with working(f"writing {_BACKLOG:,} records") as progress:
-            writer = _Writer(servers, _registered(registry))
+            writer = _Writer(servers, _register(registry))
             progress.show("writing records", done=lambda: writer.n_written, total=_BACKLOG)
             writer.write(_BACKLOG)
         running.enter_context(writer.steadily(rate))
@@ -126,7 +126,7 @@ def _cluster(running: contextlib.ExitStack) -> tuple[str, str]:
     return kafka.bootstrap_servers, registry.url
 
 
-def _registered(registry: str) -> int:
+def _register(registry: str) -> int:
     """Return the id of the schema of the values in Avro, which the registry has from now on."""
     request = urllib.request.Request(
         f"{registry}/subjects/{_AVRO}-value/versions",

@@ -143,7 +143,7 @@ def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Col
     return (
         fail(error_info(operations).name, "")
         if isinstance(operations, int)
-        else _allowed("topic", topic, operations, wanted)
+        else _judge_permissions("topic", topic, operations, wanted)
     )
 
 
@@ -164,7 +164,7 @@ def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
 
 def _group(cluster: Cluster, group: str) -> Check:
     described = describe_group(cluster, group)
-    check = _allowed("group", group, described.operations, {Operation.READ, Operation.DESCRIBE})
+    check = _judge_permissions("group", group, described.operations, {Operation.READ, Operation.DESCRIBE})
     state = "does not exist yet" if described.state == "Dead" else described.state.lower()
     if described.members and check.result == "ok":
         remedy = (
@@ -212,7 +212,7 @@ def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
     return run_check(name, where, run)
 
 
-def _allowed(kind: str, name: str, allowed: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
+def _judge_permissions(kind: str, name: str, allowed: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
     if allowed is None:
         return Check("exists (these brokers do not report your permissions)")
     may = f"you may {_labels(allowed) or 'do nothing'}"
@@ -237,12 +237,12 @@ def _print(check: Check) -> None:
     line.append(printable(check.found))
     line.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
     to = console()
-    to.print(_indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), line))
+    to.print(_indent(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), line))
     if check.remedy:
-        to.print(_indented(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
+        to.print(_indent(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
 
 
-def _indented(head: Text, text: Text) -> Table:
+def _indent(head: Text, text: Text) -> Table:
     """``text`` after ``head``, its further lines below its first."""
     line = Table.grid(padding=(0, 1))
     line.add_column(no_wrap=True)

@@ -15,7 +15,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.output import FAILED, counted, format_timestamp
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import (
-    decided_in,
+    find_decided,
     open_transactions,
     own_id_has_committed,
     tasks_have_committed,
@@ -49,7 +49,7 @@ def marker(transactional_id: str) -> None:
 def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:
     """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after asking for confirmation."""
     described = open_transactions(cluster, transactional_id)
-    decided = _decided(cluster, transactional_id)
+    decided = _look_up_decided(cluster, transactional_id)
     rows = [transaction_row(each, decision=_decision(each, decided)) for each in described]
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
     if rows and decided is None:
@@ -77,7 +77,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
         click.confirm(question, abort=True, err=True)
     # From here on no driver can decide one of them. One may have been decided while the question was open.
     init_transaction(cluster, transactional_id)
-    decided = _decided(cluster, transactional_id)
+    decided = _look_up_decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)
     handles = [
         TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
@@ -90,14 +90,14 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     output().message(f"{n_aborted} aborted{rest}")
 
 
-def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
+def _look_up_decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
     """Return the transactions that a marker lists; None where one is lost or cannot be read."""
     markers = read_markers(cluster, transactional_id)
     if not markers and (
         own_id_has_committed(cluster, transactional_id) or tasks_have_committed(cluster, transactional_id)
     ):
         return None
-    return decided_in(markers.values())
+    return find_decided(markers.values())
 
 
 def _is_abandoned(transaction: DescribedTransaction, decided: set[ProducerIdentity] | None) -> bool:

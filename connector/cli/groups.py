@@ -112,12 +112,12 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: b
     with connected() as cluster:
         partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
         require_leaders(cluster, partitions)
-        moved = _committed(cluster, group, partitions) if position[0] == "shift" else None
+        moved = _fetch_committed(cluster, group, partitions) if position[0] == "shift" else None
         wanted = resolve_position(cluster, partitions, position, moved)
         _commit(cluster, group, wanted, dry_run=dry_run, yes=yes)
 
 
-def _committed(cluster: Cluster, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _fetch_committed(cluster: Cluster, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the group's offset for each partition. Raises click.UsageError where it has none."""
     committed = fetch_offsets(cluster, group, partitions)
     missing = [str(tp) for tp in partitions if tp not in committed]

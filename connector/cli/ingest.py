@@ -238,7 +238,7 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
     Raises:
         click.ClickException: there is none.
     """
-    well = _shown(
+    well = _print_outcomes(
         spark, proofs, progress, [f"comparing {topic} ({n} of {len(topics)})" for n, topic in enumerate(topics, 1)]
     )
     if not well:
@@ -251,13 +251,13 @@ def _replay(run: Ingest) -> int:
         spark = _spark(run.settings)
         from pykafka_wire.ingest.checks import replay_rejects
 
-        well = _shown(spark, replay_rejects(spark, run.settings), progress, ["reading rejects again"])
+        well = _print_outcomes(spark, replay_rejects(spark, run.settings), progress, ["reading rejects again"])
     if not well:
         output().message(f"There are no rejects in {run.settings.place(run.settings.rejects)}.")
     return 0 if all(well) else FAILED
 
 
-def _shown(
+def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
     """Print each as it is found; which are right."""

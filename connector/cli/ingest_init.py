@@ -71,7 +71,7 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         if not topics:
             raise click.ClickException(f"no topic matches {pattern}: pykafka-wire topics shows all.")
         progress.show(f"sampling {counted(len(topics), 'topic')}")
-        compacted = _compacted(cluster, topics)
+        compacted = _find_compacted(cluster, topics)
         samples = _samples(cluster, topics)
         suggestions = [
             suggest(topic, *samples.get(topic, ([], [])), is_compacted=topic in compacted, registry=registry)
@@ -95,13 +95,13 @@ def suggest(
     registry: Registry | None,
 ) -> Suggestion:
     """Return how a topic is to be landed, by what is in it."""
-    registered, schema = _registered(registry, topic, "value")
+    registered, schema = _look_up_registered(registry, topic, "value")
     kind = registered or _format_of(values)
     documents = list(map(_document, values)) if kind == "json" else []
     is_debezium = _is_envelope(schema) or (bool(documents) and all(map(_is_change, filter(None, documents))))
     has_keys = bool(keys) and all(key is not None for key in keys)
     mode = "cdc" if is_debezium and has_keys else "upsert" if is_compacted and has_keys else "append"
-    key_format = None if not has_keys or _registered(registry, topic, "key")[0] else _format_of(keys)
+    key_format = None if not has_keys or _look_up_registered(registry, topic, "key")[0] else _format_of(keys)
     seen = [f"{counted(len(values), 'record')} looked at"]
     seen += ["Debezium's envelopes"] if is_debezium else []
     seen += ["compacted"] if is_compacted else []
@@ -117,7 +117,7 @@ def suggest(
     )
 
 
-def _registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
+def _look_up_registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
     """Return the kind of the newest schema of a topic's column, and its text."""
     from pykafka_wire.errors import DecodeError
     from pykafka_wire.values.registry.client import RegistryClient
@@ -166,7 +166,7 @@ def _document(data: bytes | None) -> Any:  # Any: a JSON value
         return None
 
 
-def _compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
+def _find_compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
     from pykafka_wire.wire.cluster.admin import describe_topic_configs
     from pykafka_wire.wire.errors import BrokerError
 
@@ -204,18 +204,18 @@ def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: 
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
         "# An ingest's settings; docs/ingest.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
-        f"checkpoint = {_quoted(given['checkpoint'])}  # of this ingest alone",
-        f"topics = {_quoted(given['topics'])}  # a regular expression that matches the whole name",
-        f"into = {_quoted(given['into'])}  # a folder; or schema, or catalog.schema",
+        f"checkpoint = {_quote(given['checkpoint'])}  # of this ingest alone",
+        f"topics = {_quote(given['topics'])}  # a regular expression that matches the whole name",
+        f"into = {_quote(given['into'])}  # a folder; or schema, or catalog.schema",
     ]
-    lines += [f"registry = {_quoted(given['registry'])}"] if given.get("registry") else []
+    lines += [f"registry = {_quote(given['registry'])}"] if given.get("registry") else []
     lines += ["", "[kafka]  # client settings under Kafka's names"]
     for name, value in given["kafka"].items():
         is_secret = name.removeprefix("kafka.") in _secrets() and not value.startswith(("env:", "file:", "provider:"))
         shown = f"env:{re.sub('[^A-Z0-9]', '_', name.upper())}" if is_secret else value
-        lines.append(f"{_quoted(name)} = {_quoted(shown)}" + ("  # set this variable" if is_secret else ""))
-    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {_quoted(value_format)}"]
-    lines += [f"key_format = {_quoted(key_format)}"] if key_format else []
+        lines.append(f"{_quote(name)} = {_quote(shown)}" + ("  # set this variable" if is_secret else ""))
+    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {_quote(value_format)}"]
+    lines += [f"key_format = {_quote(key_format)}"] if key_format else []
     lines += [
         "# min_rows = 1000    # a topic waits for so many new records,",
         '# max_delay = "5m"   # or for so long: fewer, larger files',
@@ -223,13 +223,13 @@ def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: 
     for suggestion in suggestions:
         if suggestion.mode == "append" and (suggestion.format, suggestion.key_format) == (value_format, key_format):
             continue
-        lines += ["", f"[[table]]  # {suggestion.why}", f"topic = {_quoted(re.escape(suggestion.topic))}"]
+        lines += ["", f"[[table]]  # {suggestion.why}", f"topic = {_quote(re.escape(suggestion.topic))}"]
         for name, value, usual in (
             ("mode", suggestion.mode, "append"), ("format", suggestion.format, value_format),
             ("key_format", suggestion.key_format, key_format),
         ):  # fmt: skip
             if value != usual:
-                lines.append(f"{name} = {_quoted(value or 'binary')}")
+                lines.append(f"{name} = {_quote(value or 'binary')}")
     if helpers:
         lines += ["", f"# Debezium's own topics, no tables: {', '.join(helpers)}. topics can leave them out."]
     return "\n".join(lines) + "\n"
@@ -241,6 +241,6 @@ def _secrets() -> set[str]:
     return {field.name.replace("_", ".") for field in fields(ClientSettings) if field.metadata.get("secret")}
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a TOML string: as it is where it can be, for regular expressions."""
     return f"'{text}'" if "\\" in text and "'" not in text else json.dumps(text)

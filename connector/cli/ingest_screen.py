@@ -226,7 +226,7 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
     room = to.width - sum(widths) - 2 * len(widths) - 2 * (len(names) - 1)
     longest = max((len(each) for table in ordered for each in (table.name, table.topic)), default=0)
     name_width = max(_MIN_NAME, min(longest, room // len(names)))
-    head = "  ".join([*(name.ljust(name_width) for name in names), *_aligned(heads, widths)])
+    head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
     n_lines = max(3, to.height - _OTHER_LINES) if to.is_terminal and not is_summary else None
     for n_shown, (table, cells) in enumerate(zip(ordered, rows, strict=True)):
@@ -241,8 +241,8 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
         shown = (table.name, table.topic)[: len(names)]
         line = Text(no_wrap=True)
         for name in shown:
-            line.append(_fitted(printable(name), name_width) + "  ")
-        state, *figures = _aligned(cells, widths)
+            line.append(_fit(printable(name), name_width) + "  ")
+        state, *figures = _align(cells, widths)
         line.append(state, style=_STYLES.get(table.state, "")).append("  " + "  ".join(figures))
         lines += [line, *reasons]
     return Group(*lines)
@@ -263,13 +263,13 @@ def _cells(table: WatchedTable, *, is_wide: bool, is_summary: bool) -> list[str]
     return [state, *figures]
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _align(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Return the state at the left, figures at the right."""
     first, *others = zip(cells, widths, strict=True)
     return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
 
 
-def _fitted(name: str, width: int) -> str:
+def _fit(name: str, width: int) -> str:
     return name.ljust(width) if len(name) <= width else f"{name[: width - 1]}…"
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagRates, LagSample, outlook, poll
-from pykafka_wire.cli.offsets import explained, find_ends
+from pykafka_wire.cli.offsets import explain, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
 from pykafka_wire.ingest.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
@@ -118,7 +118,7 @@ def lag_of_groups(
             rows.append({**tp._asdict(), "committed": offset, "latest": latest, "lag": lag})
         uncommitted = [topic for topic in topics if topic not in {tp.topic for tp in partitions}]
         unknown = {tp: ends.unknown[tp] for tp in partitions if tp not in ends.offsets}
-        reports[group] = LagReport(rows=rows, unknown=[*explained(unknown), *uncommitted])
+        reports[group] = LagReport(rows=rows, unknown=[*explain(unknown), *uncommitted])
     return reports
 
 

@@ -71,7 +71,7 @@ def offsets(topic: str, at: str | None) -> None:
                 row["time"] = None if here is None else format_timestamp(here.timestamp)
     output().rows(rows)
     if unknown:
-        click.echo(f"The offsets of {', '.join(explained(unknown))} are unknown.", err=True)
+        click.echo(f"The offsets of {', '.join(explain(unknown))} are unknown.", err=True)
 
 
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
@@ -130,12 +130,12 @@ def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> N
     _, unknown = find_leaders(cluster, partitions)
     if unknown:
         raise click.ClickException(
-            f"Nothing was changed: the ends of these logs are unknown: {', '.join(explained(unknown))}. Check the brokers that "
+            f"Nothing was changed: the ends of these logs are unknown: {', '.join(explain(unknown))}. Check the brokers that "
             "have their replicas: pykafka-wire topics describe TOPIC names them."
         )
 
 
-def explained(unknown: Mapping[TopicPartition, str]) -> list[str]:
+def explain(unknown: Mapping[TopicPartition, str]) -> list[str]:
     """Return each as ``orders-1 (no leader)``."""
     return [f"{tp} ({reason})" for tp, reason in sorted(unknown.items())]
 

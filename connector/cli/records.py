@@ -247,15 +247,15 @@ def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
 
     def text(name: str) -> str:
         is_bytes = record[name] is None or name not in decoded
-        return _shown(record[name]) if is_bytes else printable(json.dumps(decoded[name], ensure_ascii=False))
+        return _show(record[name]) if is_bytes else printable(json.dumps(decoded[name], ensure_ascii=False))
 
     place, time_shown = f"{record['partition']}:{record['offset']}", format_timestamp(record["timestamp_ms"]) or "-"
-    headers = "".join(f"  {printable(name)}={_shown(data, null='')}" for name, data in record["headers"])
+    headers = "".join(f"  {printable(name)}={_show(data, null='')}" for name, data in record["headers"])
     errors = "".join(f"  {name}: {printable(decoded[name])}" for name in ("keyError", "valueError") if name in decoded)
     click.echo(f"{place}  {time_shown}  {text('key')}  {text('value')}{headers}{errors}")
 
 
-def _shown(data: bytes | None, *, null: str = "-") -> str:
+def _show(data: bytes | None, *, null: str = "-") -> str:
     """Bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
     if data is None:
         return null

@@ -17,7 +17,7 @@ import click
 
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.exactly_once import show_own, transaction_row
-from pykafka_wire.cli.offsets import explained, find_leaders, partitions_of
+from pykafka_wire.cli.offsets import explain, find_leaders, partitions_of
 from pykafka_wire.cli.output import FAILED, format_timestamp
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import list_topics
@@ -107,7 +107,7 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
 def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
     chosen = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
     partitions, unknown = find_leaders(cluster, chosen)
-    not_searched = explained(unknown)
+    not_searched = explain(unknown)
     # Partitions, coordinators, partitions again: a transaction that begins or ends meanwhile must not count as hanging.
     in_partitions = open_producers(cluster, partitions) if partitions else []
     known = list_transactions(cluster)
@@ -144,7 +144,7 @@ def _coordinators_without_leader(cluster: Cluster) -> list[str]:
     if topic is None:
         return []
     _, unknown = find_leaders(cluster, [TopicPartition(_STATE_TOPIC, number) for number in topic.partitions])
-    return explained(unknown)
+    return explain(unknown)
 
 
 def _rows(listed: _Transactions) -> list[dict[str, Any]]:

@@ -146,7 +146,7 @@ class PinnedSchemas:
         try:
             missing = missing_fields(wanted, available, column.name)
         except TypesContradictError as error:
-            described = _described(column, reader)
+            described = _describe(column, reader)
             if is_planned:
                 raise SchemaError(
                     f"the checkpoint has a micro-batch that was planned with {described}, and the DataFrame's type contradicts it: "
@@ -165,7 +165,7 @@ class PinnedSchemas:
             _log.warning(
                 "The checkpoint reads with %s, which has no %s: %s. To read later micro-batches with %s, set readerSchema to "
                 "latest.",
-                _described(column, reader),
+                _describe(column, reader),
                 ", ".join(missing),
                 "read where documents have it" if column.format == "json" else "null in this query",
                 newest,
@@ -183,12 +183,12 @@ class PinnedSchemas:
             "From the next micro-batch on the %s is read with %s in place of %s: %s",
             column.name,
             after,
-            _described(column, before),
+            _describe(column, before),
             difference,
         )
 
 
-def _described(column: TypedColumn, reader: ReaderSchema) -> str:
+def _describe(column: TypedColumn, reader: ReaderSchema) -> str:
     """Return a schema of the checkpoint, for messages: a text need not be that of the options now."""
     if reader.text is not None and reader != schema_in_options(column):
         return f"the text that {column.option('Schema')} had before"

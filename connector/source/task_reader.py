@@ -236,9 +236,9 @@ def record_batches(
     if not decoders:
         yield record_batch(records, ranges, schema)
         return
-    from pykafka_wire.source.typed_decoding import decoded_slices
+    from pykafka_wire.source.typed_decoding import decode_slices
 
-    for piece, typed, skipped in decoded_slices(records, ranges, decoders):
+    for piece, typed, skipped in decode_slices(records, ranges, decoders):
         batch = record_batch(piece, ranges, schema, typed)
         if skipped:
             kept = np.ones(batch.num_rows, dtype=np.bool_)

@@ -160,7 +160,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
     return tuple(decoders)
 
 
-def decoded_slices(
+def decode_slices(
     records: DecodedRecords, ranges: Sequence[OffsetRange], decoders: Sequence[ColumnDecoder]
 ) -> Iterator[tuple[DecodedRecords, dict[str, Any], list[Any]]]:
     """Yield the records in pieces, in order, each with its decoded columns by their names, and the numbers of those that are left
@@ -181,7 +181,7 @@ def decoded_slices(
                 half = some.n_records // 2
                 if not half:
                     raise
-                pieces += [_sliced(some, half, some.n_records), _sliced(some, 0, half)]
+                pieces += [_slice(some, half, some.n_records), _slice(some, 0, half)]
                 continue
             yield some, typed, skipped
 
@@ -195,7 +195,7 @@ def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
         limit = min(before + _SLICE_BYTES, int(ends[-1]))
         end = int(np.searchsorted(ends, ends.dtype.type(limit), side="right"))
         end = min(max(end, start + 1), start + _SLICE_RECORDS, records.n_records)
-        yield records if end - start == records.n_records else _sliced(records, start, end)
+        yield records if end - start == records.n_records else _slice(records, start, end)
         start = end
 
 
@@ -208,7 +208,7 @@ def _ends(records: DecodedRecords) -> npt.NDArray[np.int64] | npt.NDArray[np.int
     return ends[0] if len(ends) == 1 else ends[0].astype(np.int64) + ends[1]
 
 
-def _sliced(records: DecodedRecords, start: int, end: int) -> DecodedRecords:
+def _slice(records: DecodedRecords, start: int, end: int) -> DecodedRecords:
     def piece(values: Any) -> Any:
         if values is None or not len(values):
             return values

@@ -31,11 +31,11 @@ _MASK: Final = (1 << 64) - 1
 def _factors(count: int) -> Hashes:
     """Odd numbers without a pattern: the first of the generator SplitMix64 with seed 0."""
     state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    factors: Hashes = _mixed(state) | np.uint64(1)
+    factors: Hashes = _mix(state) | np.uint64(1)
     return factors
 
 
-def _mixed(hashes: Hashes) -> Hashes:
+def _mix(hashes: Hashes) -> Hashes:
     """Return each hash with all of its bits mixed: MurmurHash3's finalizer."""
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -59,11 +59,11 @@ def digest_of(records: RecordColumns) -> int:
     of_rows = np.zeros(records.n_records, dtype=np.uint64)
     for i, column in enumerate([records.key, records.value, records.topic, headers]):
         if column is not None:
-            of_rows += _mixed(_hashes(column.cast(pa.binary())) + _FACTORS[i])
+            of_rows += _mix(_hashes(column.cast(pa.binary())) + _FACTORS[i])
     if records.partition is not None:
         partition = to_numpy(records.partition, null=-1).astype(np.int64).view(np.uint64)
-        of_rows += _mixed(partition * _FACTORS[4] + _FACTORS[5])
-    return int(_mixed(of_rows).sum(dtype=np.uint64))
+        of_rows += _mix(partition * _FACTORS[4] + _FACTORS[5])
+    return int(_mix(of_rows).sum(dtype=np.uint64))
 
 
 def _hashes(values: Any) -> Hashes:

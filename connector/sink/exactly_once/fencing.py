@@ -54,7 +54,7 @@ def fence_micro_batch(cluster: Cluster, options: ExactlyOnceOptions) -> FencingT
         handle = init_transaction(cluster, options.transactional_id)
         clean_up(cluster, options, handle)
     except WireError as error:
-        raise ExactlyOnceError(f"the micro-batch was not started: {_explained(cluster, error)}") from error
+        raise ExactlyOnceError(f"the micro-batch was not started: {_explain(cluster, error)}") from error
     return FencingToken(handle=handle, made_at=made_at)
 
 
@@ -82,7 +82,7 @@ def _check_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
     warn_of_expiry(cluster, options.transactional_id)
 
 
-def _explained(cluster: Cluster, error: WireError) -> str:
+def _explain(cluster: Cluster, error: WireError) -> str:
     if isinstance(error, BrokerError) and error.name == _INVALID_TIMEOUT:
         cap_ms = max_timeout_ms(cluster)
         error.remedy = (

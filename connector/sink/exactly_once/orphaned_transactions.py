@@ -84,7 +84,7 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: Transaction
         for marker in markers.values()
         if isinstance(marker, Marker)
     )
-    listed = decided_in(markers.values())
+    listed = find_decided(markers.values())
     is_lost = (
         options.marker_topic not in markers
         and options.fail_on_missing_marker
@@ -127,7 +127,7 @@ def open_transactions(cluster: Cluster, transactional_id: str) -> list[Described
     return list(describe_all(cluster, [name for name in listed if is_task_id(transactional_id, name)]).values())
 
 
-def decided_in(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
+def find_decided(markers: Iterable[FoundMarker]) -> set[ProducerIdentity] | None:
     """Return the transactions that markers list; None where one, or a part of its list, cannot be read, so that any may be
     decided."""
     decided: set[ProducerIdentity] = set()

@@ -101,7 +101,7 @@ def closed_in_partitions(
     ]
 
 
-def not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[DecidedTask]:
+def find_not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[DecidedTask]:
     """Return the tasks whose transactions are not open in their partitions: ended by their coordinator, or aborted by an
     administrator.
 
@@ -157,8 +157,9 @@ def commit_decided(
     if unknown:
         error = ExactlyOnceError(
             f"micro-batch {marker.batch_id} was decided, and it is unknown how {len(unknown)} of its transactions have ended: "
-            f"{named(unknown)}. Their ids were used again, have expired (transactional.id.expiration.ms) or may not be described. "
-            "Compare the topic with the source. Then set failOnMissingMarker=false for one start, which takes these for committed."
+            f"{name_tasks(unknown)}. Their ids were used again, have expired (transactional.id.expiration.ms) or may not be "
+            "described. Compare the topic with the source. Then set failOnMissingMarker=false for one start, which takes these for "
+            "committed."
         )
         if fail_on_unknown:
             raise error
@@ -171,7 +172,7 @@ def _abort_what_is_aborted_in_partitions(
 ) -> dict[TransactionHandle, End]:
     """Return how those of the transactions have ended that are open for their coordinator, and not in their partitions."""
     try:
-        suspects = not_open(cluster, tasks)
+        suspects = find_not_open(cluster, tasks)
     except UnsupportedVersionError as error:
         _log.warning("Whether an administrator has aborted a decided transaction is not checked: %s", error)
         return {}
@@ -196,7 +197,7 @@ def _abort_what_is_aborted_in_partitions(
         "know (kafka-transactions.sh abort): %s. They are aborted in all of their partitions, and replaced",
         marker.batch_id,
         len(cut),
-        named(cut),
+        name_tasks(cut),
     )
     codes = abort_all(cluster, [task.transaction for task in cut])
     ends = {handle: End.ABORTED for handle, code in codes.items() if not code}
@@ -271,7 +272,7 @@ def replacements(
             "this run with the same rows are written in their place",
             marker.batch_id,
             len(aborted),
-            named(aborted),
+            name_tasks(aborted),
         )
     return replacing
 
@@ -334,14 +335,14 @@ def missing_error(
         )
     return ExactlyOnceError(
         f"micro-batch {marker.batch_id} was decided, and {len(missing)} of its transactions were aborted before they could be "
-        f"committed (kafka.transaction.timeout.ms, or an administrator): {named(missing)}. Their "
+        f"committed (kafka.transaction.timeout.ms, or an administrator): {name_tasks(missing)}. Their "
         f"{sum(each.n_records for each in missing)} records are missing from the topic, and {why}A "
         "read_uncommitted consumer still reads them at these offsets. Write them, or do without them, then set "
         "failOnMissingMarker=false for one start, which takes the micro-batch for complete."
     )
 
 
-def named(tasks: Sequence[DecidedTask]) -> str:
+def name_tasks(tasks: Sequence[DecidedTask]) -> str:
     """Tasks with their transactions and where their records are, for an error's text."""
 
     def text(task: DecidedTask) -> str:

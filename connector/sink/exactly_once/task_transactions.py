@@ -32,8 +32,14 @@ from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
 from pykafka_wire.sink.exactly_once.commit import CommitOutcome, MicroBatchCommit, Progress, Step
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, commit_marker, digest_text, read_markers
-from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, decided_in, is_latest
-from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, commit_decided, is_ongoing, named, not_open
+from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, find_decided, is_latest
+from pykafka_wire.sink.exactly_once.recovery import (
+    READ_IS_NEEDED,
+    commit_decided,
+    find_not_open,
+    is_ongoing,
+    name_tasks,
+)
 from pykafka_wire.sink.exactly_once.tasks import OpenTask, write_open_task
 from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster import Cluster
@@ -105,14 +111,14 @@ class TaskTransactions:
 
     def settle_earlier(self, stored: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
-            decided = replace(stored.settled(), pending=listed(replacing))
+            decided = replace(stored.settled(), pending=list_decided(replacing))
             # With what is committed: where a part of a list is deleted, its rows are all rows without those of the others.
             self._marker_writer.write(replace(decided, pending=decided.pending + stored.pending))
             self._end(decided)
         self._settle(stored)
 
     def write(self, batch: Marker, tasks: Sequence[OpenTask]) -> None:
-        decided = replace(batch, pending=listed(tasks))
+        decided = replace(batch, pending=list_decided(tasks))
         self._decide(decided, tasks[0].token)
         if decided.pending:
             self._end(decided)
@@ -130,7 +136,7 @@ class TaskTransactions:
         """Look whether a transaction has timed out, or was aborted in a partition, while the micro-batch can simply be written
         again."""
         try:
-            gone = not_open(self._cluster, marker.pending)
+            gone = find_not_open(self._cluster, marker.pending)
         except (UnsupportedVersionError, BrokerError) as error:
             if is_first(self._options.transactional_id, "partitions"):
                 _log.warning(
@@ -154,7 +160,7 @@ class TaskTransactions:
             timeout_ms = self._cluster.settings.transaction_timeout_ms
             raise ExactlyOnceError(
                 f"micro-batch {marker.batch_id} was not written: {len(gone)} of its {len(marker.pending)} transactions are no "
-                f"longer open, and nothing was decided: {named(gone)}. A transaction ends after kafka.transaction.timeout.ms "
+                f"longer open, and nothing was decided: {name_tasks(gone)}. A transaction ends after kafka.transaction.timeout.ms "
                 f"({timeout_ms}), counted from its task's first record, or an administrator has aborted it. After a time-out raise "
                 "that setting, or make micro-batches smaller. Then start the query again."
             )
@@ -165,8 +171,8 @@ class TaskTransactions:
         if aborted:
             raise ExactlyOnceError(
                 f"micro-batch {marker.batch_id} is decided, and {len(aborted)} of its {len(marker.pending)} transactions were "
-                f"aborted before they could be committed (kafka.transaction.timeout.ms, or an administrator): {named(aborted)}. "
-                "Start the query again: its replay writes the same rows in their place."
+                "aborted before they could be committed (kafka.transaction.timeout.ms, or an administrator): "
+                f"{name_tasks(aborted)}. Start the query again: its replay writes the same rows in their place."
             )
 
     def _settle(self, marker: Marker) -> None:
@@ -230,7 +236,7 @@ def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[Wr
     try:
         # Ends the driver's own transaction, also one whose commit is in doubt, or fails if another driver has taken over.
         init_transaction(cluster, options.transactional_id, successor_of=tasks[0].token.handle.identity)
-        decided = decided_in(read_markers(cluster, options.transactional_id, options.marker_topic).values())
+        decided = find_decided(read_markers(cluster, options.transactional_id, options.marker_topic).values())
         if decided is not None:
             abort_all(cluster, [handle for handle in handles if handle.identity not in decided])
     except WireError as error:
@@ -239,7 +245,7 @@ def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[Wr
         )
 
 
-def listed(tasks: Sequence[OpenTask]) -> tuple[DecidedTask, ...]:
+def list_decided(tasks: Sequence[OpenTask]) -> tuple[DecidedTask, ...]:
     """Return the tasks' transactions, as a marker lists them."""
     return tuple(
         DecidedTask(

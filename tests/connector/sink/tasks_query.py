@@ -17,7 +17,7 @@ from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
-from pykafka_wire.sink.exactly_once.task_transactions import MarkerWriter, TaskTransactions, listed
+from pykafka_wire.sink.exactly_once.task_transactions import MarkerWriter, TaskTransactions, list_decided
 from pykafka_wire.sink.exactly_once.tasks import EncodedTask, OpenTask
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.records.compression import Codec
@@ -64,7 +64,7 @@ class Query:
         """What a driver does that dies between its decision and its end."""
         strategy = TaskTransactions(self.cluster, self.options)
         collected, batch = MicroBatchCommit(self.cluster, self.options, batch_id, strategy).collect(tasks)
-        decided = replace(batch, pending=listed(collected))
+        decided = replace(batch, pending=list_decided(collected))
         MarkerWriter(self.cluster, self.options, collected[0].token).write(decided)
 
     def time_out(self, *tasks: OpenTask) -> None:
