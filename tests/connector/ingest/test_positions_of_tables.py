@@ -267,13 +267,14 @@ def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop
 def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_have_changed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.create("orders")
+    name = shop.create("orders")
     shop.send("orders", [b'{"n": 1}', b'{"n": "two"}', b"\xff", b'{"n": 4}'])
     with monkeypatch.context() as patched:
         patched.setattr(TableWriter, "_write_rejects", kill)
         with pytest.raises(Exception, match="since the process ends"):
             shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
-    shop.run(defaults=Table(topic=".*", format="json", schema="n STRING"))
+    status = shop.run(defaults=Table(topic=".*", format="json", schema="n STRING")).statuses[name]
+    assert (status.rejects, status.held_rejects) == (0, 2) and status.newest_ms
     assert shop.rows("orders", "n") == [(1,), (4,)]
     assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
 

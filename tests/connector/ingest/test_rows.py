@@ -207,3 +207,5 @@ def test_keys_in_avro_that_lose_or_get_a_column_are_read_by_their_own_schemas(
     for name, changes in sent.items():
         left = [(1, 2, 2)] if changes is _LOSES else [(1, 2, 2), (1, 5, 1)]
         assert shop.rows(name.replace(".", "_"), "a", "b", "v") == left, name
+    wrong = [str(proof) for proof in verify(shop.spark, ingest.settings, ingest.topics()) if not proof.is_right]
+    assert wrong == []
