@@ -63,6 +63,11 @@ _STANDING: Final = frozenset(
 )  # fmt: skip
 #: Analysis fails by what a table or the rows are, but for these: a table that was dropped is made anew.
 _PASSING: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
+#: What to do, where Delta's own sentence does not say it.
+_ADVICE: Final = {
+    CANNOT_MERGE: ': the table cannot be widened to the type that the newest schema, or "schema" in the settings, gives. Make the '
+    'types fit, give the topic another table by "name" in [[table]], or set on_conflict = "divert".'
+}
 _OURS: Final = re.compile(r"\[(PYKAFKA_WIRE_[A-Z0-9_]+)\]")
 #: An error's code and its sentence.
 _SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
@@ -134,7 +139,10 @@ def sentence_of(error: BaseException) -> str:
     sentences = [each[0] for each in _SENTENCE.finditer(text) if each[1] not in _OF_CALLS]
     ours = [each for each in sentences if _OURS.match(each)]
     if sentences:
-        return str([*sentences[:1], *ours[-1:]][-1])[:_MAX_SHOWN]
+        sentence = str([*sentences[:1], *ours[-1:]][-1])[:_MAX_SHOWN]
+        condition = _SENTENCE.match(sentence)
+        advice = _ADVICE.get(condition[1], "") if condition is not None else ""
+        return sentence if sentence.endswith(advice) else sentence.rstrip(".") + advice
     if isinstance(error, Py4JJavaError):
         java: Any = error.java_exception
         while java.getCause() is not None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import udf
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.wire.errors import NoBrokerAvailableError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -31,6 +31,15 @@ def test_errors_of_this_package_are_known_by_their_codes() -> None:
     assert Failure.of(NoBrokerAvailableError()).remedy is Remedy.WAIT
     # A text that looks like another error's decides nothing.
     assert Failure.of(ValueError("[PYKAFKA_WIRE_INGEST] x")).code == "ValueError"
+
+
+def test_what_delta_cannot_merge_says_what_to_do_and_says_it_once() -> None:
+    once = sentence_of(RuntimeError("x: [DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'id' and 'id'"))
+    assert once.startswith(
+        "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'id' and 'id': the table cannot be widened"
+    )
+    assert 'on_conflict = "divert"' in once
+    assert sentence_of(RuntimeError(once)) == once
 
 
 def test_errors_of_spark_and_delta_are_known_by_their_conditions(spark: Any, tmp_path: Path) -> None:
