@@ -152,7 +152,16 @@ def ask_for_figures(context: Any, receiver: DriverReceiver | None) -> None:  # A
 
 def receiver_of_job() -> DriverReceiver | None:
     """Where this task's job wants the figures of its reads; None if it does not."""
-    port, _, token = (_local_property(_JOB_PROPERTY) or "").partition(" ")
+    return _receiver(_local_property(_JOB_PROPERTY))
+
+
+def receiver_of_thread(context: Any) -> DriverReceiver | None:  # Any: a SparkContext
+    """Where the jobs of this thread send the figures of their reads; None if they do not."""
+    return _receiver(context.getLocalProperty(_JOB_PROPERTY))
+
+
+def _receiver(text: str | None) -> DriverReceiver | None:
+    port, _, token = (text or "").partition(" ")
     return DriverReceiver(int(port), token) if port.isdecimal() and token else None
 
 

@@ -13,19 +13,22 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.changes import REASON
 from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import PLACE, FileTask, Folder, Written, run_tasks, write_rows
+from pykafka_wire.ingest.file_tasks import PLACE, FileTask, Folder, Written, run_here, run_tasks, write_rows
 from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.parquet_files import FileLayout
+from pykafka_wire.ingest.running import receiver_of_figures, records_of_jobs
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable
 from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader
+from pykafka_wire.source.input_partition import KafkaInputPartition
 
 #: Spark's names of types that Delta, Arrow and Parquet have alike.
 _TYPES: Final = frozenset(
@@ -34,6 +37,8 @@ _TYPES: Final = frozenset(
         *("date", "timestamp", "timestamp_ntz"),
     )
 )
+#: Of one input partition, which has 32 MiB at most as they are estimated: a Spark job takes a tenth of a second, and these less.
+_FEW_RECORDS: Final = 10_000
 #: Characters of names that Delta takes with column mapping alone.
 _REFUSED: Final = frozenset(" ,;{}()\n\t=")
 
@@ -133,7 +138,13 @@ class FileLanding:
             partitions = reader.partitions()
             sources = [(each.source, each.field) for each in columns]
             task = FileTask(reader, partitions, sources, read.errors, folder, layout)
-            return run_tasks(self._session, task, len(partitions))
+            n_records = sum(each.end_offset - each.start_offset for part in partitions for each in _kafka(part).ranges)
+            if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
+                for part in partitions:
+                    _kafka(part).receiver = receiver_of_figures(self._session)
+                return run_here(task, len(partitions))
+            with records_of_jobs(self._session, n_records):
+                return run_tasks(self._session, task, len(partitions))
 
         return _Job(columns, run)
 
@@ -160,6 +171,11 @@ class FileLanding:
         else:
             assert isinstance(folder, DeltaFolder), "other tables are made before their rows are read"
             folder.create(arrow_schema(rows), self._table, begins_at)
+
+
+def _kafka(partition: InputPartition) -> KafkaInputPartition:
+    assert isinstance(partition, KafkaInputPartition)
+    return partition
 
 
 def _needs_mapping(data_type: Any) -> bool:

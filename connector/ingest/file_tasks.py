@@ -10,7 +10,7 @@ import functools
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-#: What tasks yield: a pickled :class:`WrittenFile` or :class:`ReadRecords`, or the text of why they cannot write.
+#: What tasks yield: a pickled :data:`_Result`.
 _YIELDED: Final = "result binary"
 _YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
 #: A task names so many rejects; where there are more, they are looked for again.
@@ -47,6 +47,10 @@ class ReadRecords:
     n_rejects: int
     rejects: Any
     newest_ms: int
+
+
+#: What a task has written, or seen, or the text of why it cannot write.
+_Result: TypeAlias = WrittenFile | ReadRecords | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +141,13 @@ class FileTask(SentToWorkers):
         """Write the input partitions of these numbers; for ``mapInArrow``."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                seen = _Seen(self._errors)
-                yield from _write(
-                    self._rows(self._reader.read(self._partitions[number]), seen), self._folder, self._layout
-                )
-                yield _yielded(seen.records())
+                yield from map(_yielded, self.results(number))
+
+    def results(self, number: int) -> Iterator[_Result]:
+        """Write one input partition; what becomes of it."""
+        seen = _Seen(self._errors)
+        yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self._folder, self._layout)
+        yield seen.records()
 
     def _rows(self, batches: Iterator[Any], seen: _Seen) -> Iterator[Any]:
         schema = self._layout.schema
@@ -190,24 +196,21 @@ class _Seen:
         return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
 
 
-def _write(rows: Iterable[Any], folder: Folder, layout: FileLayout) -> Iterator[Any]:
-    """Write rows, and yield what Spark gets of each file. Where it cannot be written to the folder, Spark may have other means."""
+def _write(rows: Iterable[Any], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
+    """Write rows, and yield each file. Where it cannot be written to the folder, Spark may have other means."""
     try:
         filesystem, path = folder.open()
-        for file in FileWriter(filesystem, path, layout).write(rows):
-            yield _yielded(file)
+        yield from FileWriter(filesystem, path, layout).write(rows)
     except (UnwritableError, OptionError) as error:
-        yield _yielded(str(error))
+        yield str(error)
 
 
-def _yielded(result: WrittenFile | ReadRecords | str) -> Any:
+def _yielded(result: _Result) -> Any:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 
 def run_tasks(session: SparkSession, task: FileTask, n_partitions: int) -> Written:
     """Run a task for each input partition, as one Spark job."""
-    if not n_partitions:
-        return Written(files=())
     return _written(session.range(0, n_partitions, 1, n_partitions).mapInArrow(task.run, _YIELDED))
 
 
@@ -223,7 +226,7 @@ class RowsTask(SentToWorkers):
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Write what Spark has in one partition; for ``mapInArrow``."""
         seen = _Seen(self._errors)
-        yield from _write(self._rows(batches, seen), self._folder, self._layout)
+        yield from map(_yielded, _write(self._rows(batches, seen), self._folder, self._layout))
         yield _yielded(seen.records())
 
     def _rows(self, batches: Iterable[Any], seen: _Seen) -> Iterator[Any]:
@@ -243,9 +246,17 @@ def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequ
     return _written(rows.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
 
 
+def run_here(task: FileTask, n_partitions: int) -> Written:
+    """Run a task for each input partition in this process: for so few records, a Spark job would take longer."""
+    return _of_results([result for number in range(n_partitions) for result in task.results(number)])
+
+
 def _written(yielded: DataFrame) -> Written:
     # Our own tasks have pickled them, as Spark's workers pickle all that they return.
-    results = [pickle.loads(row.result) for row in yielded.collect()]  # noqa: S301
+    return _of_results([pickle.loads(row.result) for row in yielded.collect()])  # noqa: S301
+
+
+def _of_results(results: Sequence[_Result]) -> Written:
     read = [each for each in results if isinstance(each, ReadRecords)]
     rejects = [each.rejects for each in read]
     return Written(

@@ -1,8 +1,9 @@
 """What an ingest does at this moment, for those who watch it: the micro-batch that is being landed, and how far it is.
 
 A table's own status changes with its commits. In between the records that Spark's running tasks have read are known to its status
-store, which the executors tell with each heartbeat (``spark.executor.heartbeatInterval``). Each table's jobs are found by their
-description. https://spark.apache.org/docs/latest/configuration.html#execution-behavior
+store, which the executors tell with each heartbeat (``spark.executor.heartbeatInterval``). Of tasks that read for themselves it
+knows how many have ended. Each table's jobs are found by their description.
+https://spark.apache.org/docs/latest/configuration.html#execution-behavior
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.ingest.topic_rows import TopicRange
-from pykafka_wire.task_metrics import DriverReceiver, TaskFigures, TaskFiguresReceiver, ask_for_figures
+from pykafka_wire.task_metrics import (
+    DriverReceiver,
+    TaskFigures,
+    TaskFiguresReceiver,
+    ask_for_figures,
+    receiver_of_thread,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Before a table's name in the description of its jobs, which Spark's own page shows, too.
 _DESCRIPTION: Final = "ingest table "
+#: Behind the name, where tasks read so many records for themselves.
+_RECORDS: Final = ", records: "
+_JOB_DESCRIPTION: Final = "spark.job.description"
 #: Micro-batches whose figures are kept.
 _KEPT: Final = 60
 
@@ -63,6 +73,25 @@ def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | No
     if not _is_connect(spark):
         spark.sparkContext.setJobDescription(_DESCRIPTION + table)
         ask_for_figures(spark.sparkContext, receiver)
+
+
+@contextlib.contextmanager
+def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
+    """Let it be known that the tasks of this thread's next jobs read so many records together, of which Spark sees none."""
+    if _is_connect(spark):
+        yield
+        return
+    before = spark.sparkContext.getLocalProperty(_JOB_DESCRIPTION) or ""
+    spark.sparkContext.setJobDescription(f"{before}{_RECORDS}{n_records}")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setJobDescription(before)
+
+
+def receiver_of_figures(spark: SparkSession) -> DriverReceiver | None:
+    """What gets the figures of this thread's reads; None if nothing does."""
+    return None if _is_connect(spark) else receiver_of_thread(spark.sparkContext)
 
 
 def _is_connect(spark: SparkSession) -> bool:
@@ -146,8 +175,9 @@ class TaskRecords:
     def _note(self, stage: Any) -> int:  # Any: Spark's StageData
         number, description = int(stage.stageId()), stage.description()
         if description.isDefined() and str(description.get()).startswith(_DESCRIPTION):
-            table = str(description.get()).removeprefix(_DESCRIPTION)
+            table, _, n_records = str(description.get()).removeprefix(_DESCRIPTION).partition(_RECORDS)
             self._active[number] = table
-            counts = stage.inputRecords(), stage.numCompleteTasks(), stage.numTasks()
-            self._stages.setdefault(table, {})[number] = StageProgress(*map(int, counts))
+            n_done, n_tasks = int(stage.numCompleteTasks()), int(stage.numTasks())
+            n_read = int(n_records) * n_done // max(1, n_tasks) if n_records else int(stage.inputRecords())
+            self._stages.setdefault(table, {})[number] = StageProgress(n_read, n_done, n_tasks)
         return number

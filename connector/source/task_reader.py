@@ -73,7 +73,8 @@ def read_ranges(
     """
     cache = shared_batch_cache(options.client) if cluster is None else None
     cluster = cluster or shared_cluster(options.client)
-    target = receiver if options.task_metrics == "driver" else options.task_metrics or receiver_of_job()
+    asked = None if options.task_metrics == "driver" else options.task_metrics
+    target = receiver or asked or receiver_of_job()
     if target is None:
         yield from _read(cluster, cache, options, ranges, schema, query, reader_schemas, FetchCounters(), Counter())
         return

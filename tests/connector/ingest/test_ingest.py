@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.running import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures
@@ -318,6 +320,29 @@ def test_counts_move_while_a_micro_batch_runs(shop: Shop) -> None:
     (after,) = watch.look().tables
     assert (after.state, after.rows, after.lag, after.rejects) == ("up to date", 3000, 0, 0)
     assert after.fresh_s is not None and after.fresh_s < 300
+
+
+def test_records_that_tasks_read_for_themselves_are_seen_when_a_task_has_ended(spark: Any) -> None:
+    records = TaskRecords(spark)
+
+    def slow(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(0.3 * batch.column(0)[0].as_py())
+            yield batch
+
+    def run() -> None:
+        describe_jobs(spark, "orders")
+        with records_of_jobs(spark, 4000):
+            spark.range(0, 4, 1, 4).mapInArrow(slow, "id long").collect()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    looks = []
+    while thread.is_alive():
+        looks.append(records.look().get("orders", StageProgress()).n_records)
+        time.sleep(0.05)
+    assert looks == sorted(looks)
+    assert set(looks) & {1000, 2000, 3000}, looks
 
 
 def test_a_plan_of_changes_shows_the_rows_columns_and_not_the_envelopes(shop: Shop) -> None:
