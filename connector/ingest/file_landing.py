@@ -123,7 +123,8 @@ class FileLanding:
         written = job.run(folder.folder, layout)
         if written.unwritable is not None:
             return f"tasks cannot write {written.unwritable}"
-        folder.append_files(written, layout, replace(landed, n_rejects=written.n_rejects))
+        known = replace(landed, n_rejects=written.n_rejects, newest_ms=written.newest_ms or None)
+        folder.append_files(written, layout, known)
         return written
 
     def _tasks_alone(self, read: Read) -> _Job:

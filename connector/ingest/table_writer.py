@@ -287,6 +287,8 @@ class TableWriter:
         """The timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
         if landed.micro_batch < 0 or not landed.start:
             return None
+        if landed.newest_ms is not None:
+            return landed.newest_ms
         rows = KafkaColumns.of(self._target.rows, self._name, self._settings.prefix).of_topic(landed.topic)
         # Delta leaves files out by the offsets alone.
         offsets = F.col("offset").between(min(landed.start.values()), max(landed.end.values()))

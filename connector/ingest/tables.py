@@ -73,6 +73,7 @@ class Landed:
         start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
         schema_id: the registry's id of the schema that values were read with, None without one.
         n_rejects: records that could not be read; None where the commit was written before they were counted.
+        newest_ms: the timestamp of the newest record; None where it was not known before the commit.
         n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
         application: distinguishes what else has the query's numbers in Delta's transactions, such as the tables whose rejects go
             into one table; not stored.
@@ -86,6 +87,7 @@ class Landed:
     end: Mapping[int, int] = field(default_factory=dict)
     schema_id: RegistryId | None = None
     n_rejects: int | None = None
+    newest_ms: int | None = field(default=None, compare=False)
     n_added: int | None = field(default=None, compare=False)
     application: str = field(default="", compare=False)
 
@@ -97,6 +99,7 @@ class Landed:
     def to_json(self) -> str:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")
         found = {name: getattr(self, name) for name in names}
+        found |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
         landed = {**found, "start": _sorted(self.start), "end": _sorted(self.end)}
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 

@@ -126,8 +126,6 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: 
     shop.send_json("kinds", [{"kind": kind, "n": n, "at": "2026-01-01T00:00:00Z"} for n, kind in enumerate(KINDS * 4)])
     shop.send("kinds", [b"{", None])
     shop.send_json("free", [{"partition": n, "seen": {"page": "a", "tags": [n, None]}, "at": str(n)} for n in range(5)])
-    envelope = {"type": "struct", "fields": [{"field": "partition", "type": "int32"}]}
-    shop.send_json("free", [{"schema": envelope, "payload": {"partition": 7}}])
     shop.send("free", [b"["])
     kinds = Table(topic=r".*\.kinds", format="json", schema="kind STRING, n INT, at TIMESTAMP", partition_by=("kind",))
     rows: dict[str, dict[str, list[str]]] = {}
