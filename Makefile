@@ -125,6 +125,10 @@ planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 chaos-ingest: setup  ## 50 topics of ten million records into tables, ten kills of driver and workers, schemas that change; an hour
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
 
+.PHONY: contracts
+contracts: setup  ## tables that take parts of a topic: a crash at every step, values that were not sent, conditions that fail
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_contracts.py tests/connector/ingest/test_iceberg.py $(PYTEST_ARGS)
+
 .PHONY: debezium debezium-smoke
 debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= plain|moved_keys|toast_text|numerics|timestamps|random_0
 debezium-smoke:  ## the same in a few minutes: some tables, JSON with schemas and Avro

@@ -4,6 +4,7 @@
     python benchmarks/ingest.py many --topics 50 --records 200000
     python benchmarks/ingest.py streams --topics 50 --records 200000
     python benchmarks/ingest.py few --topics 50
+    python benchmarks/ingest.py parts --records 2000000
 
 All in one Spark session on a local Kafka, one after the other, each from empty tables: what is written is counted afterwards. The
 JVM connector's way is what its users write: one query over all topics, ``foreachBatch``, ``persist``, a filter for each topic, and
@@ -48,6 +49,8 @@ ROW = (
     "named_struct('id', id, 'customer', concat('customer-', id % 1000), 'amount', id * 0.25D, 'quantity', cast(id % 7 as int), "
     "'note', if(id % 3 = 0, 'note', null), 'at', timestamp_millis(1700000000000 + id), 'paid', id % 2 = 0, 'country', 'NO')"
 )
+#: Conditions that part a topic's records into three tables.
+PARTS = {"small": "quantity < 2", "middle": "quantity IN (2, 3)", "large": "quantity > 3"}
 console = Console()
 
 
@@ -113,8 +116,8 @@ class Bench:
 
         return run
 
-    def start_stream(self, topic: str, place: str) -> Any:
-        stream = (
+    def rows(self, topic: str) -> Any:
+        return (
             self.spark.readStream.format("pykafka-wire")
             .options(**{"kafka.bootstrap.servers": self.servers, "subscribe": topic, "startingOffsets": "earliest"})
             .options(
@@ -123,12 +126,56 @@ class Bench:
             .load()
             .selectExpr("value.*", "key", "topic", "partition", "offset", "timestamp")
         )
+
+    def start_stream(self, topic: str, place: str) -> Any:
+        return self.start(self.rows(topic), topic.replace(".", "_"), place)
+
+    def start(self, rows: Any, table: str, place: str) -> Any:
         return (
-            stream.writeStream.format("delta")
-            .option("checkpointLocation", f"{place}/checkpoint/{topic}")
+            rows.writeStream.format("delta")
+            .option("checkpointLocation", f"{place}/checkpoint/{table}")
             .trigger(availableNow=True)
-            .start(f"{place}/lake/{topic.replace('.', '_')}")
+            .start(f"{place}/lake/{table}")
         )
+
+    def parts_by_ingest(self, topic: str, name: str) -> Callable[[], None]:
+        def run() -> None:
+            place = self.new(name)
+            tables = [Table(topic=topic, name=part, where=where) for part, where in PARTS.items()]
+            given = Ingest(
+                checkpoint=f"{place}/checkpoint", kafka={"bootstrap.servers": self.servers}, topics=topic, into=f"{place}/lake",
+                registry=self.registry, tables=tables,
+            )  # fmt: skip
+            given.start(self.spark, once=True).awaitTermination()
+            found = [(each.error, each.rejects, each.untaken) for each in given.statuses.values()]
+            assert found == [(None, 0, 0)] * len(PARTS), found
+
+        return run
+
+    def parts_by_streams(self, topic: str, name: str) -> Callable[[], None]:
+        def run() -> None:
+            place = self.new(name)
+            for query in [self.start(self.rows(topic).where(where), part, place) for part, where in PARTS.items()]:
+                query.awaitTermination()
+
+        return run
+
+    def parts_by_batches(self, topic: str, name: str) -> Callable[[], None]:
+        def run() -> None:
+            place = self.new(name)
+
+            def land(batch: Any, number: int) -> None:
+                batch.persist()
+                for part, where in PARTS.items():
+                    writer = batch.where(where).write.format("delta").mode("append")
+                    writer.options(txnAppId=f"{topic}-{part}", txnVersion=number).save(f"{place}/lake/{part}")
+                batch.unpersist()
+
+            writer = self.rows(topic).writeStream.foreachBatch(land)
+            writer = writer.option("checkpointLocation", f"{place}/checkpoint").trigger(availableNow=True)
+            writer.start().awaitTermination()
+
+        return run
 
     def streams(self, topics: list[str], name: str, *, at_once: int) -> Callable[[], None]:
         def run() -> None:
@@ -218,7 +265,7 @@ def measured(bench: Bench, title: str, run: Callable[[], None], name: str, expec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["one", "many", "streams", "few"])
+    parser.add_argument("what", choices=["one", "many", "streams", "few", "parts"])
     parser.add_argument("--topics", type=int, default=50)
     parser.add_argument("--records", type=int, default=200_000, help="of each topic")
     parser.add_argument("--pairs", type=int, default=3)
@@ -230,6 +277,8 @@ def main() -> None:
                 one_topic(bench, given.records, given.pairs)
             elif given.what == "few":
                 few_of_many(bench, given.topics, given.pairs)
+            elif given.what == "parts":
+                parts_of_one(bench, given.records, given.pairs)
             else:
                 many_topics(bench, given.topics, given.records, beside_jvm=given.what == "many")
         finally:
@@ -256,6 +305,28 @@ def one_topic(bench: Bench, n_records: int, pairs: int) -> None:
             ratios = [getattr(other, of) / getattr(ours, of) for other, ours in zip(others, by_tasks, strict=True)]
             listed = ", ".join(f"{each:.2f}" for each in ratios)
             console.print(f"{what} of {title}, over files by tasks: {statistics.median(ratios):.2f} ({listed})")
+
+
+def parts_of_one(bench: Bench, n_records: int, pairs: int) -> None:
+    console.print(f"one Avro topic of {n_records:,} records in 4 partitions, into three tables by conditions")
+    bench.fill("parts.orders", n_records, 4)
+    ways = {
+        "ingest": bench.parts_by_ingest("parts.orders", "parts"),
+        "three typed streams with filters": bench.parts_by_streams("parts.orders", "parts"),
+        "foreachBatch, persist, three filters": bench.parts_by_batches("parts.orders", "parts"),
+    }
+    used: dict[str, list[Used]] = {title: [] for title in ways}
+    for pair in range(pairs + 1):
+        for title, run in ways.items():
+            found = measured(bench, title, run, "parts", n_records)
+            if pair:  # the first one warms up
+                used[title].append(found)
+    ours = used.pop("ingest")
+    for title, others in used.items():
+        for what, of in (("rate of ingest", "seconds"), ("CPU saved by ingest", "cpu_seconds")):
+            ratios = [getattr(other, of) / getattr(own, of) for other, own in zip(others, ours, strict=True)]
+            listed = ", ".join(f"{each:.2f}" for each in ratios)
+            console.print(f"{what}, over {title}: {statistics.median(ratios):.2f} ({listed})")
 
 
 def many_topics(bench: Bench, n_topics: int, n_records: int, *, beside_jvm: bool) -> None:

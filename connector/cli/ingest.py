@@ -204,18 +204,30 @@ def _forgets_tables(spark: SparkSession) -> bool:
 
 def _plan(run: Ingest) -> int:
     planned = run.plan()
+    if run.has_sql(planned):
+        with working("starting Spark, which checks where, select and expect", with_spark=True):
+            try:
+                planned = run.planned_with_sql(_spark(run.settings), planned)
+            except IngestError as error:  # an expression is no SQL
+                raise click.ClickException(str(error)) from error
     if output().json:
         rows = [{**asdict(each), "table": run.settings.place(each.table)} for each in planned]
         for row in rows:
             del row["failure"]
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
     for each in () if output().json else planned:
+        table = run.settings.destination(each.key).table
         schema = "" if each.schema_id is None else f", schema {each.schema_id}"
         way = "files by tasks" if each.by_spark is None else f"files by Spark: {each.by_spark}"
         click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}, {way}")
-        click.echo(f"    {each.columns}" if each.mistake is None else click.style(f"    {each.mistake}", fg="red"))
+        lines = [] if table.taken_part is None else [table.taken_part]
+        lines += [f"select {', '.join(table.select)}"] if table.select else []
+        lines += [each.columns, *(f"expect {name}: {text}" for name, text in each.expect.items())]
+        for line in lines if each.mistake is None else [*lines[:1], click.style(each.mistake, fg="red")]:
+            click.echo(f"    {line}")
+    topics = len({each.topic for each in planned})
     output().message(
-        f"{counted(len(planned), 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
+        f"{counted(topics, 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
     )
     return FAILED if not planned or any(each.mistake for each in planned) else 0
 
@@ -226,7 +238,8 @@ def _verify(run: Ingest) -> int:
         spark = _spark(run.settings)
         from pykafka_wire.ingest.checks import verify
 
-        return show_proofs(spark, verify(spark, run.settings, topics), progress, topics)
+        shown = [each.topic for topic in topics for each in run.settings.destinations(topic)]
+        return show_proofs(spark, verify(spark, run.settings, topics), progress, shown)
 
 
 def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working, topics: Sequence[str] = ()) -> int:
@@ -393,7 +406,18 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     tables = ended.seen.tables
     if output().json:
         for table in tables:
-            fields = ("topic", "name", "rows", "rejects", "held_rejects", "schema_id", "newest_ms", "by_spark", "error")
+            fields = (
+                "topic",
+                "name",
+                "rows",
+                "rejects",
+                "held_rejects",
+                "untaken",
+                "schema_id",
+                "newest_ms",
+                "by_spark",
+                "error",
+            )
             state = {name: getattr(table.status, name) for name in fields}
             more = {"lag": table.lag, "fresh_s": table.fresh_s, "state": table.state}
             click.echo(json.dumps(state | more, default=str))
@@ -404,6 +428,8 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
         f"{sum(table.rows for table in tables):,} rows landed in {duration(ended.seconds)}",
         f"{counted(n_rejects, 'reject')} in {run.settings.place(run.settings.rejects)}" if n_rejects else "no rejects",
     ]
+    if n_untaken := sum(table.status.untaken for table in tables):
+        parts.append(f"{counted(n_untaken, 'record')} in no table")
     if n_stopped := sum(table.state == "stopped" for table in tables):
         parts.append(f"{counted(n_stopped, 'table')} stopped")
     if n_retrying := sum(table.state == "retrying" for table in tables):

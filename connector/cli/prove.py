@@ -106,9 +106,12 @@ def _columns_of(spark: SparkSession, table: str, names: dict[str, str], prefix: 
     """Kafka's columns of a table; those of an Iceberg table by its path are copied to a file of this machine for a while."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
+    from pykafka_wire.ingest.proof import check_whole
 
     if "/" not in table or not is_iceberg(table):
-        yield KafkaColumns.of(table_at(spark, table), table, prefix, names)
+        held = KafkaColumns.of(table_at(spark, table), table, prefix, names)
+        check_whole(spark, table)
+        yield held
         return
     with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
         file = Path(folder, "columns.parquet")

@@ -64,6 +64,9 @@ REASON: Final = "_pykafka_wire_reason"
 TRUNCATE: Final = "_pykafka_wire_truncate"
 #: When Debezium saw a change, in nanoseconds; null where it does not say.
 SEEN_NS: Final = "_pykafka_wire_seen_ns"
+#: Whether a table takes a change, and whether no table of its topic does; of tables with a condition.
+TAKEN: Final = "_pykafka_wire_taken"
+UNTAKEN: Final = "_pykafka_wire_untaken"
 #: What changes have beside their table's columns.
 MARKS: Final = (DELETE, UNAVAILABLE, CREATED, TRUNCATE, SEEN_NS)
 NO_KEY: Final = "the record has no key, which names its row"
@@ -345,6 +348,25 @@ def computed(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Untaken:
+    """Records of a topic that none of its tables takes: how many, and the place of the first one, as ``partition:offset``."""
+
+    n: int
+    first: str | None
+
+    @staticmethod
+    def columns(is_untaken: Column) -> list[Column]:
+        """The columns of this for an aggregation, or an observation."""
+        place = F.format_string("%010d:%020d", F.col("partition"), F.col("offset"))  # in the order of numbers
+        return [F.count_if(is_untaken).alias("n_untaken"), F.min(F.when(is_untaken, place)).alias("first_untaken")]
+
+    @classmethod
+    def of(cls, counted: Mapping[str, Any]) -> Untaken:
+        first = counted["first_untaken"]
+        return cls(n=int(counted["n_untaken"]), first=first and ":".join(str(int(part)) for part in first.split(":")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """What records of a range are, counted while they are read.
 
@@ -357,15 +379,18 @@ class Counts:
     n_keyless: int = 0
     n_truncates: int = 0
     n_unavailable: int = 0
+    untaken: Untaken | None = None
 
     @classmethod
     def of(cls, counted: Mapping[str, Any]) -> Counts:
-        return cls(**{name: int(value or 0) for name, value in counted.items()})
+        names = counted.keys() - {"n_untaken", "first_untaken"}
+        untaken = Untaken.of(counted) if "n_untaken" in counted else None
+        return cls(**{name: int(counted[name] or 0) for name in names}, untaken=untaken)
 
 
 def counts(rows: DataFrame, table: Table) -> list[Column]:
     """The columns of :class:`Counts`, for an observation of rows or of changes."""
-    found = {"n": F.count(F.lit(1)), "n_rejects": F.count(REASON)}
+    found = {"n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)), "n_rejects": F.count(REASON)}
     if table.mode == "cdc":
         found["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
     if TRUNCATE in rows.columns:
@@ -373,7 +398,8 @@ def counts(rows: DataFrame, table: Table) -> list[Column]:
             "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
             "n_unavailable": F.count_if(F.col(UNAVAILABLE).isNotNull() & F.col(REASON).isNull()),
         }
-    return [each.alias(name) for name, each in found.items()]
+    columns = [each.alias(name) for name, each in found.items()]
+    return [*columns, *(Untaken.columns(F.col(UNTAKEN)) if UNTAKEN in rows.columns else ())]
 
 
 def check_keys(counted: Counts, table: Table, topic: str) -> None:

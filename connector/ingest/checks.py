@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -29,8 +29,9 @@ from pykafka_wire.ingest.changes import (
     without_truncated,
 )
 from pykafka_wire.ingest.comparison import Comparison, before
+from pykafka_wire.ingest.contracts import Contract
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import (
     CREATED,
@@ -51,9 +52,10 @@ _MAX_NAMED: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What became of a table's rejects: landed now, still damaged, or no longer in the topic.
+    """What became of a table's rejects: landed now, still damaged, no longer in the topic, or not the table's.
 
     Attributes:
+        others: they can be read now, and the table does not take such records.
         reason: why those that are still damaged are, of the most frequent kind.
         mistake: why they could not be read again.
     """
@@ -63,6 +65,7 @@ class Replay:
     landed: int = 0
     damaged: int = 0
     gone: int = 0
+    others: int = 0
     reason: str | None = None
     mistake: str | None = None
 
@@ -74,9 +77,8 @@ class Replay:
         if self.mistake is not None:
             return f"{self.table}: not replayed: {self.mistake}"
         why = "" if self.reason is None else f" ({self.reason})"
-        return (
-            f"{self.table}: {self.landed} landed, {self.damaged} still damaged{why}, {self.gone} no longer in the topic"
-        )
+        others = f", {self.others} that the table does not take" if self.others else ""
+        return f"{self.table}: {self.landed} landed, {self.damaged} still damaged{why}, {self.gone} no longer in the topic{others}"
 
 
 def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
@@ -88,13 +90,13 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     reader = TopicReader(settings)
-    for topic in topics:
-        name = settings.name_of(topic)
+    for destination in (each for topic in topics for each in settings.destinations(topic)):
+        topic, name = destination.topic, destination.name
         target = open_table(spark, settings, name)
         found = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:
             if target.exists:
-                yield _verified(spark, settings, reader, target, topic)
+                yield _verified(spark, settings, reader, target, destination)
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
                 yield replace(found, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
             else:
@@ -121,15 +123,28 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
     return newest != forgotten | dict(known)
 
 
-def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, target: TopicTable, topic: str) -> Proof:
-    table, name = settings.table_for(topic), settings.name_of(topic)
+def _verified(
+    spark: SparkSession, settings: Settings, reader: TopicReader, target: TopicTable, destination: Destination
+) -> Proof:
+    topic, name, table = destination.topic, destination.name, destination.table
     rows, version = target.pinned()
     part = _landed_range(target, topic, version)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
     of_rejects = open_table(spark, settings, settings.rejects)
+    fits = Contract(replace(table, select=()), settings.prefix)
+
+    def taken(part: TopicRange) -> DataFrame:
+        return reader.read(spark, part, table, reader.value_schema(topic, table), None).select("partition", "offset")
+
     if table.mode == "append" and of_rejects.exists:
         rejects = of_rejects.rows.where(F.col("table") == name)
-        held = held.unionByName(KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end)))
+        rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
+        if table.is_part and not rejected.isEmpty():
+            # One that can be read now and is not the table's is no row that the table lacks, nor one too many.
+            rejected = rejected.join(
+                taken(kept_range(settings.kafka_options, part)), ["partition", "offset"], "left_semi"
+            )
+        held = held.unionByName(rejected)
 
     stale: list[DataFrame] = []
 
@@ -140,9 +155,14 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         if table.mode == "cdc":
             truncated += [each for changed in good for each in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
+        if table.where is not None:
+            again = [rows.where(F.col(REASON).isNull()) for rows in parts]
+            good = [fits.fitting(filled(*each), has_unsent=False) for each in zip(good, again, strict=True)]
         rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
+
+    expected = newest_of_each_key if table.mode != "append" else taken if table.is_part else None
 
     proof = prove(
         spark,
@@ -150,8 +170,10 @@ def _verified(spark: SparkSession, settings: Settings, reader: TopicReader, targ
         part,
         held,
         name,
-        expected=None if table.mode == "append" else newest_of_each_key,
+        expected=expected,
     )
+    if table.is_part and destination == settings.destinations(topic)[0]:
+        proof = replace(proof, **_untaken(spark, settings, reader, part))
     if not stale:
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
@@ -164,10 +186,11 @@ def _changes(
     """The changes of a range, read as they were landed: those whose keys have the same columns together."""
     schema = reader.value_schema(part.topic, table)
     try:
-        return [reader.read(spark, part, table, schema, target, is_landed=True)]
+        return [reader.read(spark, part, table, schema, target, is_landed=True, with_headers=table.where is not None)]
     except KeysDifferError:
         parts = reader.parts_by_key(spark, part, table)
-        return [reader.read(spark, each, table, schema, target) for each in parts]
+        with_headers = table.where is not None
+        return [reader.read(spark, each, table, schema, target, with_headers=with_headers) for each in parts]
 
 
 def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
@@ -199,6 +222,14 @@ def _as_texts(changed: DataFrame) -> DataFrame:
     return changed.select("partition", "offset", DELETE, *texts.values())
 
 
+def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part: TopicRange) -> dict[str, Any]:
+    """How many records of a range no table of the topic takes, and the first places, as a proof has them."""
+    kept = kept_range(settings.kafka_options, part)
+    rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
+    places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
+    return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
+
+
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
     """What a table says that it holds, now or at a version."""
     landed, properties = next(target.history(version), None), target.properties()
@@ -223,20 +254,27 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         return
     for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
-            yield _Replayed(spark, settings, reader, row.topic, row.table).run()
+            by_name = {each.name: each for each in settings.destinations(row.topic)}
+            if row.table not in by_name:
+                raise IngestError(
+                    f"the settings have no table {row.table} of topic {row.topic}: give it back its [[table]], or delete these "
+                    "rejects."
+                )
+            yield _Replayed(spark, settings, reader, by_name[row.table]).run()
         except Exception as error:
             yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
 
 
 class _Replayed:
-    def __init__(self, spark: SparkSession, settings: Settings, reader: TopicReader, topic: str, name: str) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, reader: TopicReader, destination: Destination) -> None:
         self._spark = spark
         self._settings = settings
         self._reader = reader
-        self._topic = topic
-        self._name = name
-        self._table = settings.table_for(topic)
-        self._target = open_table(spark, settings, name)
+        self._topic = destination.topic
+        self._name = destination.name
+        self._table = destination.table
+        self._contract = Contract(self._table, settings.prefix)
+        self._target = open_table(spark, settings, self._name)
         self._rejects = open_table(spark, settings, settings.rejects)
 
     def run(self) -> Replay:
@@ -264,6 +302,7 @@ class _Replayed:
             if n_mended:
                 self._land(rows.where(F.col(REASON).isNull()), mended)
                 self._rejects.delete_places(self._name, mended)
+            n_others = self._drop_others(part, rejected, again) if n_there < n_rejected else 0
         finally:
             mended.unpersist()
         return Replay(
@@ -271,9 +310,24 @@ class _Replayed:
             table=self._name,
             landed=n_mended,
             damaged=n_there - n_mended,
-            gone=n_rejected - n_there,
+            gone=n_rejected - n_there - n_others,
+            others=n_others,
             reason=None if worst is None else worst[0],
         )
+
+    def _drop_others(self, part: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
+        """Delete the rejects that are in the topic, and no records of this table; return how many."""
+        if not self._table.is_part or self._table.mode != "append":
+            return 0
+        there = self._reader.raw(self._spark, part, self._table).select("partition", "offset")
+        others = rejected.join(there, ["partition", "offset"], "left_semi")
+        others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
+        try:
+            if n_others := others.count():
+                self._rejects.delete_places(self._name, others)
+        finally:
+            others.unpersist()
+        return n_others
 
     def _land(self, good: DataFrame, mended: DataFrame) -> None:
         late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
@@ -283,6 +337,8 @@ class _Replayed:
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
-        changed = filled(changed, good, rows_under(self._target, self._settings.prefix))
+        # A selected column is not what the database has sent.
+        of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
+        changed = self._contract.fitting(filled(changed, good, of_table), has_unsent=True)
         with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)

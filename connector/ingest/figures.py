@@ -34,7 +34,7 @@ class Rates:
 
     def of(self, status: TableStatus) -> float:
         now = time.monotonic()
-        seen = self._seen.setdefault(status.topic, [])
+        seen = self._seen.setdefault(status.key, [])
         seen.append((now, status.rows))
         while len(seen) > 2 and seen[0][0] < now - _RATE_S:
             seen.pop(0)
@@ -61,7 +61,7 @@ def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
 def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: LogEnds) -> dict[tuple[str, ...], float]:
     """One metric of every table, by its labels; nothing for a metric that is no table's."""
     found: dict[tuple[str, ...], float] = {}
-    for topic, status in statuses.items():
+    for status in statuses.values():
         value = {
             TABLE_ROWS: status.rows,
             TABLE_REJECTS: status.rejects,
@@ -74,7 +74,7 @@ def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: L
             TABLE_NEWEST: None if status.newest_ms is None else status.newest_ms / 1000,
         }.get(metric)
         if value is not None:
-            labels = (query, topic, status.name)
+            labels = (query, status.topic, status.name)
             code = status.state.code if value else ""
             found[(*labels, code) if metric in (TABLE_STOPPED, TABLE_RETRYING) else labels] = float(value)
     return found

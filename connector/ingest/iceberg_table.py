@@ -22,7 +22,15 @@ from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written, write_ro
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import QUERY_PROPERTY, Landed, Merging, Truncation, owner_properties, quoted
+from pykafka_wire.ingest.tables import (
+    QUERY_PROPERTY,
+    Landed,
+    Merging,
+    Truncation,
+    owner_properties,
+    part_properties,
+    quoted,
+)
 from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
@@ -220,7 +228,7 @@ class IcebergTable:
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins."""
         with self._table.transaction() as transaction:
-            transaction.set_properties(owner_properties(first))
+            transaction.set_properties(owner_properties(first) | part_properties(table))
 
     def landed(self) -> Landed | None:
         """What the newest commit of an ingest holds; None where there is none."""
@@ -255,7 +263,7 @@ class IcebergTable:
 
     def create_of(self, schema: Any, table: Table, query: str, begins_at: Landed | None) -> None:
         """As :meth:`create`, of pyarrow's schema."""
-        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query}
+        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **part_properties(table)}
         if begins_at is not None:
             given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
         with self._catalog.create_table_transaction(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -26,7 +26,7 @@ from pykafka_wire.ingest.figures import LogEnds, log_ends, values
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.places import place_mistakes, query_of
 from pykafka_wire.ingest.running import MicroBatch, ReadFigures
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
 from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
@@ -45,10 +45,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
-    """What an ingest would do with one topic.
+    """What an ingest would do with one topic, or with one of its tables.
 
     Attributes:
-        columns: the value's columns, as DDL, or where they will come from.
+        where, expect: as those of :class:`~pykafka_wire.ingest.settings.Table`.
+        columns: the value's columns, as DDL, or where they will come from; of ``select`` its expressions, until Spark has seen
+            them.
+        is_part: whether the topic may have other tables.
         by_spark: why Spark writes the table's files, None where tasks of this package do; the table itself may have another reason.
         mistake: why it cannot be landed, None if it can.
         failure: the error of :attr:`mistake`, by which the table begins as retrying or stopped.
@@ -63,6 +66,14 @@ class PlannedTable:
     by_spark: str | None
     mistake: str | None
     failure: Failure | None
+    where: str | None = None
+    expect: Mapping[str, str] = field(default_factory=dict)
+    is_part: bool = False
+
+    @property
+    def key(self) -> str:
+        """As :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
+        return f"{self.topic}:{self.table}" if self.is_part else self.topic
 
 
 class Ingest:
@@ -83,7 +94,7 @@ class Ingest:
         self.settings.check()
         self._landing: Landing | None = None
         self._is_once = False
-        #: Topics that could not be landed as they were at the start.
+        #: Tables that could not be landed as they were at the start, by their keys.
         self._mistaken: dict[str, Failure] = {}
         self._query: StreamingQuery | None = None
         self._micro_batch: MicroBatch | None = None
@@ -103,15 +114,17 @@ class Ingest:
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
-        """Each table's state, by topic, of the run that :meth:`start` began in this process; none where the server of Spark Connect
-        lands the tables."""
+        """Each table's state, of the run that :meth:`start` began in this process; none where the server of Spark Connect lands the
+        tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
         stopped = {
-            topic: TableStatus(
-                topic=topic,
-                name=self.settings.name_of(topic),
+            key: TableStatus(
+                topic=each.topic,
+                name=each.name,
+                is_part=each.table.is_part,
                 state=TableState().failed(failure, time.monotonic()),
             )
-            for topic, failure in self._mistaken.items()
+            for key, failure in self._mistaken.items()
+            for each in (self.settings.destination(key),)
         }
         return stopped | (self._landing.statuses if self._landing is not None else {})
 
@@ -136,17 +149,16 @@ class Ingest:
         Trouble with the registry is that of the topics that need it.
         """
         reader = TopicReader(self.settings)
-        names: dict[str, str] = {}
+        names: dict[str, Destination] = {}
         planned: list[PlannedTable] = []
         unreachable: UnreachableRegistryError | None = None
-        for topic in self.topics():
-            table, name = self.settings.table_for(topic), self.settings.name_of(topic)
-            other = names.setdefault(name.lower(), topic)
+        for destination in (each for topic in self.topics() for each in self.settings.destinations(topic)):
+            topic, table, name = destination.topic, destination.table, destination.name
+            other = names.setdefault(name.lower(), destination)
             found, columns = None, ""
             failed: Exception | None = None
             try:
-                if other != topic:
-                    raise IngestError(f"table {name} is topic {other}'s, too: give one of them a name in [[table]]")
+                self._check_alone(destination, other)
                 if unreachable is not None and reader.asks_registry(table):
                     raise unreachable  # each request waits for it as long
                 found = reader.value_schema(topic, table)
@@ -161,9 +173,59 @@ class Ingest:
                     schema_id=found.schema_id if found else None, columns=columns,
                     by_spark=spark_reason(self.settings, table), mistake=_mistake_of(failed),
                     failure=None if failed is None else Failure.of(failed),
+                    where=table.where, expect=table.expect, is_part=table.is_part,
                 )
             )  # fmt: skip
         return planned
+
+    def _check_alone(self, destination: Destination, owner: Destination) -> None:
+        """Raises IngestError where a table is another topic's, too, or leaves nothing to another one of its topic.
+
+        Args:
+            owner: the first destination that has the table's name.
+        """
+        topic, name = destination.topic, destination.name
+        if owner is not destination and owner.topic == topic:
+            raise IngestError(f"topic {topic} has two tables {name}: give each [[table]] a name of its own")
+        if owner is not destination:
+            raise IngestError(f"table {name} is topic {owner.topic}'s, too: give one of them a name in [[table]]")
+        if (unused := self.settings.unused_for(topic)) is not None:
+            raise IngestError(
+                f"the [[table]] {destination.table.topic} is the first that matches topic {topic}, and takes all of its records, "
+                f'so that {unused.name or unused.topic} would get none: put it behind, or give it where = "true"'
+            )
+
+    def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
+        """Whether tables have expressions of SQL, which Spark alone can check."""
+        return any(self.settings.destination(each.key).table.has_sql for each in planned)
+
+    def planned_with_sql(self, spark: SparkSession, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
+        """The tables with what Spark says of their expressions: their columns, and their mistakes.
+
+        Raises:
+            IngestError: an expression is no SQL; the error lists all mistakes.
+        """
+        reader, checked, no_sql = TopicReader(self.settings), list[PlannedTable](), list[str]()
+        for each in planned:
+            table = self.settings.destination(each.key).table
+            if not table.has_sql or each.mistake is not None:
+                checked.append(each)
+                continue
+            try:
+                schema = reader.value_schema(each.topic, table)
+                mistakes = reader.sql_mistakes(spark, each.topic, table, schema)
+                if not mistakes:
+                    columns = reader.selected_columns(spark, each.topic, table, schema)
+                    checked.append(replace(each, columns=columns if table.select else each.columns))
+                    continue
+            except Exception as error:  # the others are landed all the same
+                mistakes = [(sentence_of(error), False)]
+            if any(is_no_sql for _, is_no_sql in mistakes):
+                no_sql += [f"table {each.table} of topic {each.topic}: {text}" for text, _ in mistakes]
+            mistake = "; ".join(text for text, _ in mistakes)
+            checked.append(replace(each, mistake=mistake, failure=Failure.of(IngestError(mistake))))
+        _refuse(no_sql)
+        return checked
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
         """:meth:`plan`, if nothing keeps all topics from being landed. A topic's own mistake is the state of its table.
@@ -251,7 +313,7 @@ class Ingest:
         if self.page is not None:
             from pykafka_wire.ingest.page_source import IngestPage, Run
 
-            formats = {each.topic: each.format for each in planned}
+            formats = {each.key: each.format for each in planned}
             run = Run(
                 ingest=self, spark=spark, query=query, formats=formats, shows_values=self.page.settings.shows_values
             )
@@ -274,14 +336,15 @@ class Ingest:
         else:
             mistakes += self._taken_tables(spark, [each.table for each in planned])
         _refuse(mistakes)
+        planned = self.planned_with_sql(spark, planned)
         if self._landing is not None:  # of an earlier start, which may have stopped tables
             self._landing.close()
             self._landing = None
         self._query = None
-        self._mistaken = {each.topic: each.failure for each in planned if each.failure is not None}
-        for topic, failure in self._mistaken.items():
+        self._mistaken = {each.key: each.failure for each in planned if each.failure is not None}
+        for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
-            _log.error("Topic %s is not landed%s, the others are. %s", topic, until, failure.sentence)
+            _log.error("Topic %s is not landed%s, the others are. %s", key, until, failure.sentence)
         if log is not None and not is_connect:
             self._continue(spark, log)
 
@@ -335,8 +398,8 @@ class Ingest:
                 self.settings, query, is_once=self._is_once, is_running=self._is_running,
                 receiver=None if self.reads is None else self.reads.receiver,
             )  # fmt: skip
-            for topic, failure in self._mistaken.items():
-                self._landing.begin_failed(topic, failure)
+            for key, failure in self._mistaken.items():
+                self._landing.begin_failed(self.settings.destination(key), failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
@@ -344,8 +407,8 @@ class Ingest:
         parts = [each for each in by_topic if (with_idle or each.n_offsets) and each.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,
-            parts={part.topic: part for part in parts},
-            positions={topic: dict(status.position or {}) for topic, status in self.statuses.items()},
+            parts={each.key: part for part in parts for each in self.settings.destinations(part.topic)},
+            positions={key: dict(status.position or {}) for key, status in self.statuses.items()},
         )
         try:
             with nullcontext() if self.reads is None else self.reads.batch(micro_batch):

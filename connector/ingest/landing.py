@@ -25,7 +25,7 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table, open_upkeep
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
@@ -66,11 +66,12 @@ class Target:
 
 
 class _TableTask:
-    """One topic on its way into its table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
+    """One topic on its way into a table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
 
-    def __init__(self, topic: str, name: str, upkeep: Upkeep) -> None:
-        self.topic = topic
-        self.name = name
+    def __init__(self, destination: Destination, upkeep: Upkeep) -> None:
+        self.destination = destination
+        self.topic = destination.topic
+        self.name = destination.name
         self.upkeep = upkeep
         self.is_tended = False
         self.state = TableState()
@@ -88,7 +89,8 @@ class _TableTask:
         shown = asdict(self.progress)
         for name in ("is_open", "topic_id", "micro_batch"):
             del shown[name]
-        return TableStatus(topic=self.topic, name=self.name, state=self.state, **shown)
+        is_part = self.destination.table.is_part
+        return TableStatus(topic=self.topic, name=self.name, is_part=is_part, state=self.state, **shown)
 
     def beginning(self, target: Target) -> Beginning:
         """Where the query began with the topic, as it was known at first: Spark's log forgets it."""
@@ -149,15 +151,15 @@ class Landing:
 
     @property
     def statuses(self) -> dict[str, TableStatus]:
-        """What is known of each table now, by topic."""
+        """What is known of each table now, by its key."""
         with self._changed:
-            return {topic: table.status for topic, table in self._tables.items()}
+            return {key: table.status for key, table in self._tables.items()}
 
-    def begin_failed(self, topic: str, failure: Failure) -> None:
+    def begin_failed(self, destination: Destination, failure: Failure) -> None:
         """Begin with a table that cannot be landed now; it is tried later, or when what stops it has changed."""
         with self._changed:
-            if topic not in self._tables:
-                self._note(self._table(topic), failure)
+            if destination.key not in self._tables:
+                self._note(self._table(destination), failure)
 
     def land(
         self,
@@ -179,8 +181,9 @@ class Landing:
             if self._rejects is None:  # beside the first rows of tables, which seldom need it
                 self._rejects = self._threads.submit(self._make_rejects)
             due = []
-            for part in parts:
-                table = self._table(part.topic)
+            every = [(part, each) for part in parts for each in self._settings.destinations(part.topic)]
+            for part, destination in every:
+                table = self._table(destination)
                 table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
                 is_due = not table.progress.is_open or table.progress.is_behind(part)
                 if table.state.stage is Stage.LANDING and is_due and not table.is_running:
@@ -206,13 +209,13 @@ class Landing:
         self._threads.shutdown(cancel_futures=True)
         self._upkeep.shutdown(wait=False, cancel_futures=True)
 
-    def _table(self, topic: str) -> _TableTask:
-        if topic not in self._tables:
-            name = self._settings.name_of(topic)
-            upkeep = open_upkeep(self._settings, self._settings.table_for(topic), name)
-            table = self._tables[topic] = _TableTask(topic, name, upkeep)
+    def _table(self, destination: Destination) -> _TableTask:
+        key = destination.key
+        if key not in self._tables:
+            upkeep = open_upkeep(self._settings, destination.table, destination.name)
+            table = self._tables[key] = _TableTask(destination, upkeep)
             table.progress.held_rejects = self._held_rejects.get(table.name, 0)
-        return self._tables[topic]
+        return self._tables[key]
 
     # The table of rejects
 
@@ -295,13 +298,19 @@ class Landing:
             )
         if table.state.stage is not Stage.LANDING and (target is None or not target.part.n_offsets):
             # Nothing to land shows whether it could be.
-            reader, asked = self._surroundings.reader, self._settings.table_for(table.topic)
-            reader.columns_text(table.topic, asked, reader.value_schema(table.topic, asked))
+            reader, asked = self._surroundings.reader, table.destination.table
+            schema = reader.value_schema(table.topic, asked)
+            reader.columns_text(table.topic, asked, schema)
+            if asked.has_sql:
+                with self._lent_session() as session:
+                    mistakes = reader.sql_mistakes(session, table.topic, asked, schema)
+                if mistakes:
+                    raise IngestError("; ".join(text for text, _ in mistakes))
         if target is None:
             return
         with self._lent_session() as session:
             describe_jobs(session, table.name, self._receiver)
-            writer = TableWriter(session, self._surroundings, table.topic, table.name, table.progress)
+            writer = TableWriter(session, self._surroundings, table.destination, table.progress)
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
     @contextmanager
@@ -322,7 +331,7 @@ class Landing:
 
     def _tend(self, table: _TableTask) -> None:
         """Look after a table's files, beside what is appended to it, and never beside a MERGE."""
-        is_append = self._settings.table_for(table.topic).mode == "append"
+        is_append = table.destination.table.mode == "append"
         try:
             with nullcontext() if is_append else self._writers_lock(table), self._lent_session() as session:
                 describe_jobs(session, f"{table.name}, upkeep")
@@ -427,7 +436,7 @@ class Landing:
             return ()
         try:
             with self._lent_session() as session:
-                return TableWriter(session, self._surroundings, table.topic, table.name, table.progress).cause()
+                return TableWriter(session, self._surroundings, table.destination, table.progress).cause()
         except Exception as error:
             return (code_of(error),)
 

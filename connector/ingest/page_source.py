@@ -133,7 +133,7 @@ class IngestPage:
         now, batch = time.time(), self._run.ingest.micro_batch
         statuses = self._statuses()
         if is_watched:
-            self._sizes.want({each.topic: each.commits for each in statuses})
+            self._sizes.want({each.key: each.commits for each in statuses})
         if time.monotonic() - self._measured[0] >= _MEASURED_S:
             self._measured = time.monotonic(), self._processes.figures()
         settings = self._settings
@@ -152,7 +152,7 @@ class IngestPage:
             settings=self._masked,
             tables=tuple(self._table(each, batch, now) for each in statuses),
             micro_batches=tuple(self._batches),
-            running=_running(batch, {each.topic: each for each in statuses}, now),
+            running=_running(batch, {each.key: each for each in statuses}, now),
             bytes_written=self._sizes.written,
             bytes_read=None if self._reads is None else self._reads.total().bytes_received,
             processes=self._measured[1],
@@ -160,7 +160,7 @@ class IngestPage:
 
     def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.partitions`."""
-        status, ends = self._run.ingest.statuses.get(topic), self._ends.get(topic, {})
+        status, ends = self._run.ingest.statuses.get(topic), self._ends.get(_topic_of(topic), {})
         position = dict(status.position or {}) if status is not None else {}
         first = self._first.get(topic, {})
         return tuple(
@@ -175,7 +175,7 @@ class IngestPage:
 
     def queries(self, topic: str) -> Mapping[str, str]:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.queries`."""
-        name = self._settings.name_of(topic)
+        name = self._settings.destination(topic).name
         identifier, place = self._settings.identifier(name), self._settings.place(name)
         found = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
         if self._settings.is_folder:
@@ -225,9 +225,12 @@ class IngestPage:
     def _statuses(self) -> list[TableStatus]:
         """Of every topic, also of those that have nothing to land."""
         statuses = dict(self._run.ingest.statuses)
-        for topic in [*self._run.formats, *self._ends]:
-            if topic not in statuses and self._settings.lands(topic):
-                statuses[topic] = TableStatus(topic=topic, name=self._settings.name_of(topic))
+        topics = {*map(_topic_of, self._run.formats), *self._ends}
+        for each in (
+            each for topic in topics if self._settings.lands(topic) for each in self._settings.destinations(topic)
+        ):
+            if each.key not in statuses:
+                statuses[each.key] = TableStatus(topic=each.topic, name=each.name, is_part=each.table.is_part)
         for topic, status in statuses.items():
             if status.position is not None:
                 first = self._first.setdefault(topic, {})
@@ -273,19 +276,19 @@ class IngestPage:
 
     def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
-        table, lag = settings.table_for(status.topic), lag_of(status, self._ends)
-        if batch is not None and status.topic in batch.parts:  # it knows newer ends than the progress of the one before
-            lag = max(lag or 0, batch.n_planned(status.topic) - batch.n_landed(status.topic, status.position))
-        size = self._sizes.get(status.topic)
-        is_planned = batch is not None and status.topic in batch.parts
+        table, lag = settings.destination(status.key).table, lag_of(status, self._ends)
+        if batch is not None and status.key in batch.parts:  # it knows newer ends than the progress of the one before
+            lag = max(lag or 0, batch.n_planned(status.key) - batch.n_landed(status.key, status.position))
+        size = self._sizes.get(status.key)
+        is_planned = batch is not None and status.key in batch.parts
         since, left_out = (None, None) if is_planned else self._waiting.get(status.topic, (None, None))
         lag = left_out if lag is None else lag  # of a table that nothing was landed in yet
         return TableSnapshot(
-            topic=status.topic,
+            topic=status.key,
             table=status.name,
             place=without_secrets(settings.place(status.name)),
             mode=table.mode,
-            format=self._run.formats.get(status.topic, table.format),
+            format=self._run.formats.get(status.key, table.format),
             state=_table_state(status, lag, is_waiting=since is not None),
             trouble=self._trouble(status),
             freshness_s=self._completeness.age(status, now),
@@ -293,6 +296,7 @@ class IngestPage:
             rows=status.rows,
             rejects=status.rejects,
             held_rejects=status.held_rejects,
+            untaken=status.untaken,
             commits=status.commits,
             seconds=status.seconds,
             landed_at=None if status.landed_at is None else now - (time.monotonic() - status.landed_at),
@@ -304,20 +308,20 @@ class IngestPage:
 
     def _trouble(self, status: TableStatus) -> Trouble | None:
         if status.error is None:
-            self._since.pop(status.topic, None)
+            self._since.pop(status.key, None)
             return None
         state, due = status.state, status.state.next_attempt
         return Trouble(
             code=state.code,
             text=self._text(status.error),
-            since=self._since.setdefault(status.topic, time.time()),
+            since=self._since.setdefault(status.key, time.time()),
             attempts=state.n_failures,
             next_attempt_at=None if due is None else time.time() + due - time.monotonic(),
         )
 
     def _open_log(self, topic: str) -> ReadLog:
         """A table's log, of rejects without a topic. Raises OptionError where its place is not known without Spark."""
-        name = self._settings.name_of(topic) if topic else self._settings.rejects
+        name = self._settings.destination(topic).name if topic else self._settings.rejects
         return open_log(self._run.spark, self._settings, name)
 
     def _rejects(self, topic: str) -> tuple[Sequence[Reject], str | None]:
@@ -325,7 +329,9 @@ class IngestPage:
         table, so that Delta's statistics lead to a few files."""
         with suppress(OptionError, OSError), self._logs.open("") as log:
             log.refresh()
-            of_topic = (each.landed.micro_batch for each in log.commits if each.landed and each.landed.topic == topic)
+            of_topic = (
+                each.landed.micro_batch for each in log.commits if each.landed and each.landed.topic == _topic_of(topic)
+            )
             numbers = sorted(set(of_topic), reverse=True)[:_REJECT_COMMITS]
             if not numbers:
                 return (), None
@@ -344,7 +350,9 @@ class IngestPage:
         with _limited_job(self._run.spark, f"the page's rejects of {topic}"):
             rows = (
                 open_table(self._run.spark, self._settings, self._settings.rejects)
-                .rows.where((F.col("table") == self._settings.name_of(topic)) & F.col("micro_batch").isin(numbers))
+                .rows.where(
+                    (F.col("table") == self._settings.destination(topic).name) & F.col("micro_batch").isin(numbers)
+                )
                 .orderBy(F.desc("micro_batch"), F.desc("timestamp"))
                 .select(
                     "partition", "offset", F.unix_micros("timestamp"), "reason", "micro_batch", F.length("value"), value
@@ -359,6 +367,11 @@ class IngestPage:
             )
             for partition, offset, micros, reason, number, size, data in rows
         ]  # fmt: skip
+
+
+def _topic_of(key: str) -> str:
+    """The topic of a table's key, which is what the page calls a topic."""
+    return key.partition(":")[0]
 
 
 def value_text(data: bytes, size: int) -> str:
@@ -469,9 +482,9 @@ class _Completeness:
             return None
         for at, ends in reversed(self._plans):
             if all(position.get(p, 0) >= end for p, end in ends.get(status.topic, {}).items()):
-                self._complete[status.topic] = at
+                self._complete[status.key] = at
                 break
-        return now - self._complete.get(status.topic, self._started_at)
+        return now - self._complete.get(status.key, self._started_at)
 
 
 class _Logs:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -24,6 +25,7 @@ from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.tables import PART_PROPERTY
 from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
@@ -42,6 +44,7 @@ class Proof:
         n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
         n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
             rows are older than the topic, or not there.
+        n_untaken, untaken: records of the topic that none of its tables takes, and the first places of such; of its first table.
         lag: offsets from :attr:`until` to the end of the log.
         complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
     """
@@ -55,6 +58,8 @@ class Proof:
     n_absent: int = 0
     n_stale: int = 0
     stale: tuple[tuple[int, int], ...] = ()
+    n_untaken: int = 0
+    untaken: tuple[tuple[int, int], ...] = ()
     lag: int = 0
     complete_until: datetime | None = None
     mistake: str | None = None
@@ -84,6 +89,9 @@ class Proof:
         if self.n_stale:
             named = ", ".join(map(str, self.stale)) + (", …" if self.n_stale > len(self.stale) else "")
             parts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
+        if self.n_untaken:
+            named = ", ".join(map(str, self.untaken)) + (", …" if self.n_untaken > len(self.untaken) else "")
+            parts.append(f"{self.n_untaken} others that no table takes (partition, offset: {named})")
         for number, text in (
             (found.n_gone, "rows whose records the topic has deleted"),
             (found.n_compacted, "rows whose records compaction has removed from the topic"),
@@ -172,6 +180,20 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
     if any(times.get(partition) is None for partition in behind):
         return None
     return datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
+
+
+def check_whole(spark: SparkSession, table: str) -> None:
+    """Raises OffsetsError for a table, by its name or path, in which an ingest has put a part of its topic's records."""
+    identifier = f"delta.`{table}`" if "/" in table else table
+    try:
+        found = spark.sql(f"SHOW TBLPROPERTIES {identifier}").where(F.col("key") == PART_PROPERTY).collect()
+    except PySparkException:  # of a catalog without properties: then it is no ingest's table
+        return
+    if found:
+        raise OffsetsError(
+            f"the table {table} has a part of its topic's records ({found[0].value}), as the settings of its ingest say, which "
+            "compares it by them: pykafka-wire ingest FILE.toml --verify."
+        )
 
 
 def prove_query(

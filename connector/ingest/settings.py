@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -37,6 +37,8 @@ TABLE_FORMATS: Final = ("delta", "iceberg")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 _LEAST_KEPT_MS: Final = 3_600_000
+#: The part of a table's name that is made of its topic's.
+_TOPIC: Final = "{topic}"
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -65,7 +67,11 @@ class Table:
     """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest.md."""
 
     topic: str = field(metadata=_row("a name, or a regular expression that matches the whole name"))
-    name: str | None = field(default=None, metadata=_row("the table's name, for a pattern that one topic matches", default="of the topic"))
+    name: str | None = field(default=None, metadata=_row("the table's name, in which `{topic}` is made of the topic's", default="`{topic}`"))
+    where: str | None = field(default=None, metadata=_row("the condition in Spark's SQL of the records that the table takes: [one topic, several tables](#one-topic-several-tables)", experimental=True))
+    types: tuple[str, ...] = field(default=(), metadata=_row("full names of the Avro records or Protobuf messages that the table takes", experimental=True))
+    select: tuple[str, ...] = field(default=(), metadata=_row("the value's columns, as expressions of Spark's SQL", experimental=True))
+    expect: Mapping[str, str] = field(default_factory=dict, metadata=_row("conditions in Spark's SQL, by their names; a record that breaks one is a reject", experimental=True))
     mode: Mode = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
     format: str = field(default="registry", metadata=_row("`registry` (that of the subject's newest schema), `avro`, `protobuf`, `json`, `string` or `binary`", choices=FORMATS))
     schema: str | None = field(default=None, metadata=_row("for `json` the columns, as Spark DDL, instead of inferring them; of `cdc` those of the row. For `avro` and `protobuf` without a registry the schema's text: Avro's JSON, or the .proto file; of `cdc` with Avro that of the envelope"))
@@ -90,12 +96,48 @@ class Table:
         return re.fullmatch(self.topic, topic) is not None
 
     @property
+    def is_part(self) -> bool:
+        """Whether the table takes a part of its topic's records, so that others may take the rest."""
+        return self.where is not None or bool(self.types)
+
+    @property
+    def taken_part(self) -> str | None:
+        """The part of its topic's records that the table takes, for people; None for all."""
+        parts = [f"types {', '.join(self.types)}"] if self.types else []
+        parts += [f"where {self.where}"] if self.where is not None else []
+        return ", ".join(parts) or None
+
+    @property
+    def has_sql(self) -> bool:
+        """Whether the table's rows need Spark's SQL."""
+        return self.where is not None or bool(self.select or self.expect)
+
+    @property
     def target_bytes(self) -> int:
         """:attr:`target_file_size` in bytes."""
         found = _SIZE.fullmatch(self.target_file_size.strip().lower())
         if found is None or not int(found[1]):
             raise IngestError(f"target_file_size is {self.target_file_size!r}: give a number with kb, mb or gb")
         return int(found[1]) * int(1024 ** ("kmg".index(found[2]) + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A table of a topic.
+
+    Attributes:
+        name: the table's, without its schema or folder.
+        table: its settings.
+    """
+
+    topic: str
+    name: str
+    table: Table
+
+    @property
+    def key(self) -> str:
+        """What tells it from the ingest's other tables: its topic, with the table's name where a topic may have several."""
+        return f"{self.topic}:{self.name}" if self.table.is_part else self.topic
 
 
 # fmt: off
@@ -105,7 +147,8 @@ class Settings:
 
     Attributes:
         defaults: what tables have that :attr:`tables` does not name.
-        tables: settings of single topics; the first one that matches counts.
+        tables: settings of single topics; the first one that matches counts, and, if that takes a part of its topic's records, all
+            that match and take a part.
     """
 
     checkpoint: str = field(metadata=_row("folder of Spark's checkpoint; every ingest has its own"))
@@ -150,14 +193,33 @@ class Settings:
         return found
 
     def table_for(self, topic: str) -> Table:
-        """The settings of a topic's table."""
-        return next(
-            (each for each in self.tables if each.matches(topic)), replace(self.defaults, topic=re.escape(topic))
-        )
+        """The settings of a topic's table, of the first one where it has several."""
+        return self.destinations(topic)[0].table
 
     def name_of(self, topic: str) -> str:
-        """The name of a topic's table, without its schema or folder."""
-        return self.table_for(topic).name or re.sub(r"[^A-Za-z0-9_]", "_", topic)
+        """The name of a topic's table, of the first one where it has several, without its schema or folder."""
+        return self.destinations(topic)[0].name
+
+    def destinations(self, topic: str) -> list[Destination]:
+        """The tables of a topic."""
+        matching = [each for each in self.tables if each.matches(topic)]
+        matching = matching or [replace(self.defaults, topic=re.escape(topic))]
+        tables = [each for each in matching if each.is_part] if matching[0].is_part else matching[:1]
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+        return [
+            Destination(topic=topic, name=(each.name or _TOPIC).replace(_TOPIC, plain), table=each) for each in tables
+        ]
+
+    def destination(self, key: str) -> Destination:
+        """A table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
+        topic = key.partition(":")[0]  # no name of a topic has a colon
+        return {each.key: each for each in self.destinations(topic)}[key]
+
+    def unused_for(self, topic: str) -> Table | None:
+        """The first table that takes a part of a topic's records and never gets any, since another one has them all."""
+        matching = [each for each in self.tables if each.matches(topic)]
+        is_whole = bool(matching) and not matching[0].is_part
+        return next((each for each in matching if each.is_part), None) if is_whole else None
 
     def place(self, name: str) -> str:
         """A table by its name, for people: its folder, or its name with the schema."""
@@ -253,11 +315,37 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
         place = ("table", str(number))
         yield from _pattern_mistakes((*place, "topic"), table.topic)
         yield from _table_mistakes(place, table, settings)
-        if table.name is not None:
+        if table.name is not None and _TOPIC not in table.name:
             other = named.setdefault(table.name.lower(), number)
             if other != number:
                 owner = "the table of rejects" if other < 0 else f"topic {settings.tables[other].topic}"
-                yield (*place, "name"), f"name {table.name!r} is that of {owner}, too: two topics cannot share a table"
+                yield (
+                    (*place, "name"),
+                    f"name {table.name!r} is that of {owner}, too: give each [[table]] a name of its own",
+                )
+    yield from _part_mistakes(settings.tables)
+
+
+def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """What is wrong with several tables of one topic; topics that only brokers tell to match two patterns are left to the plan."""
+    by_topic: dict[str, list[int]] = {}
+    for number, table in enumerate(tables):
+        by_topic.setdefault(table.topic, []).append(number)
+    for topic, numbers in by_topic.items():
+        has_parts = any(tables[number].is_part for number in numbers)
+        names = [tables[number].name or _TOPIC for number in numbers]
+        for i, number in enumerate(numbers):
+            place = ("table", str(number))
+            if has_parts and not tables[number].is_part:
+                yield (
+                    place,
+                    (
+                        f'topic {topic} has tables with where or types, and this one has neither: give it where = "true", if it is '
+                        "to have all records"
+                    ),
+                )
+            elif has_parts and _TOPIC in names[i] and names[i] in names[:i]:
+                yield place, f"topic {topic} has two tables of one name: give each [[table]] a name of its own"
 
 
 def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
@@ -312,8 +400,9 @@ def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tu
 
 def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     yield from _choice_mistakes(place, table)
-    if table.name is not None and not _NAME.fullmatch(table.name):
-        yield (*place, "name"), f"name is {table.name!r}: use letters, digits and _"
+    if table.name is not None and not _NAME.fullmatch(table.name.replace(_TOPIC, "_")):
+        yield (*place, "name"), f"name is {table.name!r}: use letters, digits and _, and {{topic}} for the topic's name"
+    yield from _contract_mistakes(place, table)
     if table.format == "registry" and not settings.registry and place[0] == "table":
         yield (
             (*place, "format"),
@@ -362,6 +451,79 @@ def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iter
         value, choices = getattr(settings, setting.name), setting.metadata.get("choices")
         if choices and value not in choices and not (value is None and setting.default is None):
             yield (*place, setting.name), f"{setting.name} is {value!r}: use {either(choices)}"
+
+
+def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[tuple[str, ...], str]]:
+    """What shows without Spark of the records that a table takes, and what becomes of them."""
+    if place[0] == "defaults":
+        for name in _OF_ONE_TABLE:
+            if getattr(table, name):
+                yield (*place, name), f"{name} is a single table's: give it in a [[table]]"
+        return
+    texts = [("where", "where", table.where), *(("select", "select", each) for each in table.select)]
+    texts += [("expect", f"expect.{name}", condition) for name, condition in table.expect.items()]
+    for name, title, text in texts:
+        if text is None:
+            continue
+        if mistake := _sql_mistake(text):
+            yield (*place, name), f"{title} is {text!r}: {mistake}"
+        if name != "select" and (call := _CHANGING.search(_without_texts(text))):
+            yield (
+                (*place, name),
+                (
+                    f"{title} calls {call[0].rstrip('( ')}, which has another result each time, so that nothing could tell which "
+                    "records a table should have: use the record's own columns"
+                ),
+            )
+    if table.has_sql and table.format == "json" and table.schema is None:
+        yield (
+            (*place, "schema"),
+            "where, select and expect need the columns' types: declare the JSON's columns by schema",
+        )
+    if table.types and table.format not in ("registry", "avro", "protobuf"):
+        yield (*place, "types"), f"types is of avro and protobuf, and format is {table.format}: use where"
+    if table.types and table.mode != "append":
+        yield (
+            (*place, "types"),
+            (
+                f"types with mode {table.mode} would keep the rows of keys whose newest record is of another type: use where, "
+                "by which these are deleted"
+            ),
+        )
+
+
+#: Settings that ``[defaults]`` does not have.
+_OF_ONE_TABLE: Final = ("where", "types", "select", "expect")
+#: Functions of Spark's SQL by which a condition says something else when it is asked again.
+_CHANGING: Final = re.compile(
+    r"\b(?:(?:rand|randn|random|uniform|randstr|uuid|shuffle|now|localtimestamp|monotonically_increasing_id|spark_partition_id)\s*\("
+    r"|(?:current_timestamp|current_date|current_time|curdate)\b)",
+    re.IGNORECASE,
+)
+_CLOSING: Final = {")": "(", "]": "["}
+
+
+def _sql_mistake(text: str) -> str | None:
+    """What is wrong with an expression of SQL as far as quotes and brackets tell; the rest is Spark's to say."""
+    if not text.strip():
+        return "it is empty"
+    bare = _without_texts(text)
+    if quote := re.search(r"['\"`]", bare):
+        return f"a quote {quote[0]} is not closed"
+    if ";" in bare:
+        return "it is one expression, without a ;"
+    opened: list[str] = []
+    for bracket in re.findall(r"[()\[\]]", bare):
+        if bracket not in _CLOSING:
+            opened.append(bracket)
+        elif not opened or opened.pop() != _CLOSING[bracket]:
+            return f"a {bracket} closes nothing"
+    return f"a {opened[-1]} is not closed" if opened else None
+
+
+def _without_texts(sql: str) -> str:
+    """An expression without its texts, and names in backticks."""
+    return re.sub(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", " ", sql)
 
 
 def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str, ...], str]]:
@@ -435,7 +597,9 @@ def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...]
     if not isinstance(defaults, dict):
         mistakes.append((("defaults",), "wrong type: defaults must be a table, written as [defaults]"))
         defaults = {}
-    base = {"topic": ".*"} | _checked_fields(("defaults",), defaults, Table, mistakes, besides=("topic", "name"))
+    base = {"topic": ".*"} | _checked_fields(
+        ("defaults",), defaults, Table, mistakes, besides=("topic", "name", *_OF_ONE_TABLE)
+    )
     tables = []
     for number, each in enumerate(arrays):
         if "topic" not in each:

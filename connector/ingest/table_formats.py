@@ -74,6 +74,8 @@ def missing_place(session: SparkSession, settings: Settings) -> str | None:
 
 def spark_reason(settings: Settings, table: Table) -> str | None:
     """Why Spark writes the files of a table of these settings; None if tasks of this package do."""
+    if table.has_sql or table.types:
+        return "where, types, select and expect are Spark's to apply"
     return None if settings.table_format == "iceberg" else DeltaFolder.settings_against(settings, table)
 
 

@@ -134,6 +134,8 @@ class TableStatus:
             start; None while the table has no rows.
         landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
         seconds: spent on this table.
+        is_part: whether its topic may have other tables.
+        untaken: records since the start that none of the topic's tables takes; the first of these tables counts them.
     """
 
     topic: str
@@ -150,6 +152,13 @@ class TableStatus:
     landed_at: float | None = None
     seconds: float = 0.0
     by_spark: str | None = None
+    is_part: bool = False
+    untaken: int = 0
+
+    @property
+    def key(self) -> str:
+        """As :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
+        return f"{self.topic}:{self.name}" if self.is_part else self.topic
 
     @property
     def error(self) -> str | None:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -26,8 +28,11 @@ from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import (
     REASON,
+    TAKEN,
+    UNTAKEN,
     UNTYPED,
     Counts,
+    Untaken,
     check_keys,
     computed,
     counts,
@@ -39,15 +44,17 @@ from pykafka_wire.ingest.changes import (
     without_truncates,
 )
 from pykafka_wire.ingest.comparison import before
+from pykafka_wire.ingest.contracts import Census, Contract, read_alike
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
 from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
-from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.settings import Destination, Settings
 from pykafka_wire.ingest.table_formats import files_table, open_table, spark_reason
 from pykafka_wire.ingest.tables import (
     CREATED,
     DELETE,
+    PART_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
     UNAVAILABLE,
@@ -77,6 +84,7 @@ class TableProgress:
         micro_batch: the number of the table's last commit.
         newest_ms: the timestamp of the newest record that was landed, at first of the last commit before the start.
         by_spark: why Spark writes the table's files, None where tasks do.
+        untaken: records that none of the topic's tables takes; the first of these tables counts them.
     """
 
     position: dict[int, int] | None = None
@@ -93,6 +101,7 @@ class TableProgress:
     landed_at: float | None = None
     seconds: float = 0.0
     by_spark: str | None = None
+    untaken: int = 0
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}
@@ -170,18 +179,19 @@ class TableWriter:
     """Writes one topic's range into its table, and its rejects, in one Spark session."""
 
     def __init__(
-        self, session: SparkSession, surroundings: Surroundings, topic: str, name: str, progress: TableProgress
+        self, session: SparkSession, surroundings: Surroundings, destination: Destination, progress: TableProgress
     ) -> None:
         self._session = session
         self._surroundings = surroundings
         self._settings = surroundings.settings
         self._reader = surroundings.reader
         self._query = surroundings.query
-        self._topic = topic
-        self._name = name
+        self._topic = destination.topic
+        self._name = destination.name
         self._progress = progress
-        self._table = self._settings.table_for(topic)
-        self._target = open_table(session, self._settings, name)
+        self._table = destination.table
+        self._contract = Contract(self._table, self._settings.prefix)
+        self._target = open_table(session, self._settings, self._name)
         self._rejects = open_table(session, self._settings, self._settings.rejects)
         #: The table as files are committed to it, once it was opened.
         self._files: FilesTable | None = None
@@ -272,6 +282,14 @@ class TableWriter:
             self._target.set_properties(self._table, landed)
             table = self._target
         check_owner(table, self._query, part.topic)
+        if (held := table.properties().get(PART_PROPERTY)) != self._table.taken_part:
+            _log.warning(
+                "Table %s was made with %s, and the settings have %s: what it holds stays as it was taken, and ingest --verify "
+                "compares it by the settings. To take the topic's records anew, give the table another name.",
+                self._name,
+                held or "all records of its topic",
+                self._table.taken_part or "all records",
+            )
         if landed is None:
             ends = self._ends()
             if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
@@ -353,6 +371,8 @@ class TableWriter:
         try:
             schema = self._reader.value_schema(part.topic, self._table)
             rows = self._reader.read(self._session, part, self._table, schema, None)
+            if self._table.mode != "append":
+                rows = self._contract.fitting(rows, has_unsent=False)
             return column_ddl(self._reader.table_rows(rows).schema)
         except Exception as error:
             if remedy_of(error) is not Remedy.CHANGE:
@@ -385,6 +405,7 @@ class TableWriter:
                     counted.n_rejects,
                     part.topic,
                 )
+        self._count_untaken(part, counted.untaken)
         progress.schema_id = schema.schema_id
         progress.rows += counted.n - counted.n_rejects
         progress.rejects += counted.n_rejects
@@ -406,6 +427,46 @@ class TableWriter:
         )
         return self._reader.value_schema(self._topic, self._table, last.schema_id)
 
+    def _count_untaken(self, part: TopicRange, found: Untaken | None) -> None:
+        """Count and name the records that no table of the topic takes; ``found`` are those, where the read has shown them."""
+        if not self._counts_untaken:
+            return
+        if found is None:
+            try:
+                others = self._reader.untaken(self._session, part, self._settings.destinations(self._topic))
+                found = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
+            except Exception as error:  # of another table of the topic, as a rule
+                _log.warning(
+                    "The records of topic %s that none of its tables takes were not counted up to %s; ingest --verify counts "
+                    "them. %s",
+                    self._topic,
+                    dict(part.end),
+                    sentence_of(error),
+                )
+                return
+        self._progress.untaken += found.n
+        if found.n:
+            _log.warning(
+                "%d records of topic %s are taken by none of its tables; the first is at partition:offset %s. ingest --verify "
+                "names them.",
+                found.n,
+                self._topic,
+                found.first,
+            )
+
+    @property
+    def _counts_untaken(self) -> bool:
+        """Whether this is the table that counts the records that no table of the topic takes: the first one."""
+        first, *_ = self._settings.destinations(self._topic)
+        return first.table.is_part and first.name == self._name
+
+    def _census(self) -> Census | None:
+        """What shows in the read of this table which records no table takes; None where only other reads do."""
+        tables = [each.table for each in self._settings.destinations(self._topic)]
+        if not self._counts_untaken or not read_alike(tables):
+            return None
+        return Census(tables=tables, seen=Observation() if self._table.mode == "append" else None)
+
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[Counts, Any]:
         """Write rows, and count the records that were written, and that could not be read.
 
@@ -420,29 +481,44 @@ class TableWriter:
         if self._progress.by_spark != written:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
+        census = self._census()
+        try:
+            return self._write_by_spark(part, schema, landed, census), None
+        except (PySparkException, Py4JJavaError, IngestError) as error:
+            if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
+                raise
+            # It may be the condition of another table, which is that table's trouble.
+            _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
+            return self._write_by_spark(part, schema, landed, None), None
+
+    def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
         seen = Observation()
         known = None if self._is_missing else self._target
         read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
-        rows = self._reader.changes(self._session, read, self._table, schema)
+        rows = self._reader.changes(self._session, read, self._table, schema, census=census)
 
         def again() -> DataFrame:
             rows = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
-            return rows.where(F.col(REASON).isNull()).drop(REASON)
+            return rows.where(F.col(REASON).isNull()).drop(REASON, TAKEN)
 
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
         timestamp = "timestamp"
+        marks = [name for name in (TAKEN, UNTAKEN) if name in rows.columns]
         if is_append and self._table.mode != "append":
-            rows = without_truncates(rows)
+            rows = without_truncates(self._contract.fitting(rows.drop(*marks), has_unsent=False))
+            marks = []
         if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
             rows = self._reader.table_rows(rows, REASON)
             timestamp = quoted(self._settings.prefix + timestamp)
         newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
         rows = rows.observe(seen, *counts(rows, self._table), newest_ms.alias("newest_ms"))
-        good = rows.where(F.col(REASON).isNull()).drop(REASON)
+        good = rows.where(F.col(REASON).isNull()).drop(REASON, *marks)
         if is_append and self._table.mode == "append":
             self._append(good, landed)
             counted = Counts.of(_counted(seen, self._name))
+            if census is not None and census.seen is not None:
+                counted = replace(counted, untaken=Untaken.of(_counted(census.seen, self._name)))
         elif is_append:
             with computed(good) as rows:
                 counted = Counts.of(_counted(seen, self._name))
@@ -453,7 +529,7 @@ class TableWriter:
                 counted = Counts.of(_counted(seen, self._name))
                 check_keys(counted, self._table, part.topic)
                 self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
-        return counted, None
+        return counted
 
     def _merge(self, changed: DataFrame, again: Callable[[], DataFrame], counted: Counts, landed: Landed) -> None:
         """Apply the newest changes of a range; ``again`` reads all of them once more, with their headers."""
@@ -462,9 +538,12 @@ class TableWriter:
         kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
         marks = [DELETE]
         if counted.n_unavailable:
-            of_table = None if self._is_missing else rows_under(self._target, self._settings.prefix)
+            # A selected column is not what the database has sent.
+            is_apart = self._is_missing or bool(self._table.select)
+            of_table = None if is_apart else rows_under(self._target, self._settings.prefix)
             kept = filled(kept, again(), of_table)
             marks += [UNAVAILABLE, CREATED]
+        kept = self._contract.fitting(kept, has_unsent=counted.n_unavailable > 0)
         rows = self._reader.table_rows(kept, *marks)
         if self._is_missing:
             self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
@@ -544,13 +623,15 @@ class TableWriter:
     def _n_landed(self, landed: Landed) -> int | None:
         """How many records of a commit are rows; None where its rows do not say it.
 
-        Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete.
+        Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete. Records that the
+        table does not take are no rows either.
         """
-        return landed.n_added if self._table.mode == "append" else None
+        is_whole = self._table.mode == "append" and not self._table.is_part
+        return landed.n_added if is_whole else None
 
     def _n_records(self, part: TopicRange) -> int:
         """How many records a range has; offsets of transactions and of compacted topics have none."""
-        options = {**self._reader.options(part), "columns": "offset"}
+        options = {**self._reader.options(part, self._table), "columns": "offset"}
         return self._session.read.format("pykafka-wire").options(**options).load().count()
 
     def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
@@ -564,7 +645,7 @@ class TableWriter:
         n_landed = self._n_landed(landed)
         if n_landed is None:
             return bad
-        raw = self._reader.raw(self._session, part).select("partition", "offset")
+        raw = self._reader.raw(self._session, part, self._table).select("partition", "offset")
         lacking = raw.join(held, ["partition", "offset"], "left_anti")
         if lacking.count() > raw.count() - n_landed:
             return bad
@@ -589,7 +670,7 @@ class TableWriter:
         self, bad: DataFrame, part: TopicRange, micro_batch: int, span: TopicRange | None = None
     ) -> None:
         """Commit the rejects of ``part``, all of which are in ``span``."""
-        raw = self._reader.raw(self._session, span or part)
+        raw = self._reader.raw(self._session, span or part, self._table)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),

@@ -35,6 +35,8 @@ QUERY_PROPERTY: Final = "pykafka-wire.query"
 START_PROPERTY: Final = "pykafka-wire.start"
 #: The last TRUNCATE of each partition, as a list in JSON.
 TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"
+#: Which of its topic's records a table takes, where that is a part.
+PART_PROPERTY: Final = "pykafka-wire.takes"
 #: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 #: The key of the commit's metadata.
@@ -555,7 +557,12 @@ def _properties(table: Table, first: Landed | None) -> dict[str, str]:
         given[CONNECT_TYPES_PROPERTY] = types
     if first is not None:
         given |= owner_properties(first)
-    return given
+    return given | part_properties(table)
+
+
+def part_properties(table: Table) -> dict[str, str]:
+    """Which of its topic's records a table takes; nothing for all."""
+    return {} if table.taken_part is None else {PART_PROPERTY: table.taken_part}
 
 
 def owner_properties(first: Landed) -> dict[str, str]:

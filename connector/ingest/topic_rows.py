@@ -6,13 +6,13 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import BinaryType, BooleanType, DataType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.checkpoints.positions import QueryPosition
@@ -22,6 +22,7 @@ from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes import (
     ENVELOPE_FIELDS,
     REASON,
+    TAKEN,
     UNTYPED,
     changed_row,
     changes,
@@ -29,6 +30,7 @@ from pykafka_wire.ingest.changes import (
     with_flattened,
     without_flattened,
 )
+from pykafka_wire.ingest.contracts import KAFKA_COLUMNS, Census, Contract, untaken
 from pykafka_wire.ingest.json_columns import (
     JsonReading,
     JsonSurvey,
@@ -50,7 +52,7 @@ from pykafka_wire.ingest.reader_schemas import (
     key_schemas,
     schema_text,
 )
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, clash, quoted
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
@@ -59,10 +61,10 @@ from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: Kafka's columns of every table, in this order.
-KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 #: Options of a table that need the registry, as they begin in lower case.
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
+#: Options of values alone, as they begin in lower case.
+_OF_VALUES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
 #: So many times more records are looked at where none of the first ones has a document.
 _MORE_DOCUMENTS: Final = 32
 #: What says which schema a key has: a header of newer serializers, or the key's first bytes.
@@ -224,6 +226,11 @@ class TopicReader:
                 "format such as json, string or binary, in a [[table]] of the settings."
             ) from error
         found = format_of_kind(schema.kind) or schema.kind.lower()
+        if found == "json" and table.has_sql:  # its types are those of the records
+            raise IngestError(
+                f"topic {topic} has JSON, and a table with where, select or expect needs its columns' types: set format to json, "
+                "and declare the columns by schema."
+            )
         if table.format not in ("registry", found):
             raise IngestError(
                 f"topic {topic} has format {table.format}, and its subject {subject} is {found}: change one of them."
@@ -236,24 +243,70 @@ class TopicReader:
         return is_of_registry and self._registry is not None
 
     def columns_text(self, topic: str, table: Table, schema: ValueSchema) -> str:
-        """The value's columns as DDL, without a Spark session; a sentence where only the values show them."""
-        if schema.format in ("string", "binary"):
-            return f"value {schema.format.upper()}"
-        if schema.format == "json" and table.schema is not None:
-            return table.schema
-        if schema.format == "json":
+        """The value's columns as DDL, without a Spark session; a sentence where only the values show them.
+
+        Those of ``select`` are its expressions: what they are is Spark's to say.
+        """
+        if schema.format == "json" and table.schema is None:
             return f"columns are inferred from the first {'changes' if table.mode == 'cdc' else 'records'}"
+        if schema.format == "json" and not table.select:
+            return table.schema or ""
+        value = self._value_type(topic, table, schema)
+        if table.select:
+            return ", ".join(table.select)
+        return column_ddl(value) if isinstance(value, StructType) else f"value {value.simpleString().upper()}"
+
+    def record_types(self, topic: str, table: Table, schema: ValueSchema) -> StructType:
+        """The types of what a table's expressions see, without a record; without ``key`` where only records tell its type."""
+        types = StructType([StructField("value", self._value_type(topic, table, schema))])
+        key_format = self._key_format(topic, table, schema.format, None)
+        if key_format == "json" and table.key_schema is not None:
+            types.add("key", DataType.fromDDL(table.key_schema))
+        elif key_format is not None and key_format != "json":
+            types.add("key", self._source_type(topic, table, "key", key_format))
+        kafka = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+        columns = DataType.fromDDL(kafka)
+        assert isinstance(columns, StructType)
+        return StructType([*types, *columns, StructField(REASON, StringType())])
+
+    def sql_mistakes(
+        self, session: SparkSession, topic: str, table: Table, schema: ValueSchema
+    ) -> list[tuple[str, bool]]:
+        """What is wrong with a table's expressions; see :meth:`Contract.mistakes`."""
+        rows = session.createDataFrame([], self.record_types(topic, table, schema))
+        return Contract(table, self._settings.prefix).mistakes(rows)
+
+    def selected_columns(self, session: SparkSession, topic: str, table: Table, schema: ValueSchema) -> str:
+        """The value's columns in the table as DDL, of expressions without a mistake."""
+        rows = session.createDataFrame([], self.record_types(topic, table, schema))
+        return column_ddl(Contract(table, self._settings.prefix).columns(rows))
+
+    def _value_type(self, topic: str, table: Table, schema: ValueSchema) -> DataType:
+        if schema.format == "json":
+            return DataType.fromDDL(table.schema or "")
+        value = self._source_type(topic, table, "value", schema.format)
+        name = Contract(table, self._settings.prefix).single_type(value)
+        if name is not None and isinstance(value, StructType):
+            return value[name].dataType
+        return _row_in(value, topic) if table.mode == "cdc" else value
+
+    def _source_type(self, topic: str, table: Table, column: str, column_format: str) -> DataType:
+        """The type that the source gives to a column, by the newest schema."""
         from pykafka_wire.datasource import PykafkaWireDataSource
 
-        options = self._settings.kafka_options | self._settings.source_registry_options | dict(table.options)
-        options |= {"subscribe": topic, "valueFormat": schema.format, "columns": "value", "timesAsNumbers": "true"}
-        options.setdefault("connectTypes", connect_types(table, None, is_new=True))
-        if table.schema is not None:
-            options["valueSchema"] = table.schema
+        options = {**self._settings.kafka_options, "timesAsNumbers": "true", **_options_of(table)}
+        if column_format in NEED_SCHEMA:
+            options = self._settings.source_registry_options | options
+            options.setdefault("connectTypes", connect_types(table, None, is_new=True))
+        options |= {"subscribe": topic, f"{column}Format": column_format, "columns": column}
+        text = table.schema if column == "value" else table.key_schema
+        if text is not None:
+            options[f"{column}Schema"] = text
+        if column == "key":  # what is said of values has no effect without their format
+            options = {name: text for name, text in options.items() if not name.lower().startswith(_OF_VALUES)}
         found = PykafkaWireDataSource(options).schema()
         assert isinstance(found, StructType)
-        value = found["value"].dataType
-        return column_ddl(_row_in(value, topic) if table.mode == "cdc" else value)
+        return found[column].dataType
 
     def _key_format(self, topic: str, table: Table, value_format: str, held: DataType | None) -> str | None:
         """None for keys that are JSON if they look like it: of a new table of changes in JSON."""
@@ -287,13 +340,15 @@ class TopicReader:
     def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
         record = table.options.get(f"{column}Message")
+        if record is None and column == "value" and table.types and table.types != ("*",):
+            record = table.types[0]
         return table.options.get(f"{column}Subject") or subject_of(
             strategy, topic, column, record_name=record, registry=self._registry
         )
 
-    def options(self, part: TopicRange) -> dict[str, str]:
+    def options(self, part: TopicRange, table: Table) -> dict[str, str]:
         """The options of every read of a range; whether lost records fail it is the table's to say."""
-        of_table = {name.lower(): value for name, value in self._settings.table_for(part.topic).options.items()}
+        of_table = {name.lower(): value for name, value in table.options.items()}
         return {
             **self._settings.kafka_options,
             "failOnDataLoss": of_table.get("failondataloss", "true"),
@@ -305,7 +360,7 @@ class TopicReader:
 
         The registry is among them only where it is used: the source warns of one that has no effect, here in every micro-batch.
         """
-        options = self.options(part)
+        options = self.options(part, table)
         if {value_format, key_format} & NEED_SCHEMA or any(
             each.lower().startswith(_OF_REGISTRY) for each in table.options
         ):
@@ -313,7 +368,7 @@ class TopicReader:
         # Delta stores neither TIME nor intervals.
         return options | {
             "timesAsNumbers": "true",
-            **table.options,
+            **_options_of(table),
             "valueFormat": value_format,
             "keyFormat": key_format,
         }
@@ -346,7 +401,7 @@ class TopicReader:
             for name, column_format in formats.items()
             if column_format == "json" and (texts[name] is None or _is_surveyed(table, name))
         }
-        surveys = self._surveys(session, part, kinds)
+        surveys = self._surveys(session, part, table, kinds)
         if is_landed and "key" in surveys:
             value = row_type(surveys["value"], kinds["value"], held["value"]) if "value" in surveys else held["value"]
             value = (
@@ -386,9 +441,10 @@ class TopicReader:
         if schema.schema is not None and schema.format != "json":
             made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
             options = {"connectTypes": connect_types(table, made_with, is_new=known is None)} | options
-            text = self._reader_schema(part.topic, table, schema.schema, held["value"])
+            # Records of several types are read by the newest schema of each.
+            text = None if table.types else self._reader_schema(part.topic, table, schema.schema, held["value"])
             options |= {} if text is None else {"valueSchema": text}
-        if self._settings.headers:
+        if self._settings.headers or Contract(table, self._settings.prefix).needs_headers:
             options["includeHeaders"] = "true"
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
 
@@ -419,7 +475,7 @@ class TopicReader:
         schemas = self._key_schemas(part.topic, table)
         if schemas is None:
             return {}
-        _, by_frame = self._framed_keys(session, part, schemas)
+        _, by_frame = self._framed_keys(session, part, table, schemas)
         names = sorted({*by_frame.values()})
         if is_landed and len(names) > 1:
             raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
@@ -428,11 +484,11 @@ class TopicReader:
         return {} if names in ([], [schemas.newest]) else {"keySchema": schemas.texts[names[0]]}
 
     def _framed_keys(
-        self, session: SparkSession, part: TopicRange, schemas: KeySchemas
+        self, session: SparkSession, part: TopicRange, table: Table, schemas: KeySchemas
     ) -> tuple[DataFrame, dict[bytes, tuple[str, ...]]]:
         """``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the names of the fields by frame."""
         columns = "partition,offset,timestamp,key,headers"
-        rows = session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load()
+        rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=columns).load()
         framed = rows.select("partition", "offset", "timestamp", F.expr(_KEY_FRAME).alias("frame"))
         counted = framed.where("frame IS NOT NULL").groupBy("frame").count().orderBy(F.desc("count"))
         return framed, schemas.names(bytes(row.frame) for row in counted.limit(_MAX_FRAMES).collect())
@@ -441,8 +497,8 @@ class TopicReader:
         """``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``, those of the fields."""
         schemas = self._key_schemas(part.topic, table)
         if schemas is None:
-            return key_names(session.read.format("pykafka-wire").options(**self.options(part)).load())
-        framed, by_frame = self._framed_keys(session, part, schemas)
+            return key_names(session.read.format("pykafka-wire").options(**self.options(part, table)).load())
+        framed, by_frame = self._framed_keys(session, part, table, schemas)
         names = F.lit(None).cast("array<string>")
         for frame, each in by_frame.items():
             names = F.when(F.col("frame") == F.lit(frame), F.array(*map(F.lit, each))).otherwise(names)
@@ -488,6 +544,7 @@ class TopicReader:
         *,
         is_landed: bool = False,
         with_headers: bool = False,
+        census: Census | None = None,
     ) -> DataFrame:
         """As :meth:`changes`.
 
@@ -495,17 +552,32 @@ class TopicReader:
             known, is_landed: as :meth:`plan`'s.
         """
         read = self.plan(session, part, table, schema, known, is_landed=is_landed)
-        return self.changes(session, read, table, schema, with_headers=with_headers)
+        return self.changes(session, read, table, schema, with_headers=with_headers, census=census)
 
     def changes(
-        self, session: SparkSession, read: Read, table: Table, schema: ValueSchema, *, with_headers: bool = False
+        self,
+        session: SparkSession,
+        read: Read,
+        table: Table,
+        schema: ValueSchema,
+        *,
+        with_headers: bool = False,
+        census: Census | None = None,
     ) -> DataFrame:
-        """As :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append."""
-        rows = self.rows(session, read, with_headers=with_headers)
+        """As :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append.
+
+        Without the records that the table does not take, in mode append. See :class:`~pykafka_wire.ingest.contracts.Contract`.
+        """
+        tables = () if census is None else census.tables
+        with_headers = with_headers or any(Contract(each, self._settings.prefix).needs_headers for each in tables)
+        contract = Contract(table, self._settings.prefix)
+        rows = contract.unwrapped(self.rows(session, read, with_headers=with_headers))
         if table.mode == "append":
-            return rows
+            return contract.records(rows, census)
         changed = changes(rows, table)
-        return changed if table.schema is None or schema.format != "json" else without_flattened(changed, table.schema)
+        if table.schema is not None and schema.format == "json":
+            changed = without_flattened(changed, table.schema)
+        return contract.changes(changed, census)
 
     def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
         """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
@@ -526,6 +598,14 @@ class TopicReader:
             rows = rows.withColumn(name, F.col(f"{name}Value")).drop(f"{name}Value")
         return rows
 
+    def untaken(self, session: SparkSession, part: TopicRange, destinations: Sequence[Destination]) -> DataFrame:
+        """``partition`` and ``offset`` of the records of a range that none of a topic's tables takes."""
+        taken = []
+        for each in destinations:
+            rows = self.read(session, part, each.table, self.value_schema(part.topic, each.table), None)
+            taken.append(rows if each.table.mode == "append" or TAKEN not in rows.columns else rows.where(TAKEN))
+        return untaken(self.raw(session, part, destinations[0].table), taken)
+
     def _is_enveloped(self, session: SparkSession, part: TopicRange, table: Table, column: str) -> bool:
         """Whether a document of a range is in Kafka Connect's envelope.
 
@@ -534,20 +614,23 @@ class TopicReader:
         """
         if table.mode == "append":
             return any(
-                is_enveloped(each) for at_end in (False, True) for each in self._documents(part, column, at_end=at_end)
+                is_enveloped(each)
+                for at_end in (False, True)
+                for each in self._documents(part, table, column, at_end=at_end)
             )
         kind: Kind = "row" if column == "value" else "key"
-        rows = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
+        rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=column).load()
         rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
         return survey(rows, {column: kind})[column].n_enveloped > 0
 
-    def _documents(self, part: TopicRange, column: str, *, at_end: bool) -> Iterator[bytes]:
+    def _documents(self, part: TopicRange, table: Table, column: str, *, at_end: bool) -> Iterator[bytes]:
         """Some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
         left, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
         while left:
             start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in left}
             end = {p: part.end[p] if at_end else min(part.end[p], part.start[p] + n) for p in left}
-            for batch in read_topic(self.options(replace(part, start=start, end=end)), columns=["partition", column]):
+            options = self.options(replace(part, start=start, end=end), table)
+            for batch in read_topic(options, columns=["partition", column]):
                 for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
                     if document is not None:
                         left.discard(partition)
@@ -555,12 +638,15 @@ class TopicReader:
             left = {p for p in left if part.end[p] - part.start[p] > n}
             n *= _MORE_DOCUMENTS
 
-    def _surveys(self, session: SparkSession, part: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
+    def _surveys(
+        self, session: SparkSession, part: TopicRange, table: Table, kinds: dict[str, Kind]
+    ) -> dict[str, JsonSurvey]:
         """What the JSON texts of all records of a range are."""
         if not kinds:
             return {}
         columns = ",".join(kinds)
-        return survey(session.read.format("pykafka-wire").options(**self.options(part), columns=columns).load(), kinds)
+        options = {**self.options(part, table), "columns": columns}
+        return survey(session.read.format("pykafka-wire").options(**options).load(), kinds)
 
     def _held(self, known: KnownTable | None, table: Table) -> dict[str, DataType | None]:
         """The types that a table has already of values and keys."""
@@ -570,7 +656,8 @@ class TopicReader:
         columns = known.schema.fields if table.mode == "append" else known.topic_columns()
         own = [each for each in columns if not each.name.startswith(prefix)]
         keys = [each.dataType for each in columns if each.name == prefix + "key"]
-        return {"value": StructType(own) if own else None, "key": keys[0] if keys else None}
+        # Selected columns are not those of the values.
+        return {"value": StructType(own) if own and not table.select else None, "key": keys[0] if keys else None}
 
     def _reader_schema(self, topic: str, table: Table, schema: Schema, held: DataType | None) -> str | None:
         """The text of the schema that values are read by, with the removed fields that the table has."""
@@ -578,9 +665,10 @@ class TopicReader:
         subject = self._subject(topic, table, "value")
         return schema_text(self._registry, subject, schema, table, held if isinstance(held, StructType) else None)
 
-    def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
+    def raw(self, session: SparkSession, part: TopicRange, table: Table) -> DataFrame:
         """The records as bytes, with their headers."""
-        return session.read.format("pykafka-wire").options(**self.options(part), includeHeaders="true").load()
+        options = {**self.options(part, table), "includeHeaders": "true"}
+        return session.read.format("pykafka-wire").options(**options).load()
 
     def table_columns(self, rows: StructType) -> list[TableColumn]:
         """The columns of a table, of typed rows.
@@ -624,6 +712,12 @@ def _is_surveyed(table: Table, column: str) -> bool:
     """Whether the documents show where their declared columns are: keys of changes with a field of the envelope's name."""
     text = table.key_schema
     return table.mode == "cdc" and column == "key" and text is not None and not _has_room_for_payload(text)
+
+
+def _options_of(table: Table) -> dict[str, str]:
+    """A table's options of the source; records of types that it does not name are not its own."""
+    of_types = {"valueTypes": ", ".join(table.types), "onOtherValueType": "skip"} if table.types else {}
+    return {**of_types, **table.options}
 
 
 def _has_room_for_payload(columns: str) -> bool:

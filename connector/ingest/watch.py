@@ -99,10 +99,8 @@ class IngestWatch:
         """``planned`` are the topics, also those without new records."""
         self._run = run
         self._planned = planned
-        declared = {each.topic: run.settings.table_for(each.topic).schema is not None for each in planned}
-        self._n_reads = {
-            each.topic: 2 if each.format == _INFERRED and not declared[each.topic] else 1 for each in planned
-        }
+        declared = {each.key: run.settings.destination(each.key).table.schema is not None for each in planned}
+        self._n_reads = {each.key: 2 if each.format == _INFERRED and not declared[each.key] else 1 for each in planned}
         self._tasks: TaskRecords | None = None
         self._query: StreamingQuery | None = None
         #: Records read or landed by each table, in all micro-batches so far, with the time; and the most of the running one.
@@ -127,31 +125,31 @@ class IngestWatch:
         ends = log_ends(progress)
         batch, statuses = self._run.micro_batch, self._statuses()
         if batch is not self._batch:
-            for topic, n_done in self._most.items():
-                self._finished[topic] = self._finished.get(topic, 0) + n_done
+            for key, n_done in self._most.items():
+                self._finished[key] = self._finished.get(key, 0) + n_done
             self._batch, self._most = batch, {}
             if self._tasks is not None:
                 self._tasks.clear()
         read = {} if batch is None or self._tasks is None else self._tasks.look()
         if batch is not None:
-            for topic in batch.parts.keys() & statuses.keys():
-                status = statuses[topic]
-                n_landed = batch.n_landed(topic, status.position)
-                n_read = read.get(status.name, StageProgress()).n_records // self._n_reads.get(topic, 1)
-                n_done = min(batch.n_planned(topic), n_landed + n_read)
-                self._most[topic] = max(n_landed, n_done, self._most.get(topic, 0))
-        done = {topic: self._finished.get(topic, 0) + self._most.get(topic, 0) for topic in statuses}
+            for key in batch.parts.keys() & statuses.keys():
+                status = statuses[key]
+                n_landed = batch.n_landed(key, status.position)
+                n_read = read.get(status.name, StageProgress()).n_records // self._n_reads.get(key, 1)
+                n_done = min(batch.n_planned(key), n_landed + n_read)
+                self._most[key] = max(n_landed, n_done, self._most.get(key, 0))
+        done = {key: self._finished.get(key, 0) + self._most.get(key, 0) for key in statuses}
         self._samples.append((now, done))
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_S:
             self._samples.popleft()
         tables = [self._table(status, batch, ends, progress, now) for _, status in sorted(statuses.items())]
-        topics = [] if batch is None else [topic for topic in batch.parts if topic in statuses]
+        keys = [] if batch is None else [key for key in batch.parts if key in statuses]
         return Watched(
             tables=tables,
             number=None if batch is None else batch.number,
             begun_at=now if batch is None else batch.begun_at,
-            n_done=sum(self._most.get(topic, 0) for topic in topics),
-            n_planned=0 if batch is None else sum(map(batch.n_planned, topics)),
+            n_done=sum(self._most.get(key, 0) for key in keys),
+            n_planned=0 if batch is None else sum(map(batch.n_planned, keys)),
             per_s=sum(each.per_s for each in tables),
             is_planning=batch is None and self._is_planning(progress),
         )
@@ -160,25 +158,27 @@ class IngestWatch:
         return self._query is not None and (progress is None or bool(self._query.status["isTriggerActive"]))
 
     def _statuses(self) -> dict[str, TableStatus]:
-        idle = {each.topic: TableStatus(topic=each.topic, name=each.table) for each in self._planned}
+        idle = {
+            each.key: TableStatus(topic=each.topic, name=each.table, is_part=each.is_part) for each in self._planned
+        }
         return idle | dict(self._run.statuses)
 
     def _table(
         self, status: TableStatus, batch: MicroBatch | None, ends: LogEnds, progress: Any, now: float
     ) -> WatchedTable:  # Any: a query's progress
-        topic, lag = status.topic, lag_of(status, ends)
+        key, lag = status.key, lag_of(status, ends)
         (began_at, before), (ended_at, after) = self._samples[0], self._samples[-1]
         elapsed_s = ended_at - began_at
-        n_planned = batch.n_planned(topic) if batch is not None and topic in batch.parts else 0
+        n_planned = batch.n_planned(key) if batch is not None and key in batch.parts else 0
         if lag == 0 and progress is not None:  # it has all that was there when the micro-batch was planned
             planned_ago_s = (
                 time.time() - datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
             )
-            self._complete_at[topic] = now - max(0.0, planned_ago_s)
-        n_missing = n_planned - (batch.n_landed(topic, status.position) if batch is not None and n_planned else 0)
+            self._complete_at[key] = now - max(0.0, planned_ago_s)
+        n_missing = n_planned - (batch.n_landed(key, status.position) if batch is not None and n_planned else 0)
         lag = max(lag or 0, n_missing) if n_planned else lag
-        complete_at = self._complete_at.get(topic)
-        share = min(1.0, self._most.get(topic, 0) / n_planned) if n_planned else None
+        complete_at = self._complete_at.get(key)
+        share = min(1.0, self._most.get(key, 0) / n_planned) if n_planned else None
         return WatchedTable(
             status=status,
             state=_state(status, share if n_missing else None, lag),
@@ -187,7 +187,7 @@ class IngestWatch:
             share=share,
             fresh_s=None if complete_at is None else now - complete_at,
             lag=lag,
-            per_s=(after.get(topic, 0) - before.get(topic, 0)) / elapsed_s if elapsed_s > 0 else 0.0,
+            per_s=(after.get(key, 0) - before.get(key, 0)) / elapsed_s if elapsed_s > 0 else 0.0,
         )
 
 

@@ -59,11 +59,13 @@ class TableSnapshot:
     """One table of an ingest.
 
     Attributes:
+        topic: with a colon and the table's name behind it, where several tables take parts of the topic's records.
         place: the table's folder, or its name in a catalog.
         freshness_s: how old the oldest record is that the table lacks, in seconds, 0 where it lacks none; None while it is unknown.
         lag: records of the topic that the table lacks; None while it is unknown.
         rows, rejects, commits: since the ingest was started.
         held_rejects: what the table of rejects has of this table, those of earlier runs among them.
+        untaken: records since the start that none of the topic's tables takes; the first of these tables counts them.
         seconds: of work for this table since then.
         landed_at: when rows were last landed.
         schema_id: of the registry, as text.
@@ -83,6 +85,7 @@ class TableSnapshot:
     rows: int = 0
     rejects: int = 0
     held_rejects: int = 0
+    untaken: int = 0
     commits: int = 0
     seconds: float = 0.0
     landed_at: float | None = None

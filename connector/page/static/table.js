@@ -131,6 +131,7 @@ export class TableView {
       ["Lag", count(table.lag), table.lag === null ? "not known yet" : catchUp(table.lag, table.catch_up_s)],
       ["Rows/s", rate(table.rows_per_second), `${count(table.rows)} since the start`],
       ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
+      ...(table.untaken ? [["In no table", count(table.untaken), "records of the topic, since the start"]] : []),
       ["Commits", count(table.commits), `${duration(table.seconds)} of work`],
       ["Size", bytes(table.bytes), table.files === null ? "" : `${count(table.files)} files`],
     ]);

@@ -112,6 +112,31 @@ def _check_page(page: Any, orders: str, clicks: str) -> None:
     assert "pyiceberg" in read(page, "/api/ingest")["versions"]
 
 
+@pytest.mark.long
+def test_a_topic_feeds_iceberg_tables_by_conditions(lake: Lake) -> None:
+    shop = lake.shop
+    shop.create("clicks")
+    read: dict[str, Any] = {"topic": r".*\.clicks", "format": "json", "schema": "page STRING, n INT"}
+    even = Table(**read, name="even", where="n % 2 = 0", select=("n", "upper(page) AS page"), expect={"small": "n < 4"})
+    odd = Table(**read, name="odd", where="n % 2 = 1", partition_by=("page",))
+    asked = {**lake.settings, "tables": [even, odd]}
+    for _ in range(2):
+        shop.send_json("clicks", [{"page": f"p{n}", "n": n} for n in range(6)])
+        ingest = shop.run(**asked)
+        assert [(each.error, each.rows, each.rejects) for each in ingest.statuses.values()] == [
+            (None, 2, 1),
+            (None, 3, 0),
+        ]
+
+    def rows(name: str) -> list[tuple[Any, ...]]:
+        found = lake.catalog.load_table(f"shop.{name}").scan(selected_fields=("n", "page")).to_arrow().to_pylist()
+        return sorted((each["n"], each["page"]) for each in found)
+
+    assert rows("even") == [(0, "P0"), (0, "P0"), (2, "P2"), (2, "P2")]
+    assert rows("odd") == [(n, f"p{n}") for n in (1, 1, 3, 3, 5, 5)]
+    assert all(each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics()))
+
+
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,3 +212,92 @@ def test_debeziums_topics_beside_those_of_tables_are_known_by_their_names() -> N
     named = replace(settings, tables=(Table(topic=r"shop\.transaction", mode="cdc"),))
     assert sorted(named.helpers([*tables, *helpers])) == sorted({*helpers} - {"shop.transaction"})
     assert not Settings(**given).helpers([*tables, *helpers, *others])
+
+
+def test_the_tables_of_a_topic_are_the_first_that_matches_or_all_that_take_a_part(tmp_path: Path) -> None:
+    text = (
+        GOOD
+        + r"""
+[[table]]
+topic = 'shop\.events'
+name = "orders"
+where = "type = 'order'"
+expect = { paid = "amount > 0" }
+
+[[table]]
+topic = 'shop\.ev.*'
+name = "{topic}_refunds"
+types = ["shop.Refund"]
+select = ["id", "left(email, 1) AS email"]
+
+[[table]]
+topic = 'shop\..*'
+mode = "upsert"
+key_format = "string"
+"""
+    )
+    found = read_settings(written(tmp_path, text))
+    events = found.destinations("shop.events")
+    assert [(each.name, each.key) for each in events] == [
+        ("orders", "shop.events:orders"), ("shop_events_refunds", "shop.events:shop_events_refunds"),
+    ]  # fmt: skip
+    assert events[0].table.expect == {"paid": "amount > 0"} and events[1].table.select == (
+        "id",
+        "left(email, 1) AS email",
+    )
+    assert [each.key for each in found.destinations("shop.evenings")] == ["shop.evenings:shop_evenings_refunds"]
+    assert [each.key for each in found.destinations("shop.users")] == ["shop.users"]
+    assert (found.destination("shop.events:orders"), found.table_for("shop.x").mode) == (events[0], "upsert")
+    assert found.unused_for("shop.events") is None
+
+
+def test_mistakes_of_conditions_are_listed_before_spark_starts(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace("min_rows = 10", "where = 'true'")
+        + """
+[[table]]
+topic = "a"
+where = "type = 'order"
+select = ["id", "", "upper(name"]
+expect = { old = "at < now()", text = "name <> 'now() ('" }
+
+[[table]]
+topic = "a"
+where = "true; false"
+format = "json"
+
+[[table]]
+topic = "a"
+name = "all"
+
+[[table]]
+topic = "b"
+types = ["shop.Order"]
+mode = "upsert"
+
+[[table]]
+topic = "c"
+types = ["shop.Order"]
+format = "string"
+"""
+    )
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, text))
+    lines = [line.strip() for line in error.value.message.splitlines()[1:]]
+    expected = [
+        (12, "where is unknown"), (26, "a quote ' is not closed"), (27, "it is empty"), (27, "a ( is not closed"),
+        (28, "expect.old calls now, which has another result"), (30, "two tables of one name"), (30, "declare the JSON's columns"),
+        (32, "without a ;"), (35, 'give it where = "true"'), (41, "types with mode upsert"), (46, "types is of avro"),
+    ]  # fmt: skip
+    assert len(lines) == len(expected), lines
+    for line, (number, part) in zip(lines, expected, strict=True):
+        assert line.startswith(f"line {number}: ") and part in line, (number, part, line)
+    first = Settings(
+        checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="/lake", registry="http://r",
+        tables=(Table(topic=r"shop\..*"), Table(topic=r"shop\.events", where="true", name="x")),
+    )  # fmt: skip
+    first.check()
+    unused = first.unused_for("shop.events")
+    assert unused is not None and unused.name == "x" and first.unused_for("shop.users") is None
+    with pytest.raises(IngestError, match="where is a single table's"):
+        replace(first, defaults=Table(topic=".*", where="true")).check()
