@@ -225,9 +225,13 @@ def _as_texts(changed: DataFrame) -> DataFrame:
 def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part: TopicRange) -> dict[str, Any]:
     """How many records of a range no table of the topic takes, and the first places, as a proof has them."""
     kept = kept_range(settings.kafka_options, part)
-    rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
-    places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
-    return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
+    try:
+        rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
+        places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
+        return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
+    except Exception as error:  # another table of the topic cannot be read, as its own proof says
+        mistake_of(error)
+        return {}
 
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
@@ -254,15 +258,22 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         return
     for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
-            by_name = {each.name: each for each in settings.destinations(row.topic)}
-            if row.table not in by_name:
-                raise IngestError(
-                    f"the settings have no table {row.table} of topic {row.topic}: give it back its [[table]], or delete these "
-                    "rejects."
-                )
-            yield _Replayed(spark, settings, reader, by_name[row.table]).run()
+            yield _Replayed(spark, settings, reader, _owner(settings, row.topic, row.table)).run()
         except Exception as error:
             yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
+
+
+def _owner(settings: Settings, topic: str, name: str) -> Destination:
+    """The table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
+    destinations = settings.destinations(topic)
+    if not destinations[0].table.is_part:  # perhaps under an older name
+        return replace(destinations[0], name=name)
+    by_name = {each.name: each for each in destinations}
+    if name not in by_name:
+        raise IngestError(
+            f"the settings have no table {name} of topic {topic}: give it back its [[table]], or delete these rejects."
+        )
+    return by_name[name]
 
 
 class _Replayed:
