@@ -36,6 +36,9 @@ _ASIDE: Final = "_pykafka_wire_aside_"
 _STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*\(.*\))?)", re.IGNORECASE | re.DOTALL)
 #: What is in no name that somebody has given.
 _UNNAMED: Final = re.compile(r"[(),;{}=]")
+#: The name that an expression gives to its column, and what stands for the value as a whole.
+_ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
+_WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
 _SETTINGS_OF_READING: Final = (
     "mode", "format", "schema", "key_format", "key_schema", "types", "connect_types", "unavailable_value", "options",
 )  # fmt: skip
@@ -377,5 +380,6 @@ def _names(name: str, text: str) -> bool:
 
 def _used(text: str, fields: Sequence[str] | None) -> Iterator[str]:
     """The value's fields that an expression may use: those whose names it has, and all where it has the value as a whole."""
-    is_whole = re.search(r"(?<![\w.])value\s*(?![\w\s.])|(?<![\w.])value\s*$|\*", text, re.IGNORECASE) is not None
+    text = _ALIAS.sub("", text)
+    is_whole = _WHOLE.search(text) is not None
     yield from (name for name in fields or () if is_whole or _names(name, text))
