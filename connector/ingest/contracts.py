@@ -44,7 +44,7 @@ _SETTINGS_OF_READING: Final = (
 )  # fmt: skip
 
 
-class Output(NamedTuple):
+class SelectedColumn(NamedTuple):
     """A column that ``select`` makes; ``uses`` are the value's fields that it is made of."""
 
     name: str
@@ -202,14 +202,14 @@ class Contract:
 
     # Columns
 
-    def _outputs(self, wide: DataFrame) -> list[Output]:
+    def _outputs(self, wide: DataFrame) -> list[SelectedColumn]:
         """The columns of ``select``.
 
         Raises:
             IngestError: one has no name, or no type.
         """
         fields = _fields_of(wide)
-        outputs: list[Output] = []
+        outputs: list[SelectedColumn] = []
         for text in self._table.select:
             star = _STAR.fullmatch(text.strip())
             if star is not None and (star["path"] or fields is not None):
@@ -218,12 +218,12 @@ class Contract:
                 for each in inner:
                     uses = {each.name} if path.lower() == "value" else _used(path, fields)
                     column = F.expr(f"{path}.{quoted(each.name)}")
-                    outputs.append(Output(each.name, column, each.dataType, frozenset(uses)))
+                    outputs.append(SelectedColumn(each.name, column, each.dataType, frozenset(uses)))
                 continue
             text = "value" if star is not None else text
             column = F.expr(text)
             (made,) = wide.select(column).schema
-            outputs.append(Output(made.name, column, made.dataType, frozenset(_used(text, fields))))
+            outputs.append(SelectedColumn(made.name, column, made.dataType, frozenset(_used(text, fields))))
             if _UNNAMED.search(made.name) and quoted(made.name) not in text:
                 raise IngestError(f"select has a column without a name: write {text} AS name.")
         for output in outputs:
