@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from ingest import SCHEMA
@@ -109,6 +109,9 @@ def measure(given: argparse.Namespace) -> None:
         topics = [f"fresh.t{number}" for number in range(given.topics)]
         for topic in topics:
             rig.create_topic(topic, PARTITIONS)
+            SchemaRegistryClient({"url": rig.registry_url}).register_schema(
+                f"{topic}-value", Schema(json.dumps(SCHEMA), "AVRO")
+            )
         folder = rig.fresh_dir("lake")
         place: dict[str, Any] = {"into": str(folder)}
         if given.format == "iceberg":
@@ -126,7 +129,7 @@ def measure(given: argparse.Namespace) -> None:
             [sys.executable, __file__, "--produce", rig.bootstrap_servers, rig.registry_url, "--topics", str(given.topics),
              "--rate", str(given.rate), "--seconds", str(given.seconds + _WARM_UP_S)], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        time.sleep(2.0)  # the first records, and their schema
+        time.sleep(2.0)  # the first records
         query = ingest.start(spark, every=f"{given.every} seconds")
         time.sleep(_WARM_UP_S)
         since_ms = time.time() * 1000

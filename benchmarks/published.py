@@ -31,7 +31,7 @@ COLUMNS = "id BIGINT, at TIMESTAMP, source STRING, payload STRING"
 #: A document of 1,200 bytes: what is not its fields is text of random letters and digits.
 VALUE = (
     'concat(\'{"id":\', lpad(cast(id + 1000000000 AS string), 10, \'0\'), \',"at":"2026-01-01T00:00:00.000Z","source":"sensor-\', '
-    "lpad(cast(id % 1000 AS string), 3, '0'), '\",\"payload\":\"', randstr({n}), '\"}')"
+    "lpad(cast(id % 1000 AS string), 3, '0'), '\",\"payload\":\"', randstr(N_RANDOM), '\"}')"
 )
 console = Console()
 
@@ -45,12 +45,11 @@ def run(cores: int, formats: list[str], n_records: int, n_runs: int) -> None:
             os.sched_setaffinity(0, {0})
         spark = rig.session({"spark.master": f"local[{cores}]", "spark.databricks.delta.snapshotPartitions": "2"})
         rig.create_topic(TOPIC, PARTITIONS)
-        n_fixed = len(spark.range(1).selectExpr(VALUE.format(n=1)).first()[0]) - 1
+        n_fixed = len(spark.range(1).selectExpr(VALUE.replace("N_RANDOM", "1")).first()[0]) - 1
+        value = VALUE.replace("N_RANDOM", str(VALUE_BYTES - n_fixed))
         (
             spark.range(0, n_records, 1, PARTITIONS)
-            .selectExpr(
-                f"{VALUE.format(n=VALUE_BYTES - n_fixed)} AS value", f"cast(id % {PARTITIONS} AS int) AS partition"
-            )
+            .selectExpr(f"{value} AS value", f"cast(id % {PARTITIONS} AS int) AS partition")
             .write.format("pykafka-wire")
             .mode("append")
             .options(
