@@ -13,7 +13,9 @@ import pytest
 from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.fetch.range_progress import Position
 from tests.broker_features import lacking
 from tests.wire.test_consumer import TIMEOUT_S, Reader, await_shares, ends_of, poll_until, produce, records_of
 
@@ -118,6 +120,27 @@ def test_positions_keep_their_leader_epoch_when_they_go_back_or_are_looked_up(
             assert (other.position(tp), epoch(other)) == (2, 0)
         consumer.seek(tp, LATEST)
         assert (consumer.position(tp), epoch(consumer)) == (3, -1)
+
+
+def test_an_automatic_reset_skips_nothing_that_a_transaction_has_polled(
+    kafka: Any, topic: Any, settings: dict[str, str]
+) -> None:
+    """A position above a log that was truncated, of a format without leader epochs: its end is in the midst of what was polled."""
+    name = topic()
+    tp = TopicPartition(name, 0)
+    produce(kafka, name, 0, [b"%d" % number for number in range(3)])
+    with Consumer(settings | {"auto.offset.reset": "latest"}) as consumer:
+        consumer.assign({tp: 0})
+        for is_looked_up in (False, True):
+            assert len(records_of(poll_until(consumer, ends_of))) == 3
+            consumer._assignment.positions[tp] = Position(50)
+            consumer._assignment._read = None
+            while tp in consumer.positions():
+                consumer._assignment.poll(Deadline.after_ms(TIMEOUT_S * 1000))
+            if is_looked_up:
+                assert consumer.position(tp) == 3
+            consumer.after_transaction(False)
+            assert consumer.position(tp) == 0
 
 
 def test_partitions_that_stay_assigned_go_on_where_they_were(kafka: Any, topic: Any, settings: dict[str, str]) -> None:

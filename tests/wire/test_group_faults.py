@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.classic.membership import ClassicMembership, GroupMember, member_state_machine
+from pykafka_wire.wire.groups.membership import TopicSubscription
 from tests.wire.conftest import await_in_sync
+from tests.wire.pace import paused
 from tests.wire.test_consumer import Reader, await_shares, produce
 
 pytestmark = pytest.mark.broker
@@ -109,3 +112,25 @@ def test_a_member_whose_place_another_one_took_stops_and_reports_it(kafka: Any, 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     assert [each.member_id for each in described.members] == [second.state_machine.identity.member_id]
+
+
+def test_a_member_that_waits_for_metadata_ends_as_soon_as_it_is_closed(kafka: Any, topic: Any, group: str) -> None:
+    settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers, "group.instance.id": "one"})
+    pattern = re.compile(re.escape(topic()))
+    machine = member_state_machine(settings, group, ())
+    with Cluster(settings) as cluster:
+        member = GroupMember(cluster, machine, subscription=TopicSubscription(pattern=pattern))
+        live = ClassicMembership(member, settings)
+        live.request_join()
+        assert live.wait_until_stable(Deadline.after_ms(TIMEOUT_S * 1000))
+        with paused(kafka, kafka.nodes[0].node_id):
+            sent = cluster.counters.totals().requests
+            machine.rejoin()
+            live.request_join()
+            deadline = time.monotonic() + TIMEOUT_S
+            while cluster.counters.totals().requests == sent:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            started = time.monotonic()
+            live.close(leave=False)
+            assert time.monotonic() - started < 3
