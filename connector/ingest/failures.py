@@ -74,6 +74,8 @@ _ADVICE: Final = {
 _OURS: Final = re.compile(r"\[(PYKAFKA_WIRE_[A-Z0-9_]+)\]")
 #: An error's code and its sentence.
 _SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
+#: What a worker of Python has raised: the line behind a traceback's frames.
+_RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(\S.*)")
 _MAX_SHOWN: Final = 2000
 
 
@@ -109,8 +111,8 @@ def code_of(error: BaseException) -> str:
     parts = list(_parts(error))
     if parts[0] in _OF_CALLS and (ours := _OURS.findall(str(error))):
         return str(ours[-1])
-    telling = [each for each in parts if each not in _OF_CALLS]
-    code = telling[0] if parts[0] not in _OF_CALLS or not telling else telling[-1]
+    telling = [each for each in parts if each not in _OF_CALLS] or parts
+    code = telling[0] if parts[0] not in _OF_CALLS else telling[-1]
     return code.partition(".")[0] if code.isupper() else code.rpartition(".")[2]
 
 
@@ -146,6 +148,8 @@ def sentence_of(error: BaseException) -> str:
         condition = _SENTENCE.match(sentence)
         advice = _ADVICE.get(condition[1], "") if condition is not None else ""
         return sentence if sentence.endswith(advice) else sentence.rstrip(".") + advice
+    if raised := _RAISED.findall(text):
+        return str(raised[-1])[:_MAX_SHOWN]
     if isinstance(error, Py4JJavaError):
         java: Any = error.java_exception
         while java.getCause() is not None:

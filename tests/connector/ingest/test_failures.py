@@ -77,6 +77,15 @@ def test_an_error_in_a_task_is_the_one_that_it_was_raised_for(spark: Any, tmp_pa
         sentence="[PYKAFKA_WIRE_SCHEMA] the column x is missing: add it.",
         remedy=Remedy.CHANGE,
     )
+
+    def full(batches: Any) -> Any:
+        for _ in batches:
+            raise OSError(28, "Error writing bytes to file")
+        yield from ()
+
+    other = failure(lambda: spark.range(1).mapInArrow(full, "id bigint").collect())
+    assert (other.sentence, other.remedy) == ("OSError: [Errno 28] Error writing bytes to file", Remedy.WAIT), other
+    assert other.code == "PYTHON_EXCEPTION"
     (tmp_path / "file").write_text("no folder")
     blocked = failure(lambda: spark.range(1).write.format("delta").save(str(tmp_path / "file")))
     assert (blocked.code, blocked.remedy) == ("DELTA_CANNOT_CREATE_LOG_PATH", Remedy.WAIT)

@@ -17,6 +17,7 @@ from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.ingest.test_table_states import running, until
 from tests.connector.values.scripted_registry import scripted_registry
 
 
@@ -98,3 +99,58 @@ def test_what_delta_cannot_store_lands_as_numbers_and_older_producers_lose_no_fi
         (1_000_000, moment, Decimal("12.34"), None),
         (1_000_000, moment, Decimal("12.34"), "still written"),
     ]
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_namespaces_with_hyphens_and_references_that_are_deleted_land_while_the_ingest_runs(shop: Shop) -> None:
+    """Schemas that the tests' registry does not let in, and others do."""
+    topics = {name: shop.create(name) for name in ("hyphen", "part")}
+
+    def record(name: str, *fields: tuple[str, Any]) -> str:
+        optional = {field: {"default": None} for field, kind in fields if isinstance(kind, list)}
+        listed = [{"name": field, "type": kind, **optional.get(field, {})} for field, kind in fields]
+        return json.dumps({"type": "record", "name": name, "namespace": "my-server.inventory-1", "fields": listed})
+
+    first, second = record("Value", ("id", "int")), record("Value", ("id", "int"), ("n", ["null", "int"]))
+    outer = record("Outer", ("id", "int"), ("inner", "my-server.inventory-1.Inner"))
+    reference = [{"name": "my-server.inventory-1.Inner", "subject": "inner", "version": 1}]
+    inner = {"schema": record("Inner", ("x", "int"))}
+    whole = {"id": 3, "version": 1, "schema": outer, "references": reference}
+    of_hyphen = f"/subjects/{topics['hyphen']}-value/versions"
+    responses: dict[str, Any] = {
+        "/schemas/ids/1": {"schema": first}, "/schemas/ids/2": {"schema": second}, "/schemas/ids/3": whole,
+        f"{of_hyphen}/latest": {"id": 1, "version": 1, "schema": first}, of_hyphen: [1],
+        f"/subjects/{topics['part']}-value/versions/latest": whole, f"/subjects/{topics['part']}-value/versions": [1],
+        "/subjects/inner/versions/1": inner,
+    }  # fmt: skip
+
+    def send(name: str, *values: bytes) -> None:
+        shop.send(name, [b"\0\0\0\0" + value for value in values])
+
+    def landed(**n_rows: int) -> bool:
+        statuses = ingest.statuses
+        return all(topics[name] in statuses and statuses[topics[name]].rows == n for name, n in n_rows.items())
+
+    with scripted_registry(responses) as url:
+        send("hyphen", b"\x01\x02")
+        send("part", b"\x03\x02\x04")
+        with running(shop, registry=url) as (ingest, _):
+            until(lambda: landed(hyphen=1, part=1), lambda: ingest.statuses)
+            responses[f"{of_hyphen}/latest"] = {"id": 2, "version": 2, "schema": second}
+            responses[of_hyphen] = [1, 2]
+            responses[f"{of_hyphen}/1"], responses[f"{of_hyphen}/2"] = {"schema": first}, {"schema": second}
+            responses["/subjects/inner/versions/1?deleted=true"] = responses.pop("/subjects/inner/versions/1")
+            send("hyphen", b"\x02\x04\x02\x06", b"\x01\x06")
+            send("part", b"\x03\x04\x06")
+            until(lambda: landed(hyphen=3, part=2), lambda: ingest.statuses)
+    with scripted_registry(responses) as url:  # no process knows this one's schemas
+        send("part", b"\x03\x06\x08")
+        status = shop.run(registry=url).statuses[topics["part"]]
+        assert (status.error, status.rejects) == (None, 0)
+    assert shop.rows("part", "id", "inner.x") == [(1, 2), (2, 3), (3, 4)]
+    assert [tuple(row) for row in shop.table("hyphen").select("id", "n").orderBy("id").collect()] == [
+        (1, None), (2, 3), (3, None),
+    ]  # fmt: skip

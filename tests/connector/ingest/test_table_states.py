@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -213,6 +215,61 @@ def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
         assert query.isActive and ingest.statuses[names[1]].rows == 3
     printed = capfd.readouterr()
     assert "alice-secret" not in printed.out + printed.err
+
+
+@contextmanager
+def small_disk(folder: Path, n_bytes: int) -> Iterator[Callable[[int], None]]:
+    """A file system of so many bytes at a folder; yields what gives it another size. Root may do this, or who may become root."""
+    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
+
+    def mount(options: str) -> None:
+        subprocess.run([*prefix, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+
+    folder.mkdir(parents=True)
+    mount(f"size={n_bytes},mode=777")
+    try:
+        yield lambda size: mount(f"remount,size={size}")
+    finally:
+        subprocess.run([*prefix, "umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_full_disk_of_one_tables_folder_is_that_tables_alone_until_there_is_room(shop: Shop) -> None:
+    topics = {name: shop.create(name) for name in ("spark", "tasks", "good")}
+    declared = {"format": "json", "schema": "n INT, s STRING"}
+    by_spark = Table(topic=r".*\.spark", write="spark", **declared)
+    asked = {"tables": [by_spark], "defaults": Table(topic=".*", **declared)}
+
+    def send(n: int, size: int, *names: str) -> None:
+        for name in names:
+            shop.send_json(name, [{"n": number, "s": os.urandom(size).hex()} for number in range(n)])
+
+    def have(n: int, *names: str) -> bool:
+        statuses = ingest.statuses
+        return all(topics[name] in statuses and statuses[topics[name]].rows == n for name in names)
+
+    folders = {name: shop.folder / "lake" / f"{shop.prefix}_{name}" for name in ("spark", "tasks")}
+    with small_disk(folders["spark"], 500_000) as of_spark, small_disk(folders["tasks"], 500_000) as of_tasks:
+        send(3, 10, *topics)
+        with running(shop, **asked) as (ingest, query):
+            until(lambda: have(3, *topics), lambda: ingest.statuses)
+            send(2000, 400, *topics)
+            until(lambda: have(2003, "good"), lambda: ingest.statuses)
+            for name in folders:
+                until(lambda name=name: stage_of(ingest, topics[name]) is Stage.RETRYING, lambda: ingest.statuses)  # type: ignore[misc]
+                assert "No space left on device" in (ingest.statuses[topics[name]].error or ""), ingest.statuses
+            send(1, 10, "good")
+            until(lambda: have(2004, "good"), lambda: ingest.statuses)
+            for enlarge in (of_spark, of_tasks):
+                enlarge(100_000_000)
+            until(lambda: have(2003, *folders), lambda: ingest.statuses)
+            assert query.isActive
+        for name in folders:
+            rows = shop.rows(name, "_kafka_partition", "_kafka_offset")
+            assert len(rows) == len(set(rows)) == 2003, name
 
 
 @contextmanager
