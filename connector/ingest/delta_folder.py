@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
@@ -41,6 +41,20 @@ _RECENT: Final = 20
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 
+class _Plan(NamedTuple):
+    """The table that files are written for.
+
+    Attributes:
+        version: of its newest commit.
+        entry: the log's, of that commit, in which a table that was dropped and made anew differs.
+        shape: its id, protocol, columns, partitions and properties.
+    """
+
+    version: int
+    entry: bytes | None
+    shape: tuple[object, ...]
+
+
 class DeltaFolder:
     """One table; not for several threads at once."""
 
@@ -49,6 +63,7 @@ class DeltaFolder:
         self.identifier = f"delta.`{folder}`"
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {})
+        self._plan: _Plan | None = None
 
     @staticmethod
     def settings_against(settings: Settings, table: Table) -> str | None:
@@ -95,7 +110,7 @@ class DeltaFolder:
 
     def landed(self) -> Landed | None:
         """What the newest commit of an ingest holds; None where there is none."""
-        return next((each for limit in (_RECENT, None) for each in self._landed_in(limit)), None)
+        return next((each for limit in (1, _RECENT, None) for each in self._landed_in(limit)), None)
 
     def _landed_in(self, limit: int | None) -> Iterator[Landed]:
         for commit in self._table.history(limit):
@@ -166,22 +181,44 @@ class DeltaFolder:
         )
 
     def layout(self, schema: Any, table: Table) -> FileLayout:
-        """How files of rows of pyarrow's ``schema`` are written."""
+        """How files of rows of pyarrow's ``schema`` are written for the table as it is now."""
+        version = int(self._table.version())
+        self._plan = _Plan(version, self._entry(version), self._shape())
         return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
+
+    def _shape(self) -> tuple[object, ...]:
+        metadata, protocol = self._table.metadata(), self._table.protocol()
+        return (
+            *(metadata.id, metadata.partition_columns, metadata.configuration, self._table.schema().to_json()),
+            *(protocol.min_reader_version, protocol.min_writer_version),
+            *(sorted(features or ()) for features in (protocol.reader_features, protocol.writer_features)),
+        )
+
+    def _entry(self, version: int) -> bytes | None:
+        """What the folder's log has at a version now; None where it has nothing."""
+        filesystem, folder = self.folder.open()
+        try:
+            with filesystem.open_input_stream(
+                "/".join(filter(None, (folder, f"_delta_log/{version:020}.json")))
+            ) as entry:
+                return bytes(entry.read())
+        except FileNotFoundError:
+            return None
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch; the files are orphans.
-            deltalake's CommitFailedError: another commit came between.
+            AlreadyLandedError: the table has this micro-batch, or its position is not where this one starts; the files are orphans.
+            deltalake's CommitFailedError: another commit came between, or the table is not the one that the layout is for.
         """
         from deltalake.transaction import CommitProperties, Transaction
 
         application, version = landed.transaction["txnAppId"], int(landed.transaction["txnVersion"])
-        self.refresh()
+        self._check_plan()
         newest = self._table.transaction_version(application)
-        if newest is not None and newest >= version:
+        held = self.landed()
+        if (newest is not None and newest >= version) or (held is not None and not landed.follows(held)):
             raise AlreadyLandedError
         metrics = {
             "numFiles": len(written.files),
@@ -201,6 +238,23 @@ class DeltaFolder:
                 app_transactions=[Transaction(application, version)],
             ),
         )
+
+    def _check_plan(self) -> None:
+        """
+        Raises:
+            deltalake's CommitFailedError: the table was made anew, or its columns, partitions, properties or protocol were
+                changed, since files were laid out for it.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        plan = self._plan
+        assert plan is not None, "files have a layout"
+        self.refresh()
+        # A log that is another table's by now may lack the version, or have more: only the commits of the table itself tell.
+        if self._shape() != plan.shape or self._entry(plan.version) != plan.entry:
+            raise CommitFailedError(
+                f"The table {self.identifier} was changed or made anew while files were written for it: its rows are written again."
+            )
 
     def _actions(self, files: Iterable[WrittenFile], layout: FileLayout) -> Iterable[Any]:
         from deltalake.transaction import AddAction

@@ -98,6 +98,10 @@ class Landed:
         """Delta's id and version, by which it refuses a commit that is there already."""
         return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
 
+    def follows(self, held: Landed) -> bool:
+        """Return whether this commit starts where a table ends whose newest one is ``held``; partitions are added at any time."""
+        return all(held.end.get(partition, start) == start for partition, start in self.start.items())
+
     def to_json(self) -> str:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")
         found = {name: getattr(self, name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import StringType
 
@@ -66,12 +67,17 @@ def landed(number: int, start: int, end: int) -> Landed:
 
 def append(table: Any, landed: Landed, rows: list[dict[str, Any]] = ROWS) -> None:
     """Write the files as a task does, and commit them."""
+    written(table, rows)(landed)
+
+
+def written(table: Any, rows: list[dict[str, Any]] = ROWS) -> Callable[[Landed], None]:
+    """Write the files as a task does; what commits them."""
     given = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     layout = table.layout(pa.schema(file_type(pa.struct(SCHEMA), pa.struct(table.arrow_schema))), TABLE)
     filesystem, folder = table.folder.open()
     batch = pa.RecordBatch.from_arrays(given.columns, schema=pa.schema([*layout.schema]))
     files = list(FileWriter(filesystem, folder, layout).write([batch]))
-    table.append_files(Written(files=files), layout, landed)
+    return lambda landed: table.append_files(Written(files=files), layout, landed)
 
 
 def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
@@ -231,6 +237,62 @@ def test_of_two_drivers_that_commit_at_once_one_adds_rows(
         type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value) is Remedy.REPEAT
     )
     assert len(rows_of(opened())) == 6
+
+
+def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twice(tmp_path: Path) -> None:
+    """Both plan at offset 3: the older one wakes first and commits, and the newer one's micro-batch has a higher number."""
+    opened = of_delta(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    older, newer = written(opened()), written(opened(), ROWS * 2)
+    older(landed(5, 3, 6))
+    with pytest.raises(AlreadyLandedError):
+        newer(landed(6, 3, 9))
+    opened_again = opened()
+    assert (len(rows_of(opened_again)), opened_again.landed()) == (6, landed(5, 3, 6))
+    append(
+        opened(), Landed(query="q", micro_batch=7, topic="orders", topic_id="", start={0: 6, 1: 4}, end={0: 9, 1: 4})
+    )
+    assert len(rows_of(opened())) == 9, "a partition was added to the topic"
+
+
+def add_check(folder: Path) -> None:
+    DeltaTable(folder).alter.add_constraint({"positive": "id > 0"})
+
+
+def change_columns(folder: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.date32())])
+    write_deltalake(folder, pa.table({"id": ["a"], "day": [None]}, schema), mode="overwrite", schema_mode="overwrite")
+
+
+def set_property(folder: Path) -> None:
+    DeltaTable(folder).alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+def make_anew(folder: Path) -> None:
+    shutil.rmtree(folder)
+    DeltaFolder(str(folder)).create(SCHEMA, TABLE, landed(-1, 0, 0))
+
+
+def make_anew_with_more_commits(folder: Path) -> None:
+    make_anew(folder)
+    for number in range(4):
+        append(DeltaFolder(str(folder)), landed(number, number * 3, number * 3 + 3))
+
+
+@pytest.mark.parametrize("change", [add_check, change_columns, set_property, make_anew, make_anew_with_more_commits])
+def test_files_are_committed_to_the_table_that_they_were_written_for(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    opened = of_delta(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    commit = written(opened())
+    change(tmp_path / "orders")
+    version = DeltaTable(tmp_path / "orders").version()
+    with pytest.raises(Exception) as raised:
+        commit(landed(1, 3, 6))
+    assert (type(raised.value).__name__, remedy_of(raised.value)) == ("CommitFailedError", Remedy.REPEAT)
+    assert DeltaTable(tmp_path / "orders").version() == version
+    assert len(list((tmp_path / "orders/_delta_log").glob("*.json"))) == version + 1
 
 
 def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> None:
