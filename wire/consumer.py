@@ -330,7 +330,7 @@ class Consumer:
     @property
     def owns_polled(self) -> bool:
         """Whether all that was polled for the next transaction is still this consumer's to process: no partition was revoked
-        since, nor have positions gone back."""
+        or reset since, nor have positions gone back."""
         return self._n_removals_at_poll == self._assignment.n_removals
 
     def after_transaction(self, committed: bool | None) -> None:
@@ -340,7 +340,7 @@ class Consumer:
         if not committed:
             self._n_removals_at_poll = -1  # until the next poll
         if committed:
-            self._assignment.keep(self._assignment.positions)
+            self._assignment.keep_all()
         else:
             self._assignment.rewind(asks_group=committed is None)
 

@@ -8,7 +8,9 @@ import uuid
 from contextlib import nullcontext, suppress
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster import Cluster
@@ -139,8 +141,37 @@ def test_an_automatic_reset_skips_nothing_that_a_transaction_has_polled(
                 consumer._assignment.poll(Deadline.after_ms(TIMEOUT_S * 1000))
             if is_looked_up:
                 assert consumer.position(tp) == 3
+            assert not consumer.owns_polled
             consumer.after_transaction(False)
             assert consumer.position(tp) == 0
+
+
+@pytest.mark.parametrize("is_polled", [False, True])
+def test_an_aborted_transaction_goes_back_to_a_reset_where_retention_was_faster(
+    kafka: Any, topic: Any, settings: dict[str, str], is_polled: bool
+) -> None:
+    """Below the log's start would be reset anew: to the end that the log has by then, past records that were polled."""
+    name = topic()
+    tp = TopicPartition(name, 0)
+    produce(kafka, name, 0, [b"%d" % number for number in range(3)])
+    with Consumer(settings | {"auto.offset.reset": "latest"}) as consumer:
+        consumer.assign({tp: 0})
+        if is_polled:
+            assert len(records_of(poll_until(consumer, ends_of))) == 3
+        consumer.pause([tp])
+        produce(kafka, name, 0, [b"%d" % number for number in range(3, 6)])
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        for deleted in admin.delete_records([confluent_kafka.TopicPartition(name, 0, 5)]).values():
+            deleted.result(TIMEOUT_S)
+        consumer.resume([tp])
+        poll_until(consumer, lambda _: consumer.position(tp) == 6)
+        # Records of a partition that has no position to commit are not to be committed.
+        assert consumer.owns_polled is not is_polled
+        produce(kafka, name, 0, [b"%d" % number for number in range(6, 9)])
+        assert len(records_of(poll_until(consumer, ends_of))) == 3
+        consumer.after_transaction(False)
+        assert consumer.position(tp) == 6
+        assert len(records_of(poll_until(consumer, ends_of))) == 3
 
 
 def test_partitions_that_stay_assigned_go_on_where_they_were(kafka: Any, topic: Any, settings: dict[str, str]) -> None:

@@ -14,12 +14,10 @@ from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import DivergingEpoch, FetchRequest, FetchResponse
-from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, response, two_brokers
 from tests.wire.oracle import control_batch
-from tests.wire.scripted_pair import offsets_of
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -109,31 +107,6 @@ def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeB
             assert time.monotonic() < deadline
 
 
-def test_an_automatic_reset_skips_nothing_that_a_transaction_has_polled(brokers: tuple[FakeBroker, FakeBroker]) -> None:
-    """The log, of a format without leader epochs, was truncated to its first ten records, which are not committed."""
-    leader, _ = brokers
-    leader.on[ListOffsetsRequest] = offsets_of(leader, {})
-    serve = log_of(batch_at(0), batch_at(N_RECORDS), ends=[N_RECORDS, 2 * N_RECORDS])
-
-    def reply(request: FetchRequest, version: int) -> FetchResponse:
-        is_gone = asked_of(request).fetch_offset == 2 * N_RECORDS
-        return response(request, error_code=1) if is_gone else serve(request, version)  # OFFSET_OUT_OF_RANGE
-
-    leader.on[FetchRequest] = reply
-    settings = {"bootstrap.servers": leader.address, "auto.offset.reset": "latest"}
-    with Consumer(settings, columns=VALUES) as consumer:
-        consumer.assign({ZERO: 0})
-        for is_looked_up in (False, True):
-            n_records = 0
-            while n_records < 2 * N_RECORDS:
-                n_records += len(consumer.poll(500))
-            while ZERO in consumer.positions():
-                consumer._assignment.poll(Deadline.after_ms(30_000))
-            assert not is_looked_up or consumer.position(ZERO) == N_RECORDS
-            consumer.after_transaction(False)
-            assert consumer.position(ZERO) == 0
-
-
 def test_epochs_that_end_at_or_above_the_position_truncate_nothing(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     """A position may have the epoch of a leader that wrote nothing: Java's consumer commits those (KIP-320)."""
     leader, _ = brokers
@@ -210,29 +183,6 @@ def test_a_follower_that_keeps_up_goes_on_serving_at_the_end_of_the_log(
     assert leader.count(FetchRequest) <= 6
     assert follower.count(FetchRequest) > 15
     assert all(request.rack_id for request in leader.requests if isinstance(request, FetchRequest))
-
-
-def test_a_follower_that_gave_all_it_had_is_asked_to_wait_for_more(brokers: tuple[FakeBroker, FakeBroker]) -> None:
-    """One request for each batch that comes while it waits, and the leader is not asked in between."""
-    leader, follower = brokers
-    n_batches = 20
-    ends = [N_RECORDS * nth for nth in range(1, n_batches + 1)]
-    batches = [batch_at(end - N_RECORDS) for end in ends]
-    leader.on[FetchRequest] = leads_to_follower(*batches, ends=ends)
-
-    def serve_next(request: FetchRequest, version: int) -> FetchResponse:
-        """The next batch has just come where the request waits for one; it is all that there is."""
-        nth = asked_of(request).fetch_offset // N_RECORDS + (
-            request.max_wait_ms > 0 or not asked_of(request).fetch_offset
-        )
-        return log_of(*batches[:nth], ends=ends[:nth])(request, version)
-
-    follower.on[FetchRequest] = serve_next
-    with client(leader, client_rack="r2", fetch_max_wait_ms="100") as cluster:
-        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
-        poll_until(read, lambda _: read.positions()[ZERO].offset == ends[-1])
-    assert follower.count(FetchRequest) <= n_batches + 1
-    assert leader.count(FetchRequest) == 1
 
 
 def test_a_follower_that_was_at_the_end_has_its_second_for_a_new_record(brokers: tuple[FakeBroker, FakeBroker]) -> None:

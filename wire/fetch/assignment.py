@@ -71,9 +71,9 @@ class Assignment:
         #: Where the end of a partition was reported last: once for each end, however often reading begins anew for others' sake.
         self._ended_at: dict[TopicPartition, int] = {}
         #: Where to go back to: what was committed last, or where reading began.
-        self._kept: dict[TopicPartition, Position] = {}
+        self._rewind_to: dict[TopicPartition, Position] = {}
         #: Where to go back to from positions that were reset, and are being looked up: a reset may be further than that.
-        self._kept_of_reset: dict[TopicPartition, Position] = {}
+        self._rewind_to_after_reset: dict[TopicPartition, Position] = {}
         #: Positions that were or were not committed, where the group's committed offsets decide.
         self._in_doubt: dict[TopicPartition, Position] = {}
         self.n_removals = 0
@@ -98,8 +98,8 @@ class Assignment:
         removed = set(partitions)
         self.n_removals += bool(removed)
         for tp in removed:
-            self._kept.pop(tp, None)
-            self._kept_of_reset.pop(tp, None)
+            self._rewind_to.pop(tp, None)
+            self._rewind_to_after_reset.pop(tp, None)
             self._in_doubt.pop(tp, None)
             self._ended_at.pop(tp, None)
             self.positions.pop(tp, None)
@@ -142,7 +142,7 @@ class Assignment:
     def _go_to(self, tp: TopicPartition, start: Start | Position) -> None:
         """Continue at ``start`` in the topic that was read until now."""
         self._in_doubt.pop(tp, None)
-        self._kept_of_reset.pop(tp, None)
+        self._rewind_to_after_reset.pop(tp, None)
         self._drop_lookup({tp})
         if tp not in self._unresolved:
             del self.positions[tp]
@@ -150,30 +150,37 @@ class Assignment:
             start = Position(start)
         if isinstance(start, Position):  # known at once: a commit that follows must not leave it out
             self._unresolved.pop(tp, None)
-            self.positions[tp] = self._kept[tp] = start
+            self.positions[tp] = self._rewind_to[tp] = start
         else:
             self._unresolved[tp] = start
         self._ended_at.pop(tp, None)
         self._read = None
 
     def keep(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """These positions are committed: :meth:`rewind` goes back no further."""
-        self._kept |= {tp: position for tp, position in positions.items() if tp in self.positions}
+        """Take note that these positions are committed: :meth:`rewind` goes back no further."""
+        self._rewind_to |= {tp: position for tp, position in positions.items() if tp in self.positions}
+
+    def keep_all(self) -> None:
+        """Take note that all that was polled is committed, also of partitions whose reset is being looked up."""
+        self.keep(self.positions)
+        self._rewind_to_after_reset.clear()
 
     def rewind(self, *, asks_group: bool) -> None:
         """Continue after what was committed last, else where reading began, or was sought. ``asks_group``: it is unknown whether
         the positions were committed; they stay where the group has them."""
         for tp, position in tuple(self.positions.items()):
-            self._go_to(tp, None if asks_group else self._kept[tp])
+            self._go_to(tp, None if asks_group else self._rewind_to[tp])
             if asks_group:
                 self._in_doubt[tp] = position
-        for tp, kept in tuple(self._kept_of_reset.items()):
-            self._go_to(tp, kept)
         for tp, (where, until) in self._set_aside.items():
-            if isinstance(where, Position):
-                self._set_aside[tp] = None if asks_group else self._kept[tp], until
+            if tp in self._rewind_to_after_reset:
+                self._set_aside[tp] = self._rewind_to_after_reset.pop(tp), until
+            elif isinstance(where, Position):
+                self._set_aside[tp] = None if asks_group else self._rewind_to[tp], until
                 if asks_group:
                     self._in_doubt[tp] = where
+        for tp, position in tuple(self._rewind_to_after_reset.items()):
+            self._go_to(tp, position)
 
     def position(self, tp: TopicPartition, deadline: Deadline) -> int:
         """Return the next offset to read. Raises as :meth:`seek`."""
@@ -248,9 +255,14 @@ class Assignment:
                 raise
             tp = TopicPartition(error.topic, error.partition)
             logger.warning("%s; auto.offset.reset=%s", error, self._settings.auto_offset_reset)
-            kept = self._kept[tp]
+            position, rewind_to = self.positions[tp], self._rewind_to[tp]
             self.seek(tp, self._reset(tp))
-            self._kept_of_reset[tp] = kept
+            if position.offset != rewind_to.offset:
+                # What was polled of it has no position to commit any more.
+                self.n_removals += 1
+            # A rewind to below the log's start would be reset anew, past what is polled until then.
+            if error.log_start_offset is None or rewind_to.offset >= error.log_start_offset:
+                self._rewind_to_after_reset[tp] = rewind_to
             return None, []
         except LogTruncatedError as error:
             self._read = None
@@ -260,7 +272,7 @@ class Assignment:
             logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
             tp = TopicPartition(error.topic, error.partition)
             position = Position(error.diverging_offset, error.diverging_epoch)
-            self.positions[tp], self._kept[tp] = position, min(self._kept[tp], position)
+            self.positions[tp], self._rewind_to[tp] = position, min(self._rewind_to[tp], position)
             self._ended_at.pop(tp, None)
             return None, []
         except BaseException:
@@ -298,7 +310,7 @@ class Assignment:
         """Return whether all starts are known; looks them up until the deadline, and a later call continues."""
         if self._lookup is None or self._lookup[1].is_lost:
             asked = dict(self._unresolved)
-            rewound = {tp: (position, self._kept[tp]) for tp, position in self._in_doubt.items()}
+            rewound = {tp: (position, self._rewind_to[tp]) for tp, position in self._in_doubt.items()}
             call = BackgroundCall(
                 lambda until: self._look_up(asked, rewound, until),
                 deadline=Deadline.of_call(self._settings),
@@ -313,7 +325,7 @@ class Assignment:
         for tp in starts:
             self.positions[tp] = position = positions[tp]
             # A log without epochs that was truncated is reset to its end: what was polled and not committed lies before that.
-            self._kept[tp] = min(position, self._kept_of_reset.pop(tp, position))
+            self._rewind_to[tp] = min(position, self._rewind_to_after_reset.pop(tp, position))
             del self._unresolved[tp]
             self._in_doubt.pop(tp, None)
         self._read = None
@@ -328,9 +340,9 @@ class Assignment:
         """Args: rewound: positions that were committed or not, and where to go on if they were not."""
         unknown = [tp for tp, start in starts.items() if start is None]
         committed = dict(self._committed(unknown, deadline)) if unknown else {}
-        for tp, (position, kept) in rewound.items():
+        for tp, (position, rewind_to) in rewound.items():
             if tp in unknown and (tp not in committed or committed[tp].offset != position.offset):
-                committed[tp] = kept
+                committed[tp] = rewind_to
         offsets = {
             tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
         }

@@ -205,7 +205,6 @@ class RangeProgress:
         grace_periods: how long each error code may go on to be met, counted anew when the range moves.
         failures: how many in a row.
         at_end: whether the last response reached the end of the log; `reports_end`: and it was not reported yet.
-        has_drained: whether a follower has given all that it had: it may wait for more before the leader is asked.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
         batch_size: of the last batches of the range; before there were any, of those that were read before it, None if unknown.
         read_ahead_bytes: a floor for what is asked for where later ranges are expected to begin with what is beyond the end.
@@ -231,7 +230,6 @@ class RangeProgress:
     failures: int = 0
     at_end: bool = False
     reports_end: bool = False
-    has_drained: bool = False
     retried_offset: int = -1
     batch_size: BatchSize | None = None
     read_ahead_bytes: int = 0
@@ -280,7 +278,7 @@ class RangeProgress:
         if scan.leader_epoch >= 0:
             self.last_epoch = scan.leader_epoch
         self.min_bytes = 0
-        self.at_end = self.has_drained = False
+        self.at_end = False
         self.follower_empty_since = None
         self.recover()
 
@@ -303,11 +301,9 @@ class RangeProgress:
     def leave_follower(self, until: float) -> None:
         """Back to the leader, until then without a rack: the leader would name the same follower again."""
         self.replica, self.leader_only_until, self.follower_empty_since = -1, until, None
-        self.has_drained = False
 
     def miss_records(self, now: float) -> None:
         """A follower has none."""
-        self.has_drained = False
         if self.follower_empty_since is None:
             self.follower_empty_since = now
 

@@ -327,7 +327,7 @@ class RangeRead:
             leader = lookup.leaders[progress.topic_partition]
             # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
             if leader != progress.leader or now >= progress.replica_until:
-                progress.replica, progress.has_drained = -1, False
+                progress.replica = -1
             node = progress.replica if progress.replica >= 0 else leader[0]
             if self._is_throttled(node, progress):
                 continue
@@ -438,7 +438,7 @@ class RangeRead:
         if self._handler.end_wait_s is not None:
             return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
         # Whether a partition has records must be known at once; only when all are at their ends may the broker wait.
-        may_wait = all(requested.progress.at_end or requested.progress.has_drained for requested in batch)
+        may_wait = all(requested.progress.at_end for requested in batch)
         return self._settings.fetch_max_wait_ms if may_wait else 0
 
     def _rack_id(self, batch: list[RequestedPartition]) -> str:
@@ -595,7 +595,6 @@ class RangeRead:
         progress.advance(scan)
         if received.at_end:
             progress.reach_end()
-        progress.has_drained = received.drained and progress.replica >= 0
         self._n_served += 1
         progress.last_served = self._n_served
         self._moved_at = self.clock.now()

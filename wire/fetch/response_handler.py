@@ -68,14 +68,12 @@ class ReceivedRecords:
     Attributes:
         aborted: ``(producer id, first offset)`` of each aborted transaction, where the read leaves those out.
         at_end: whether the log ends behind them, for now.
-        drained: whether the broker that responded has no more, be it a follower, which may trail.
     """
 
     records: memoryview
     scan: BatchScan
     aborted: Sequence[tuple[int, int]]
     at_end: bool
-    drained: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +223,8 @@ class FetchResponseHandler:
             (transaction.producer_id, transaction.first_offset)
             for transaction in (data.aborted_transactions or () if self.read_committed else ())
         ]
-        drained = self._serves_none(data, scan.next_offset)
-        return ReceivedRecords(records, scan, aborted, drained and node == requested.leader[0], drained)
+        at_end = self._is_at_end(requested, data, scan.next_offset, node=node)
+        return ReceivedRecords(records, scan, aborted, at_end)
 
     def on_failure(
         self, progress: RangeProgress, error: WireError, *, in_grace: bool, now: float
