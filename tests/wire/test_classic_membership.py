@@ -306,13 +306,42 @@ def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
     assert [each.generation_id_or_member_epoch for each in commits] == [1]
 
 
-def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
-    """KIP-814: the topic has grown while it was away, and the first questions get no response, no group, and an error."""
-    with Cooperative() as coordinator:
-        coordinator.assigned = [T0]
-        coordinator.speak({8: (2, 9), 9: (1, 9), 11: (2, 9), 12: (0, 4), 13: (0, 4), 14: (0, 5), 15: (0, 5)})
+class ReturnedLeader(Cooperative):
+    """Skips the assignment of a static leader that has come back (KIP-814)."""
+
+    #: DescribeGroups of a coordinator that refuses it.
+    refused = DescribeGroupsResponse(
+        groups=[DescribedGroup(error_code=30, group_id="g", group_state="", protocol_type="", protocol_data="")]
+    )
+    described = DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(
+                error_code=0,
+                group_id="g",
+                group_state="Stable",
+                protocol_type="consumer",
+                protocol_data=COOPERATIVE_STICKY,
+                members=[
+                    DescribedGroupMember(
+                        member_id="me",
+                        client_id="",
+                        client_host="",
+                        member_metadata=b"",
+                        member_assignment=encode_assignment([T0]),
+                    )
+                ],
+            )
+        ]
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.assigned = [T0]
+        self.speak({8: (2, 9), 9: (1, 9), 11: (2, 9), 12: (0, 4), 13: (0, 4), 14: (0, 5), 15: (0, 5)})
+
+    def join(self) -> JoinGroupResponse:
         subscription = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
-        coordinator.on[JoinGroupRequest] = lambda *_: JoinGroupResponse(
+        return JoinGroupResponse(
             generation_id=1,
             protocol_name=COOPERATIVE_STICKY,
             leader="me",
@@ -320,45 +349,49 @@ def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
             skip_assignment=True,
             members=[JoinGroupResponseMember(member_id="me", metadata=subscription)],
         )
-        described = DescribeGroupsResponse(
-            groups=[
-                DescribedGroup(
-                    error_code=0,
-                    group_id="g",
-                    group_state="Stable",
-                    protocol_type="consumer",
-                    protocol_data=COOPERATIVE_STICKY,
-                    members=[
-                        DescribedGroupMember(
-                            member_id="me",
-                            client_id="",
-                            client_host="",
-                            member_metadata=b"",
-                            member_assignment=encode_assignment([T0]),
-                        )
-                    ],
-                )
-            ]
-        )
-        # More often than one call tries; then no group, and an error.
-        refused = DescribeGroupsResponse(
-            groups=[DescribedGroup(error_code=30, group_id="g", group_state="", protocol_type="", protocol_data="")]
-        )
-        responses = iter([CLOSE, CLOSE, DescribeGroupsResponse(groups=[]), refused])
-        coordinator.on[DescribeGroupsRequest] = lambda *_: next(responses, described)
+
+    def poll_until(self, done: Callable[[Consumer], bool]) -> None:
+        """Let a static member poll until then."""
         settings = {
-            "bootstrap.servers": coordinator.address,
+            "bootstrap.servers": self.address,
             "group.id": "g",
             "group.instance.id": "one",
             "partition.assignment.strategy": COOPERATIVE_STICKY,
             "heartbeat.interval.ms": "50",
+            "metadata.max.age.ms": "300",
             "default.api.timeout.ms": "100",
             "retry.backoff.ms": "150",
         }
         with Consumer(settings) as consumer:
             consumer.subscribe(["t"])
             deadline = time.monotonic() + SOON_MS / 1000 / 6
-            while coordinator.count(JoinGroupRequest) < 2:
+            while not done(consumer):
                 assert time.monotonic() < deadline
                 with suppress(WireError):
                     consumer.poll(20)
+
+
+def test_a_static_leader_that_comes_back_asks_again_what_is_assigned() -> None:
+    """KIP-814: the topic has grown while it was away, and the first questions get no response, no group, and an error."""
+    with ReturnedLeader() as coordinator:
+        # More often than one call tries; then no group, and an error.
+        responses = iter([CLOSE, CLOSE, DescribeGroupsResponse(groups=[]), coordinator.refused])
+        coordinator.on[DescribeGroupsRequest] = lambda *_: next(responses, coordinator.described)
+        coordinator.poll_until(lambda _: coordinator.count(JoinGroupRequest) == 2)
+
+
+def test_a_static_leader_that_may_not_ask_what_is_assigned_sees_topics_that_grow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """KIP-814: since it has come back. It asks again at ``metadata.max.age.ms``, not with each heartbeat, and warns once."""
+    with ReturnedLeader() as coordinator:
+        coordinator.on[DescribeGroupsRequest] = lambda *_: coordinator.refused
+
+        def has_seen_growth(_: Consumer) -> bool:
+            if coordinator.count(DescribeGroupsRequest) == 3:
+                coordinator.topics["t"][2] = (1, 0)
+            return coordinator.count(JoinGroupRequest) == 2
+
+        coordinator.poll_until(has_seen_growth)
+        assert coordinator.count(HeartbeatRequest) > coordinator.count(DescribeGroupsRequest)
+    assert caplog.text.count("what it has assigned is unknown") == 1

@@ -141,6 +141,8 @@ class GroupMember:
         partitions of all topics."""
         if self._subscription.pattern is not None and self._matching(self._check_ms) != self.state_machine.topics:
             return True
+        if self.state_machine.lacks_assigned_counts:
+            self._describe_assigned()
         return self.counts_have_changed()
 
     def counts_have_changed(self) -> bool:
@@ -148,48 +150,38 @@ class GroupMember:
         to.
         """
         machine = self.state_machine
-        if machine.assigned_counts is None:
-            if not machine.skips_assignment:
-                return False
-            machine.assigned_counts = self._assigned_counts()
-            if machine.assigned_counts is None:
-                return False
-        return self._n_partitions(machine.group_topics, self._check_ms) != machine.assigned_counts
-
-    @property
-    def lacks_counts(self) -> bool:
-        """Whether this leader does not know what the group has assigned (KIP-814), and is to ask again."""
-        return self.state_machine.skips_assignment and self.state_machine.assigned_counts is None
+        return (
+            machine.assigned_counts is not None
+            and self._n_partitions(machine.group_topics, self._check_ms) != machine.assigned_counts
+        )
 
     @property
     def _check_ms(self) -> int:
         """The time for metadata between two heartbeats: the next one is due within the session timeout."""
         return min(self._cluster.settings.default_api_timeout_ms, self.state_machine.session_timeout_ms // 3)
 
-    def _assigned_counts(self) -> dict[str, int] | None:
-        """Return the partitions by topic that the group has assigned, as its coordinator describes them: topics may have grown
-        while their leader was away. None where the coordinator does not say: the check after the next heartbeat asks again.
+    def _describe_assigned(self) -> None:
+        """Ask the coordinator what the group has assigned: topics may have grown while their leader was away. Where it does not
+        say, a topic that grows from now on is noticed, and the next check asks again.
 
         Raises TransportError where it cannot be asked."""
-        group_id = self.state_machine.group_id
+        machine, group_id = self.state_machine, self.state_machine.group_id
         try:
             groups = self._request(DescribeGroupsRequest(groups=[group_id]), timeout_ms=self._check_ms).groups
             if not groups:
                 raise ProtocolError("the response describes no group", api="DescribeGroups")
             if groups[0].error_code:
                 raise broker_error(groups[0].error_code, api="DescribeGroups", detail=f"(group {group_id!r})")
+            assigned = {tp for member in groups[0].members for tp in decode_assignment(member.member_assignment)}
         except TransportError:
             raise
         except WireError as error:
-            logger.warning("group %s: what it has assigned is unknown, and is asked again: %s", group_id, error)
-            return None
-        try:
-            assigned = {tp for member in groups[0].members for tp in decode_assignment(member.member_assignment)}
-        except WireError as error:
-            # It would be the same bytes again.
-            logger.warning("group %s: what it has assigned cannot be read: %s", group_id, error)
-            return self._n_partitions(self.state_machine.group_topics, self._check_ms)
-        return dict(Counter(tp.topic for tp in assigned))
+            if machine.assigned_counts is None:
+                logger.warning("group %s: what it has assigned is unknown, and is asked again: %s", group_id, error)
+                machine.assigned_counts = self._n_partitions(machine.group_topics, self._check_ms)
+            return
+        machine.assigned_counts = dict(Counter(tp.topic for tp in assigned))
+        machine.lacks_assigned_counts = False
 
     def _match_topics(self) -> None:
         if self._subscription.pattern is not None:
@@ -458,7 +450,7 @@ class ClassicMembership:
         if self._joining:
             self.member.join()
             # One that skipped the assignment does not know whether it still covers all partitions.
-            self._refreshed_at = float("-inf") if self.state_machine.skips_assignment else time.monotonic()
+            self._refreshed_at = float("-inf") if self.state_machine.lacks_assigned_counts else time.monotonic()
             with self._changed:
                 self._joining = False
                 self._thread.forget_failure()
@@ -468,7 +460,7 @@ class ClassicMembership:
             if self.member.topics_have_changed() if is_due else self._finds_topics():
                 self.state_machine.rejoin()
             # A check that fails is due again with the next heartbeat.
-            if is_due and not self.member.lacks_counts:
+            if is_due:
                 self._refreshed_at = time.monotonic()
         if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self.request_join()

@@ -91,9 +91,10 @@ class MemberStateMachine:
         times_lost: how often it was lost.
         protocol: the assignment strategy that the group has agreed on.
         is_leader: whether this member assigns the partitions in this generation.
-        skips_assignment: whether this leader has come back to a group that keeps its assignment (KIP-814).
-        assigned_counts: partitions by topic, as they are assigned; None unless this leader knows it. Other counts mean that
-            a topic has grown, or was created or deleted.
+        lacks_assigned_counts: whether this leader has come back to a group that keeps its assignment (KIP-814), and has not been
+            told what that is.
+        assigned_counts: partitions by topic, as they are assigned, or as they are since it is unknown what is assigned; None where
+            this member does not lead, or has not asked yet. Other counts mean that a topic has grown, or was created or deleted.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class MemberStateMachine:
         self.times_lost = 0
         self.protocol = ""
         self.is_leader = False
-        self.skips_assignment = False
+        self.lacks_assigned_counts = False
         self.assigned_counts: Mapping[str, int] | None = None
         self.strategies = tuple(strategies)
         self._rack_id = rack_id
@@ -205,7 +206,7 @@ class MemberStateMachine:
         self.assigned_counts = None
         self.assignment = ()
         # KIP-814: a static leader that came back gets the members, but must not assign partitions anew.
-        self.skips_assignment = self.is_leader and response.skip_assignment
+        self.lacks_assigned_counts = self.is_leader and response.skip_assignment
         assigns = self.is_leader and not response.skip_assignment
         self.state = MemberState.ASSIGNING if assigns else MemberState.SYNCING
 
