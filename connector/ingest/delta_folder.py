@@ -22,7 +22,7 @@ from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, UriFolder, Written
-from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
+from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import Landed, owner_properties
 from pykafka_wire.wire.masking import without_secrets
@@ -38,6 +38,7 @@ _BY_FEATURES: Final = 7
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
 #: So many commits are looked at first: others' are few between two of ours.
 _RECENT: Final = 20
+_LOG: Final = "_delta_log"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 
@@ -62,7 +63,7 @@ class DeltaFolder:
         """``folder`` is a local path or a URI, ``storage`` is :class:`UriFolder`'s."""
         self.identifier = f"delta.`{folder}`"
         self._uri = table_uri(folder)
-        self.folder = UriFolder(uri=folder, storage=storage or {})
+        self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
         self._plan: _Plan | None = None
 
     @staticmethod

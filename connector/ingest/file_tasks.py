@@ -7,7 +7,9 @@ driver's.
 from __future__ import annotations
 
 import functools
+import os
 import pickle
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -97,19 +99,27 @@ class UriFolder:
     Attributes:
         storage: where an object store is and the credentials for it, under the library deltalake's names; without them the cloud's
             usual chain has them.
+        mark: what is in the folder, relative to it; a machine that does not see it in its own file system has another folder.
     """
 
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
 
     def open(self) -> tuple[Any, str]:
-        """The file system, pyarrow's, and the folder in it."""
+        """The file system, pyarrow's, and the folder in it.
+
+        Raises:
+            UnwritableError: it is another machine's.
+        """
         if self.storage and local_folder(self.uri) is None:
             import pyarrow.fs
             from deltalake.fs import DeltaStorageHandler
 
             return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
         filesystem, folder = open_folder(self.uri, "into")
+        if self.mark and local_folder(self.uri) is not None and not os.path.exists(os.path.join(folder, self.mark)):
+            raise UnwritableError(f"{self.uri}, which {platform.node()} does not have")
         return filesystem, folder
 
 

@@ -70,7 +70,7 @@ def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | No
     Args:
         receiver: gets the figures of their reads.
     """
-    if not _is_connect(spark):
+    if not is_connect(spark):
         spark.sparkContext.setJobDescription(_DESCRIPTION + table)
         ask_for_figures(spark.sparkContext, receiver)
 
@@ -78,7 +78,7 @@ def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | No
 @contextlib.contextmanager
 def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
     """Let it be known that the tasks of this thread's next jobs read so many records together, of which Spark sees none."""
-    if _is_connect(spark):
+    if is_connect(spark):
         yield
         return
     before = spark.sparkContext.getLocalProperty(_JOB_DESCRIPTION) or ""
@@ -91,10 +91,11 @@ def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
 
 def receiver_of_figures(spark: SparkSession) -> DriverReceiver | None:
     """What gets the figures of this thread's reads; None if nothing does."""
-    return None if _is_connect(spark) else receiver_of_thread(spark.sparkContext)
+    return None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
 
 
-def _is_connect(spark: SparkSession) -> bool:
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -145,7 +146,7 @@ class TaskRecords:
 
     def __init__(self, spark: SparkSession) -> None:
         #: None with Spark Connect, whose tasks are out of sight.
-        self._store: Any = None if _is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
+        self._store: Any = None if is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
         #: By table and stage; what is finished stays.
         self._stages: dict[str, dict[int, StageProgress]] = {}
         self._active: dict[int, str] = {}

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.files import local_folder, table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_landing import FilesTable
+from pykafka_wire.ingest.running import is_connect
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
 from pykafka_wire.ingest.upkeep import DeltaUpkeep, ExpiringUpkeep, Upkeep
+from pykafka_wire.wire.masking import without_secrets
+
+#: Unity Catalog's volumes have one path for Spark and for Python.
+_VOLUMES: Final = "/Volumes/"
 
 
 def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTable:
@@ -77,6 +82,19 @@ def spark_reason(settings: Settings, table: Table) -> str | None:
     if table.has_sql or table.types:
         return "where, types, select and expect are Spark's to apply"
     return None if settings.table_format == "iceberg" else DeltaFolder.settings_against(settings, table)
+
+
+def session_reason(session: SparkSession, settings: Settings) -> str | None:
+    """Why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's."""
+    if settings.table_format == "iceberg" or ":" in settings.into or settings.into.startswith(_VOLUMES):
+        return None
+    advice = "name its file system in into, such as file:///lake, s3://… or hdfs://…, to let tasks write"
+    if is_connect(session):
+        return f"into is a path without a file system, which the server of Spark Connect may take for another one: {advice}"
+    default = session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS")
+    if default.partition(":")[0].lower() == "file":
+        return None
+    return f"into is a path without a file system, and Spark's own one is {without_secrets(default)}: {advice}"
 
 
 def files_table(settings: Settings, target: TopicTable, name: str) -> FilesTable:

@@ -50,7 +50,7 @@ from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Destination, Settings
-from pykafka_wire.ingest.table_formats import files_table, open_table, spark_reason
+from pykafka_wire.ingest.table_formats import files_table, open_table, session_reason, spark_reason
 from pykafka_wire.ingest.tables import (
     CREATED,
     DELETE,
@@ -563,6 +563,8 @@ class TableWriter:
         if (reason := spark_reason(self._settings, self._table)) is not None:
             return reason
         if self._files is None:
+            if (reason := session_reason(self._session, self._settings)) is not None:
+                return reason
             files = files_table(self._settings, self._target, self._name)
             if (reason := files.unreachable()) is not None:
                 return reason

@@ -30,7 +30,7 @@ from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.file_types import file_type
 from pykafka_wire.ingest.iceberg_log import IcebergLog
 from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
-from pykafka_wire.ingest.parquet_files import FileWriter
+from pykafka_wire.ingest.parquet_files import FileWriter, UnwritableError
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import TableLog
 from pykafka_wire.ingest.tables import Landed
@@ -389,6 +389,14 @@ def test_a_store_that_python_cannot_reach_is_left_to_spark(object_store: str) ->
     reason = DeltaFolder(table.folder.uri, wrong).unreachable() or ""
     assert "Python cannot reach s3a://lake/" in reason
     assert "hush" not in reason
+
+
+def test_a_machine_that_has_no_such_table_in_its_file_system_writes_no_files(tmp_path: Path) -> None:
+    folder = of_delta(tmp_path)().folder
+    folder.open()
+    (tmp_path / "orders/_delta_log").rename(tmp_path / "log of another machine")
+    with pytest.raises(UnwritableError, match="orders, which .* does not have"):
+        folder.open()
 
 
 def test_a_table_with_rules_for_its_values_is_left_to_spark(tmp_path: Path) -> None:

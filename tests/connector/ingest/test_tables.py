@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings import Settings
+from pykafka_wire.ingest.table_formats import session_reason
 from pykafka_wire.ingest.tables import DELETE, LandedTable, Merging
 
 
@@ -28,6 +29,19 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # Spark's error is that of a session without Delta
     with pytest.raises(IngestError, match=r"cannot look for the table .*table`: start the session with Delta"):
         exists("table")
+
+
+def test_a_path_is_spark_s_to_write_where_spark_has_another_file_system_by_default(spark: Any) -> None:
+    session = spark.newSession()
+
+    def reason(into: str) -> str:
+        settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=into)
+        return session_reason(session, settings) or ""
+
+    assert (reason("/lake/shop"), reason("file:///lake/shop")) == ("", "")
+    session.conf.set("fs.defaultFS", "hdfs://name-node:8020")
+    assert "Spark's own one is hdfs://name-node:8020: name its file system in into" in reason("/lake/shop")
+    assert (reason("file:///lake/shop"), reason("/Volumes/main/shop/lake")) == ("", "")
 
 
 def test_a_table_gets_no_feature_that_does_not_help(spark: Any, tmp_path: Path) -> None:
