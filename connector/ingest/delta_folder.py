@@ -22,9 +22,9 @@ from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, UriFolder, Written
-from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile
+from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import Landed, owner_properties
+from pykafka_wire.ingest.tables import Landed, made_properties, owner_properties, partition_columns
 from pykafka_wire.wire.masking import without_secrets
 
 #: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
@@ -93,14 +93,25 @@ class DeltaFolder:
         return deltalake.DeltaTable(self._uri, storage_options=dict(self.folder.storage))
 
     def unreachable(self) -> str | None:
-        """Why this process cannot reach the folder; None if it can. Spark may know other credentials."""
-        if local_folder(self.folder.uri) is not None:
-            return None
+        """Why this process cannot reach the folder, or read its table; None if it can. Spark may have other means."""
+        shown = without_secrets(self.folder.uri)
+        if local_folder(self.folder.uri) is None:
+            try:
+                filesystem, path = self.folder.open()
+                filesystem.get_file_info(path)
+            except (OSError, ValueError, OptionError) as error:
+                return f"Python cannot reach {shown}: {error}"
         try:
-            filesystem, path = self.folder.open()
-            filesystem.get_file_info(path)
-        except (OSError, ValueError, OptionError) as error:
-            return f"Python cannot reach {without_secrets(self.folder.uri)}: {error}"
+            return self._unreadable() if self.exists else None
+        except Exception as error:  # deltalake's are of many classes
+            return f"the library deltalake cannot look for a table in {shown}: {without_secrets(str(error))}"
+
+    def _unreadable(self) -> str | None:
+        """Why the library cannot read the table, such as a feature or a type that it does not know; None if it can."""
+        try:
+            _ = self.arrow_schema
+        except Exception as error:  # deltalake's are of many classes
+            return f"the library deltalake cannot read the table: {without_secrets(str(error))}"
         return None
 
     @property
@@ -152,6 +163,8 @@ class DeltaFolder:
 
     def reason_against(self) -> str | None:
         """Why files cannot be committed to the table as it is; None if they can."""
+        if (reason := self._unreadable()) is not None:
+            return reason
         protocol, metadata = self._table.protocol(), self._table.metadata()
         features = set(protocol.writer_features or ())
         if protocol.min_writer_version == _BY_FEATURES:
@@ -174,8 +187,8 @@ class DeltaFolder:
             self._uri,
             deltalake.Schema.from_arrow(_nullable(rows)),
             mode="error",
-            partition_by=list(table.partition_by),
-            configuration=owner_properties(begins_at),
+            partition_by=partition_columns(table, rows.names),
+            configuration=owner_properties(begins_at) | made_properties(table),
             storage_options=dict(self.folder.storage),
             raise_if_key_not_exists=False,
             commit_properties=CommitProperties(custom_metadata={"userMetadata": begins_at.to_json()}),

@@ -88,7 +88,8 @@ def _bounds(of_column: Iterable[Any]) -> tuple[Any, Any] | None:
 
 def _text(value: Any, kind: Any, *, is_maximum: bool) -> Any:
     if isinstance(value, str) and len(value) > _TEXT_LENGTH:
-        return value[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
+        bound = value[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
+        return bound if bound >= value or not is_maximum else None
     if isinstance(value, datetime):
         text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
         return text + ("Z" if pa.types.is_timestamp(kind) and kind.tz else "")

@@ -7,11 +7,11 @@ driver's.
 from __future__ import annotations
 
 import functools
-import os
 import pickle
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -118,7 +118,7 @@ class UriFolder:
 
             return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
         filesystem, folder = open_folder(self.uri, "into")
-        if self.mark and local_folder(self.uri) is not None and not os.path.exists(os.path.join(folder, self.mark)):
+        if self.mark and local_folder(self.uri) is not None and not Path(folder, self.mark).exists():
             raise UnwritableError(f"{self.uri}, which {platform.node()} does not have")
         return filesystem, folder
 

@@ -27,8 +27,9 @@ from pykafka_wire.ingest.tables import (
     Landed,
     Merging,
     Truncation,
+    made_properties,
     owner_properties,
-    part_properties,
+    partition_columns,
     quoted,
 )
 from pykafka_wire.wire.security.secret_references import resolve
@@ -228,7 +229,7 @@ class IcebergTable:
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins."""
         with self._table.transaction() as transaction:
-            transaction.set_properties(owner_properties(first) | part_properties(table))
+            transaction.set_properties(owner_properties(first) | made_properties(table))
 
     def landed(self) -> Landed | None:
         """What the newest commit of an ingest holds; None where there is none."""
@@ -263,7 +264,7 @@ class IcebergTable:
 
     def create_of(self, schema: Any, table: Table, query: str, begins_at: Landed | None) -> None:
         """As :meth:`create`, of pyarrow's schema."""
-        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **part_properties(table)}
+        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **made_properties(table)}
         if begins_at is not None:
             given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
         with self._catalog.create_table_transaction(
@@ -271,7 +272,7 @@ class IcebergTable:
         ) as transaction:
             if table.partition_by:
                 with transaction.update_spec() as update:
-                    for name in table.partition_by:
+                    for name in partition_columns(table, schema.names):
                         update.add_identity(name)
         self._loaded = None
 

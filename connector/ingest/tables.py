@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
@@ -117,7 +117,8 @@ class Landed:
         except (ValueError, TypeError, KeyError):
             return None
         offsets = {name: {int(p): int(o) for p, o in found[name].items()} for name in ("start", "end")}
-        return cls(**{**found, **offsets, "schema_id": registry_id(found.get("schema_id")), "n_added": n_added})
+        known = {each.name: found[each.name] for each in fields(cls) if each.name in found}
+        return cls(**{**known, **offsets, "schema_id": registry_id(found.get("schema_id")), "n_added": n_added})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -556,12 +557,29 @@ class LandedTable:
 
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:
     """The properties of a table, whose first commit, or what it begins at, is ``first``."""
-    given = dict(table.properties)
-    if (types := connect_types(table, None, is_new=True)) != "false":
-        given[CONNECT_TYPES_PROPERTY] = types
-    if first is not None:
-        given |= owner_properties(first)
-    return given | part_properties(table)
+    of_owner = {} if first is None else owner_properties(first)
+    return {**table.properties, **of_owner, **made_properties(table)}
+
+
+def made_properties(table: Table) -> dict[str, str]:
+    """How a new table takes its topic: by which types it is read, and which records."""
+    types = connect_types(table, None, is_new=True)
+    return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | part_properties(table)
+
+
+def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
+    """Returns the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
+
+    Raises:
+        IngestError: the rows have no such column.
+    """
+    by_name = {name.lower(): name for name in columns}
+    if missing := [name for name in table.partition_by if name.lower() not in by_name]:
+        raise IngestError(
+            f"partition_by of the table of topic {table.topic} names {', '.join(missing)}, and its rows have the columns "
+            f"{', '.join(columns)}: change partition_by in [[table]]."
+        )
+    return [by_name[name.lower()] for name in table.partition_by]
 
 
 def part_properties(table: Table) -> dict[str, str]:

@@ -24,6 +24,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.types import StringType
 
 from pykafka_wire.checkpoints.files import table_uri
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import Remedy, remedy_of
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
@@ -355,6 +356,48 @@ def test_statistics_let_readers_skip_files_and_are_right(tmp_path: Path) -> None
     assert json.loads(last["userMetadata"])["pykafka-wire"]["end"] == {"0": 3}
 
 
+def test_a_new_table_has_the_rows_names_of_its_partitions_and_remembers_how_it_takes_its_topic(tmp_path: Path) -> None:
+    settings = iceberg_settings(tmp_path)
+    load_catalog("lake", **settings.catalog).create_namespace("shop")
+    nothing: Any = None  # a session is for DataFrames
+    delta, iceberg = DeltaFolder(f"{tmp_path}/orders"), IcebergTable(nothing, settings, "orders")
+
+    def create(table: Table) -> None:
+        if not delta.exists:
+            delta.create(SCHEMA, table, landed(-1, 0, 0))
+        iceberg.create_of(SCHEMA, table, "q", landed(-1, 0, 0))
+
+    with pytest.raises(IngestError, match="orders names dag, and its rows have the columns id, day, price") as raised:
+        create(Table(topic="orders", partition_by=("Day", "dag")))
+    assert remedy_of(raised.value) is Remedy.CHANGE
+    with pytest.raises(IngestError, match="names dag"):
+        iceberg.create_of(SCHEMA, Table(topic="orders", partition_by=("dag",)), "q", None)
+    create(Table(topic="orders", partition_by=("DAY",), connect_types="true"))
+    for table in (delta, iceberg):
+        assert table.partition_by == ("day",)
+        assert table.properties()["pykafka-wire.connect-types"] == "true"
+
+
+@pytest.mark.parametrize("feature", ["collations-preview", "catalogManaged", "geospatial"])
+def test_a_table_that_deltalake_cannot_read_is_left_to_spark(tmp_path: Path, feature: str) -> None:
+    opened = of_delta(tmp_path)
+    entry = tmp_path / "orders/_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    (protocol,) = [each["protocol"] for each in actions if "protocol" in each]
+    protocol |= {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature], "writerFeatures": [feature]}
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    for reason in (opened().unreachable(), opened().reason_against()):
+        assert reason is not None
+        assert reason.startswith("the library deltalake cannot read the table: ")
+
+
+def test_a_position_of_a_newer_version_is_read() -> None:
+    """Whatever that version has noted beside it."""
+    noted = json.loads(landed(3, 3, 6).to_json())
+    noted["pykafka-wire"]["of_tomorrow"] = [1]
+    assert Landed.from_json(json.dumps(noted)) == landed(3, 3, 6)
+
+
 @pytest.mark.parametrize(
     ("into", "table", "reason"),
     [
@@ -395,7 +438,7 @@ def test_a_machine_that_has_no_such_table_in_its_file_system_writes_no_files(tmp
     folder = of_delta(tmp_path)().folder
     folder.open()
     (tmp_path / "orders/_delta_log").rename(tmp_path / "log of another machine")
-    with pytest.raises(UnwritableError, match="orders, which .* does not have"):
+    with pytest.raises(UnwritableError, match=r"orders, which .* does not have"):
         folder.open()
 
 

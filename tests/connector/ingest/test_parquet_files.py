@@ -107,6 +107,13 @@ def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(
     }  # fmt: skip
 
 
+def test_a_maximum_that_cannot_be_cut_is_left_out(tmp_path: Path) -> None:
+    last = "\U0010ffff"
+    found = stats_of(tmp_path, pa.table({"over": ["a" * 32 + last + "b"], "equal": ["a" * 32 + last]}))
+    assert found["minValues"] == {"over": "a" * 32, "equal": "a" * 32}
+    assert found["maxValues"] == {"equal": "a" * 32 + last}
+
+
 def test_statistics_are_of_the_first_columns_and_survive_what_python_cannot_say(tmp_path: Path) -> None:
     far = pa.array([-(2**62), 2**62], pa.int64()).view(pa.timestamp("us"))
     table = pa.table({"far": far, "long": ["x" * 100_000, "y"], "third": [1, 2]})
