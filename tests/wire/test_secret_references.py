@@ -86,6 +86,13 @@ def test_a_secret_that_looks_like_a_reference_is_not_shown(kind: str) -> None:
     assert "canary-4711" not in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["client{acks}:canary-4711", "me:p@canary-4711", "json:", "json"])
+def test_what_is_no_path_of_a_function_is_not_shown(path: str) -> None:
+    with pytest.raises(SettingsError, match=r"names no function. Write module:function") as caught:
+        load_callable(path, "sasl.oauthbearer.token.provider")
+    assert path not in str(caught.value)
+
+
 def test_an_import_path_may_lead_into_an_object() -> None:
     assert load_callable("pathlib:Path.home", "s") == Path.home
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pykafka_wire.wire.arrow.arrays import to_numpy, validity
 from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.security.secret_references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -67,7 +68,7 @@ class Partitioner:
                 "{setting} is {name}, and Java classes cannot run here.",
                 setting=_CLASS,
                 remedy=f"Use {_ROUND_ROBIN}, or module:function with a function(topic, keys, values, n_partitions).",
-                name=repr(name),
+                name=quoted(name),
             )
 
     def place(self, topic: str, keys: Any, values: Any, n_partitions: int) -> npt.NDArray[np.int32]:

@@ -41,6 +41,7 @@ from typing import Any, Final, cast
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.clouds.providers import provider
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
@@ -203,12 +204,12 @@ def _from_provider(settings: ClientSettings) -> AuthToken:
             "{setting}: {path} returned {type}.",
             setting=_PROVIDER,
             remedy="It must return the token as str, or a tuple of the token and its expiry time since the epoch.",
-            path=path,
+            path=quoted(path),
             type=type(given).__name__,
         )
     if not isinstance(extensions, Mapping):
         raise SettingsError(
-            "{setting}: {path} returned extensions that are not a mapping.", setting=_PROVIDER, path=path
+            "{setting}: {path} returned extensions that are not a mapping.", setting=_PROVIDER, path=quoted(path)
         )
     lifetime_s = None
     if (ends := _number(expires_at, limit=_MILLISECONDS_FROM * 1000)) is not None:

@@ -72,9 +72,10 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
     Raises:
         SettingsError: it cannot be imported, or cannot be called.
     """
-    module_name, colon, attributes = path.strip().partition(":")
-    if not colon or not module_name or not attributes:
-        raise SettingsError("{setting} is {path}.", setting=setting, remedy="Write module:function.", path=quoted(path))
+    module_name, _, attributes = path.strip().partition(":")
+    if _IMPORT_PATH.fullmatch(path.strip()) is None:
+        # Not shown: it may be a secret that stands in the wrong place.
+        raise SettingsError("{setting} names no function.", setting=setting, remedy="Write module:function.")
     try:
         provider: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):
@@ -84,11 +85,11 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
             "{setting} names {path}, which cannot be imported: {reason}.",
             setting=setting,
             remedy="Install its package on every machine that runs the query, executors too.",
-            path=path,
+            path=quoted(path),
             reason=error,
         ) from error
     if not callable(provider):
-        raise SettingsError("{setting} names {path}, which cannot be called.", setting=setting, path=path)
+        raise SettingsError("{setting} names {path}, which cannot be called.", setting=setting, path=quoted(path))
     called: Callable[..., Any] = provider
     return called
 
@@ -121,13 +122,16 @@ def _from_provider(path: str, setting: str) -> str:
     except Exception as error:
         # Only the type of the error: the provider's text may hold secrets.
         raise SettingsError(
-            "{setting}: the provider {path} failed ({type}).", setting=setting, path=path, type=type(error).__name__
+            "{setting}: the provider {path} failed ({type}).",
+            setting=setting,
+            path=quoted(path),
+            type=type(error).__name__,
         ) from error
     if not isinstance(text, str):
         raise SettingsError(
             "{setting}: the provider {path} returned {type}, not str.",
             setting=setting,
-            path=path,
+            path=quoted(path),
             type=type(text).__name__,
         )
     return text
