@@ -5,11 +5,12 @@ Runs on executors, in Python workers that Spark reuses: connections stay open in
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,11 +83,15 @@ def read_ranges(
     begun_at = resumed_at = time.perf_counter()
     read_s = 0.0
     try:
-        for batch in _read(cluster, cache, options, ranges, schema, query, reader_schemas, counters, lost):
-            read_s += time.perf_counter() - resumed_at
-            resumed_at = math.inf  # its rows are taken
-            yield batch
-            resumed_at = time.perf_counter()
+        # A reader that is dropped early has ended its requests before its figures are sent.
+        with contextlib.closing(
+            _read(cluster, cache, options, ranges, schema, query, reader_schemas, counters, lost)
+        ) as batches:
+            for batch in batches:
+                read_s += time.perf_counter() - resumed_at
+                resumed_at = math.inf  # its rows are taken
+                yield batch
+                resumed_at = time.perf_counter()
     finally:
         ended_at = time.perf_counter()
         target.send(
@@ -114,7 +119,7 @@ def _read(
     reader_schemas: Mapping[str, Any] | None,
     counters: FetchCounters,
     lost: Counter[str],
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """As :func:`read_ranges`; counts what was fetched, and the ``ranges`` and ``offsets`` that were lost and skipped."""
     columns = decoded_columns(tuple(schema.names))
     decoders = _decoders(options, schema, reader_schemas or {})

@@ -178,6 +178,28 @@ def test_the_records_of_a_response_are_freed_before_the_next_one_is_fetched(monk
     assert freed == [True] * 3
 
 
+def test_a_reader_that_is_dropped_early_has_ended_before_its_figures_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    def fetched_ranges(*_: object, **__: object) -> Iterator[FetchedRecords]:
+        try:
+            yield fetched_records()
+        finally:
+            events.append("ended")
+
+    class Receiver:
+        def send(self, _: object) -> None:
+            events.append("sent")
+
+    monkeypatch.setattr(task_reader, "fetch_ranges", fetched_ranges)
+    options = batch()
+    schema = pa.schema([("offset", pa.int64())])
+    batches = read_ranges(options, [RANGE], schema, cluster=Cluster(options.client), receiver=Receiver())
+    next(batches)
+    batches.close()
+    assert events == ["ended", "sent"]
+
+
 def fetched_records() -> FetchedRecords:
     records = DecodedRecords(
         n_records=5,
