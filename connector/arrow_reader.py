@@ -12,6 +12,7 @@ columns are :mod:`pykafka_wire.options`'s and :mod:`pykafka_wire.source`'s, as f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,11 +22,13 @@ from pykafka_wire.columns.arrow_types import ARROW_TYPES
 from pykafka_wire.columns.selected_columns import column_names
 from pykafka_wire.errors import OptionError
 from pykafka_wire.field_selection import WHOLE, Selection, parse_columns, select_type
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges
 from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import SettingsError
 
 #: What decides the shape of Spark's tasks.
 _OF_TASKS: Final = ("minPartitions", "maxRecordsPerPartition", "filterPushdown")
@@ -64,24 +67,35 @@ def read_topic(
     log_warnings([*parsed.warnings, *_without_effect(options)])
     selection = _selection(columns, parsed)
     names = column_names(selection, parsed.include_headers, parsed.typed_columns.added_columns)
-    cluster = Cluster(parsed.client, log_warnings=False)
-    try:
-        schema, reader_schemas = _schema(cluster, parsed, names, selection)
-        ranges = plan_ranges(cluster, parsed)
-    except BaseException:
-        cluster.close()
-        raise
+    with _options_in_errors():
+        cluster = Cluster(parsed.client, log_warnings=False)
+        try:
+            schema, reader_schemas = _schema(cluster, parsed, names, selection)
+            ranges = plan_ranges(cluster, parsed)
+        except BaseException:
+            cluster.close()
+            raise
     batches = _closing(cluster, read_ranges(parsed, ranges, schema, reader_schemas=reader_schemas, cluster=cluster))
     next(batches)
     # Through Arrow's C stream, since close() of a reader over Python's iterator would keep the iterator, and so the connections.
     return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(schema, batches))
 
 
+@contextlib.contextmanager
+def _options_in_errors() -> Iterator[None]:
+    """Let errors of Kafka's settings name them as options."""
+    try:
+        yield
+    except SettingsError as error:
+        raise error.with_prefix(PREFIX) from error
+
+
 def _closing(cluster: Cluster, batches: Iterator[Any]) -> Iterator[Any]:
     """``batches``, after a first None: a generator runs its ``finally`` only if it was started."""
     try:
         yield None
-        yield from batches
+        with _options_in_errors():
+            yield from batches
     finally:
         cluster.close()
 

@@ -10,6 +10,7 @@ happened, where (topic-partition, offset, broker, API and version), and the reme
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pykafka_wire.wire.error_codes import ErrorInfo, error_info, remedy_of
@@ -169,7 +170,7 @@ def fill_in(sentence: str, prefix: str = "", **values: object) -> str:
 class SettingsError(WireError):
     """A client setting that is missing, malformed or in conflict with another.
 
-    It keeps its parts, since a user may write the names of settings with a prefix: :meth:`with_prefix`.
+    It keeps its parts, since a user may write settings with a prefix (:meth:`with_prefix`) or by other names (:meth:`with_names`).
 
     Args:
         message, remedy: sentences for :func:`fill_in`, where ``{setting}`` is the setting at fault.
@@ -193,6 +194,12 @@ class SettingsError(WireError):
         """Return the same error, in which the names of settings have a prefix."""
         message, remedy = self._sentences
         return SettingsError(message, setting=self.setting, remedy=remedy, prefix=prefix, **self._values)
+
+    def with_names(self, names: Mapping[str, str]) -> SettingsError:
+        """Return the same error, in which settings have the names that the user writes for them."""
+        message, remedy = self._sentences
+        setting = None if self.setting is None else names.get(self.setting, self.setting)
+        return SettingsError(message, setting=setting, remedy=remedy, **{**self._values, **names})
 
 
 class ForkedProducerError(WireError):

@@ -148,7 +148,7 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
             )
     if lowered in REJECTED:
         raise OptionError(
-            f"unknown option {name!r}: Kafka's settings need the prefix {PREFIX} {fill_in(REJECTED[lowered].remedy, PREFIX)}"
+            f"unknown option {name!r}: {PREFIX}{lowered} is not supported either. {fill_in(REJECTED[lowered].remedy, PREFIX)}"
         )
     reason = REFUSED_IN_SPARK.get(lowered) or fill_in(IGNORED.get(lowered, ""), PREFIX)
     if reason:

@@ -20,6 +20,7 @@ from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import parse_schema_options
 from pykafka_wire.source.dataframe_types import find_source_schema
+from pykafka_wire.wire.errors import SettingsError
 from tests.connector.source.typed_topics import COUNTRY, ID, NOTE, PARTS, TypedTopic, record
 
 Options = dict[str, Any]
@@ -239,6 +240,12 @@ def test_mistakes_are_named_before_anything_is_read(options: Options) -> None:
     starting = json.dumps({options["subscribe"]: {"0": 5, "1": 0}})
     with pytest.raises(OffsetsError, match="after its end"):
         read_topic(options | {"startingOffsets": starting})
+
+
+def test_an_error_of_a_kafka_setting_names_the_option(options: Options) -> None:
+    more = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "me"}
+    with pytest.raises(SettingsError, match=r" kafka\.sasl\.password refers to"):
+        read_topic(options | more | {"kafka.sasl.password": "env:ABSENT_4711"})
 
 
 def test_options_of_sparks_tasks_are_named_in_the_log(options: Options, caplog: pytest.LogCaptureFixture) -> None:

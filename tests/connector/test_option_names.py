@@ -79,6 +79,13 @@ def test_a_kafka_setting_without_its_prefix_is_refused_with_the_prefix(mode: str
     )
 
 
+def test_a_kafka_setting_without_its_prefix_that_is_not_supported_says_what_is() -> None:
+    assert refusal("stream", **{"ssl.engine.factory.class": "x"}) == (
+        "unknown option 'ssl.engine.factory.class': kafka.ssl.engine.factory.class is not supported either. It names a Java class, "
+        "which this client cannot run: use the kafka.ssl.truststore.* and kafka.ssl.keystore.* settings."
+    )
+
+
 def test_where_reading_starts_is_no_setting_of_kafkas() -> None:
     assert refusal("stream", **{"auto.offset.reset": "earliest"}).startswith(
         "unknown option 'auto.offset.reset': use startingOffsets;"

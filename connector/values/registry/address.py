@@ -41,6 +41,7 @@ class Registry:
         timeout_s: for each attempt; there are three for each address.
         tls: the settings ``ssl.*`` of Kafka's clients, for trust stores, client certificates and protocols; instead of ``ca_file``.
         sasl: the settings ``sasl.*`` of Kafka's clients, whose user and password, or bearer tokens, the registry accepts too.
+        inherits_sasl: whether they are those of the connection to brokers.
         extra_headers: names and values of further HTTP headers, none of them a secret; sent to these addresses alone.
         proxy: ``http://host:port`` of an HTTP proxy; None for that of the environment, if any.
         rule_executors: confluent-kafka's executors of rules, as ``module:Class`` (:mod:`~pykafka_wire.values.registry.rules`).
@@ -54,6 +55,7 @@ class Registry:
     timeout_s: float = field(default=10.0, kw_only=True)
     tls: ClientSettings | None = field(default=None, kw_only=True)
     sasl: ClientSettings | None = field(default=None, kw_only=True)
+    inherits_sasl: bool = field(default=False, kw_only=True)
     extra_headers: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     proxy: str | None = field(default=None, kw_only=True)
     rule_executors: tuple[str, ...] = field(default=(), kw_only=True)

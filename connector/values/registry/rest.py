@@ -21,6 +21,7 @@ from pykafka_wire.errors import DecodeError, RegistryError, UnreachableRegistryE
 from pykafka_wire.registry_settings import REGISTRY_PREFIX
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.settings import CLIENT_CREDENTIAL_NAMES
 from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.security import tls
 from pykafka_wire.wire.security.secret_references import resolve
@@ -110,7 +111,12 @@ def _tls_context(registry: Registry) -> ssl.SSLContext:
     try:
         return tls.context(settings)
     except SettingsError as error:
-        raise RegistryError(error.with_prefix(REGISTRY_PREFIX if registry.tls else "").text) from error
+        written = (
+            error.with_prefix(REGISTRY_PREFIX)
+            if registry.tls
+            else error.with_names({"ssl.truststore.location": "the schema registry's ca_file"})
+        )
+        raise RegistryError(written.text) from error
 
 
 @lru_cache(maxsize=16)
@@ -215,7 +221,11 @@ def authorization(registry: Registry) -> dict[str, str]:
             return _bearer(oauth.token_source(registry.sasl).token().value)
         return _basic(":".join(sasl.user_and_password(registry.sasl)))
     except WireError as error:
-        raise RegistryError(f"no credentials for the schema registry: {error.text}") from error
+        written = error
+        if isinstance(error, SettingsError) and registry.sasl is not None:
+            inherits = registry.inherits_sasl
+            written = error.with_prefix("kafka.") if inherits else error.with_names(CLIENT_CREDENTIAL_NAMES)
+        raise RegistryError(f"no credentials for the schema registry: {written.text}") from error
 
 
 def discard_token(registry: Registry) -> bool:

@@ -43,6 +43,8 @@ _CLIENT_CREDENTIALS: Final[dict[str, str]] = {
     CLIENT_SECRET: "sasl_oauthbearer_client_credentials_client_secret",
     SCOPE: "sasl_oauthbearer_scope",
 }
+#: The same, by the names of Kafka's settings: those that a user writes.
+CLIENT_CREDENTIAL_NAMES: Final = {field.replace("_", "."): name for name, field in _CLIENT_CREDENTIALS.items()}
 #: What Confluent Cloud wants beside a token, and the header that carries it.
 _CLOUD_HEADERS: Final[dict[str, str]] = {
     LOGICAL_CLUSTER: "target-sr-cluster",
@@ -166,7 +168,7 @@ def _with_user(
 ) -> Registry:
     if source == "SASL_INHERIT":
         _refuse_others(values, USER_INFO, user_of_url, f"{USER_SOURCE}=SASL_INHERIT takes them from kafka.sasl.*")
-        return replace(registry, sasl=_sasl(given, f"{USER_SOURCE}=SASL_INHERIT"))
+        return replace(registry, sasl=_sasl(given, f"{USER_SOURCE}=SASL_INHERIT"), inherits_sasl=True)
     if user_of_url is not None:
         if USER_INFO in values:
             raise OptionError(f"{_URL} and basic.auth.user.info both name a user: remove the one in the URL.")
@@ -194,7 +196,7 @@ def _with_token(registry: Registry, source: str, values: Mapping[str, str], give
             raise OptionError(f"{TOKEN_SOURCE} is STATIC_TOKEN, and {TOKEN} is missing.")
         return replace(registry, bearer_token=values[TOKEN])
     if source == "SASL_OAUTHBEARER_INHERIT":
-        return replace(registry, sasl=_sasl(given, f"{TOKEN_SOURCE}={source}", "OAUTHBEARER"))
+        return replace(registry, sasl=_sasl(given, f"{TOKEN_SOURCE}={source}", "OAUTHBEARER"), inherits_sasl=True)
     for name in (TOKEN_ENDPOINT, CLIENT_ID, CLIENT_SECRET):
         if name not in values:
             raise OptionError(f"{TOKEN_SOURCE} is OAUTHBEARER, and {name} is missing.")

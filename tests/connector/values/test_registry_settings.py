@@ -188,7 +188,7 @@ def test_tls_under_kafkas_names_and_its_faults(tmp_path: Any) -> None:
     java.write_bytes(b"\xfe\xed\xfe\xed rest")
     with pytest.raises(RegistryError, match=r"JKS store, which only Java reads.*keytool -importkeystore"):
         _tls_context(registry(schema__registry__ssl__truststore__location=str(java)))
-    with pytest.raises(RegistryError, match=r"ssl\.truststore\.location \(.*absent.pem\) cannot be read"):
+    with pytest.raises(RegistryError, match=r" ca_file \(.*absent.pem\) cannot be read"):
         _tls_context(Registry(URL, ca_file=str(tmp_path / "absent.pem")))
 
 
@@ -253,3 +253,42 @@ def test_the_names_are_known_to_reads_and_others_near_them_are_refused() -> None
 def test_executors_of_rules_are_a_list() -> None:
     found = registry_of({"schema.registry.url": "http://registry", "schema.registry.rule.executors": "a.b:C, d:E"})
     assert found is not None and found.rule_executors == ("a.b:C", "d:E")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {
+                "bearer__auth__credentials__source": "OAUTHBEARER",
+                "bearer__auth__issuer__endpoint__url": "http://idp/token",
+                "bearer__auth__client__id": "me",
+                "bearer__auth__client__secret": "s3cret",
+            },
+            "bearer.auth.issuer.endpoint.url is http://idp",
+        ),
+        (
+            {
+                "bearer__auth__credentials__source": "OAUTHBEARER",
+                "bearer__auth__issuer__endpoint__url": "https://idp/token",
+                "bearer__auth__client__id": "me",
+                "bearer__auth__client__secret": "env:ABSENT",
+            },
+            "bearer.auth.client.secret refers to the environment variable ABSENT",
+        ),
+        (
+            {
+                "basic__auth__credentials__source": "SASL_INHERIT",
+                "kafka__sasl__mechanism": "PLAIN",
+                "kafka__sasl__username": "me",
+                "kafka__sasl__password": "env:ABSENT",
+            },
+            "kafka.sasl.password refers to the environment variable ABSENT",
+        ),
+    ],
+)
+def test_errors_of_credentials_name_what_the_user_wrote(options: dict[str, str], text: str) -> None:
+    with pytest.raises(RegistryError) as raised:
+        authorization(registry(**options))
+    assert f": {text}" in raised.value.message
+    assert "s3cret" not in str(raised.value)
