@@ -15,7 +15,15 @@ _MASK: Final = "***"
 _SECRETS: Final = frozenset(each.name for each in SETTINGS if each.secret)
 #: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
 _SECRET: Final = re.compile(
-    r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account)[._]?key|private|(?:\b|_)sas(?:\b|_)",
+    r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account|api|encryption|shared)[-._]?key|private"
+    r"|connection[-_.]?string|authorization|^header\.|(?:\b|_)sas(?:\b|_)",
+    re.I,
+)
+#: Settings whose names are other libraries', which add to them: what is not known to be harmless may be a secret.
+_OF_LIBRARIES: Final = frozenset({"catalog", "storage"})
+#: The ends of their harmless names. Where a value is a URI, its credentials and parameters are masked all the same.
+_HARMLESS: Final = re.compile(
+    r"(?:^|[-._])(?:account[-_]name|allow[-_]http|bucket|endpoint|endpoint[-_]url|impl|region|type|uri|url|warehouse)$",
     re.I,
 )
 #: A secret that is given by reference is none itself.
@@ -56,14 +64,15 @@ def _shown(of: Settings | Table, prefix: str, besides: tuple[str, ...]) -> Itera
             continue
         if isinstance(value, Mapping):
             for name, text in value.items():
-                yield f"{prefix}{each.name}.{name}", _masked(name, str(text))
+                is_known = each.name not in _OF_LIBRARIES or _HARMLESS.search(name) is not None
+                yield f"{prefix}{each.name}.{name}", _masked(name, str(text), is_known=is_known)
         else:
             text = ", ".join(value) if isinstance(value, tuple) else str(value)
             yield prefix + each.name, without_secrets(text) if each.name in ("checkpoint", "into", "registry") else text
 
 
-def _masked(name: str, text: str) -> str:
-    is_secret = name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
+def _masked(name: str, text: str, *, is_known: bool) -> str:
+    is_secret = not is_known or name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
     if is_secret and not _REFERENCE.match(text):
         return _MASK
     return without_secrets(text) if "://" in text else text

@@ -53,6 +53,44 @@ def test_settings_are_shown_without_their_secrets() -> None:
     assert "max_rows" not in shown, "only what was set"
 
 
+def test_settings_of_catalogs_and_object_stores_are_shown_where_they_are_known_to_be_harmless() -> None:
+    harmless = {
+        "catalog": {"type": "rest", "warehouse": "s3://lake/shop", "s3.region": "eu-north-1", "s3.endpoint": "http://store:9000"},
+        "storage": {"AWS_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "http://store:9000", "AWS_ALLOW_HTTP": "true"},
+    }  # fmt: skip
+    names = {
+        "catalog": (
+            "adls.account-key", "adls.connection-string", "header.Authorization", "header.X-Api-Key", "s3.access-key-id",
+            "credential", "header.uri", "auth", "gcs.oauth2.token", "whatever-comes-next",
+        ),
+        "storage": (
+            "access-key", "apikey", "AZURE_STORAGE_CONNECTION_STRING", "AWS_ACCESS_KEY_ID", "aws_sse_customer_key_base64",
+            "GOOGLE_SERVICE_ACCOUNT_KEY", "account_key",
+        ),
+    }  # fmt: skip
+    given = {place: harmless[place] | dict.fromkeys(names[place], "hush") for place in names}
+    given["catalog"] |= {
+        "uri": "postgresql://u:hush@db/catalog?sslpassword=hush",
+        "s3.secret-access-key": "env:LAKE_SECRET",
+    }
+    shown = masked_settings(Settings(checkpoint="/c", topics="a", into="lake.shop", kafka={}, **given))  # type: ignore[arg-type]
+    assert not [name for name, text in shown.items() if "hush" in text]
+    assert {
+        name: shown[name] for place in harmless for name in shown if name in {f"{place}.{e}" for e in harmless[place]}
+    } == {f"{place}.{name}": text for place, texts in harmless.items() for name, text in texts.items()}
+    assert shown["catalog.s3.secret-access-key"] == "env:LAKE_SECRET"
+    assert shown["catalog.uri"] == "postgresql://***@db/catalog?***"
+    options = {
+        "adls.connection-string": "hush",
+        "header.X": "hush",
+        "fs.s3a.api-key": "hush",
+        "fs.azure.account.key": "hush",
+    }
+    table = Table(topic="a", options=options, properties=options)
+    shown = masked_settings(Settings(checkpoint="/c", topics="a", into="/x", tables=(table,), kafka={}))  # type: ignore[arg-type]
+    assert not [name for name, text in shown.items() if "hush" in text]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
