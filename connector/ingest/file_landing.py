@@ -78,7 +78,7 @@ class FilesTable(KnownTable, Protocol):
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch; the files are orphans.
+            AlreadyLandedError: the table has this micro-batch, or does not end where it begins; the files are orphans.
         """
 
 
@@ -106,7 +106,7 @@ class FileLanding:
             begins_at: what the table begins with, if it does not exist.
 
         Raises:
-            AlreadyLandedError: the table has the micro-batch.
+            AlreadyLandedError: as :meth:`FilesTable.append_files`.
             AnalysisException: the table cannot take the rows' types.
         """
         job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)

@@ -79,10 +79,10 @@ class Written:
 
 
 class AlreadyLandedError(Exception):
-    """The table has the micro-batch already: another driver of the query has committed it."""
+    """The table has the micro-batch already, or does not end where it begins."""
 
     def __init__(self) -> None:
-        super().__init__("another driver of this query has written this micro-batch")
+        super().__init__("another driver of this query has written to the table, or it was rolled back")
 
 
 class Folder(Protocol):

@@ -1,8 +1,8 @@
 """An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar.
 
 The position is in the summary of each snapshot. Iceberg has no transaction ids: a commit requires that the table still stands at
-the snapshot whose position was looked at, so that an older driver, still running, can add nothing twice. The library's own
-repetition of commits would lose that, and is turned off for these.
+the snapshot whose position was looked at, and that position must be where the rows begin: two drivers add nothing twice, and a
+table that was rolled back misses nothing. The library's own repetition of commits would lose that, and is turned off for these.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -154,7 +154,11 @@ class IcebergTable:
         self._catalog, namespace = _opened(settings)
         self._name = (*namespace, name)
         self.identifier = f"{settings.into}.{name}"
+        #: Each table has its own position in the one of rejects, which is the number of its micro-batch alone.
+        self._is_of_rejects = name == settings.rejects
         self._loaded: Any = None
+        #: The ids of the schema and of the partition spec that files are written for.
+        self._planned: tuple[int, int] | None = None
 
     @property
     def _table(self) -> Any:
@@ -176,8 +180,17 @@ class IcebergTable:
         return None
 
     def refresh(self) -> None:
-        """Look at what was committed since."""
-        self._table.refresh()
+        """Look at what was committed since.
+
+        Raises:
+            pyiceberg's CommitFailedException: it is another table by now.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        stored = self._catalog.load_table(self._name)
+        if self._loaded is not None and stored.metadata.table_uuid != self._loaded.metadata.table_uuid:
+            raise CommitFailedException(f"the Iceberg table {self.identifier} was dropped and made anew meanwhile")
+        self._loaded = stored
 
     @property
     def arrow_schema(self) -> Any:
@@ -243,18 +256,29 @@ class IcebergTable:
             version: the snapshot to begin with, by default the current one.
         """
         metadata = self._table.metadata
-        snapshot_id = metadata.current_snapshot_id if version in (None, -1) else version
-        while snapshot_id is not None:
-            snapshot = metadata.snapshot_by_id(snapshot_id)
-            if snapshot is None:  # it is expired
-                return
+        older = metadata.current_snapshot_id if version in (None, -1) else version
+        for snapshot in self._snapshots(version):
             landed = landed_in(snapshot.summary.additional_properties)
             if landed is not None:
                 yield landed
-            snapshot_id = snapshot.parent_snapshot_id
+            older = snapshot.parent_snapshot_id
+        if older is not None:  # it is expired
+            return
         begins_at = Landed.from_json(metadata.properties.get(_BEGINS_AT))
         if begins_at is not None:
             yield begins_at
+
+    def _snapshots(self, version: int | None = None) -> Iterator[Any]:
+        """A snapshot, by default the current one, and those that it was made from, the newest first, as far back as they are kept.
+
+        Others that the table keeps are of branches, or were rolled back.
+        """
+        metadata = self._table.metadata
+        by_id = {each.snapshot_id: each for each in metadata.snapshots}
+        snapshot = by_id.get(metadata.current_snapshot_id if version in (None, -1) else version)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = by_id.get(snapshot.parent_snapshot_id)
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
@@ -292,18 +316,38 @@ class IcebergTable:
             raise IngestError(f"the Iceberg table {self.identifier} cannot take the new columns ({error}).") from error
 
     def reason_against(self) -> str | None:
-        """Why files cannot be committed to the table as it is; None if they can."""
-        fields = self._table.schema().fields
-        if any(each.required for each in fields):
-            return "it has a column that is required"
+        """None: who writes to the table commits files, there is no other way.
+
+        Raises:
+            IngestError: files cannot be committed to the table as it is.
+        """
+        schema = self._table.schema()
+        required = next((each.name for each in schema.fields if each.required), None)
+        if required is not None:
+            raise IngestError(
+                f"the Iceberg table {self.identifier} requires a value of {required}, and a topic promises none: make the column "
+                "optional, or give the topic another table by name in [[table]]."
+            )
         other = next((each for each in self._table.spec().fields if str(each.transform) != "identity"), None)
-        return f"its partitions are by {other.transform}" if other else None
+        if other is not None:
+            raise IngestError(
+                f"the Iceberg table {self.identifier} has partitions by {other.transform} of "
+                f"{schema.find_column_name(other.source_id)}, and an ingest writes partitions by values of columns: replace that "
+                "field of the partition spec, or give the topic another table by name in [[table]]."
+            )
+        return None
 
     def layout(self, schema: Any, table: Table) -> FileLayout:
-        """How files of rows of pyarrow's ``schema`` are written."""
+        """How files of rows of pyarrow's ``schema`` are written; they can be committed as long as the table has these columns."""
+        self._planned = self._shape
         return FileLayout(
             schema=schema, partition_by=self.partition_by, keeps_partitions=True, target_bytes=table.target_bytes
         )
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        metadata = self._table.metadata
+        return metadata.current_schema_id, metadata.default_spec_id
 
     @property
     def folder(self) -> IcebergFolder:
@@ -313,13 +357,21 @@ class IcebergTable:
         )
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+
+        Raises:
+            IngestError: the table cannot take files of them.
+            OSError: a task cannot write; nothing is committed.
+        """
         self.refresh()
+        self.reason_against()
         if not fits(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema)):
             self.add_columns(rows)
         held = pa.struct(self.arrow_schema)
         layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
         written = write_rows(rows, self.folder, layout)
+        if written.unwritable is not None:
+            raise OSError(f"tasks cannot write files of the Iceberg table {self.identifier}: {written.unwritable}")
         self.append_files(written, layout, landed)
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed | None) -> None:
@@ -327,6 +379,8 @@ class IcebergTable:
 
         Raises:
             AlreadyLandedError: the table has this micro-batch, or another position; the files are orphans.
+            pyiceberg's CommitFailedException: the table has other columns or partitions than the files by now, or other commits
+                come between again and again.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
@@ -336,6 +390,10 @@ class IcebergTable:
             self.refresh()
             if landed is not None and self._has(landed):
                 raise AlreadyLandedError
+            if self._shape != self._planned:
+                raise CommitFailedException(
+                    f"the columns or partitions of the Iceberg table {self.identifier} were changed after its files were planned"
+                )
             stored = self._table
             metadata = stored.metadata.model_copy(update={"properties": {**stored.metadata.properties, _RETRIES: "0"}})
             once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, stored.catalog)
@@ -353,11 +411,14 @@ class IcebergTable:
     def _has(self, landed: Landed) -> bool:
         """Whether the table has a micro-batch already, or stands elsewhere than where it begins."""
         application, number = landed.transaction["txnAppId"], landed.micro_batch
-        for each in self._table.metadata.snapshots[::-1]:
-            of_it = (each.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@")
-            if of_it[0] == application:
-                return int(of_it[2]) >= number
-        return False
+        parts = ((each.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@") for each in self._snapshots())
+        if next((int(last) for name, _, last in parts if name == application), -1) >= number:
+            return True
+        if self._is_of_rejects:
+            return False
+        held = next(self.history(), None)
+        # Without one the rows say where the table stands, and the application has it.
+        return landed.application == "" if held is None else not landed.follows(held)
 
     def _data_files(self, written: Written) -> Iterator[Any]:
         from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
@@ -412,14 +473,14 @@ class IcebergTable:
         raise IngestError(f"the Iceberg table {self.identifier} cannot be merged into: set mode to append.")
 
     def expire(self, keep_ms: int) -> None:
-        """Forget snapshots that are older, but for the current one and the newest with a position."""
+        """Forget snapshots that are older, but for the newest with a position, the current one, and those of branches and tags."""
         self.refresh()
         metadata = self._table.metadata
         oldest_ms = metadata.last_updated_ms - keep_ms
-        with_position = [
-            each.snapshot_id for each in metadata.snapshots if _SUMMARY in each.summary.additional_properties
-        ]
-        kept = {metadata.current_snapshot_id, *with_position[-1:]}
+        with_position = (
+            each.snapshot_id for each in self._snapshots() if _SUMMARY in each.summary.additional_properties
+        )
+        kept = {next(with_position, None), *(each.snapshot_id for each in metadata.refs.values())}
         old = [each.snapshot_id for each in metadata.snapshots if each.timestamp_ms < oldest_ms]
         if expired := [each for each in old if each not in kept]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
@@ -445,5 +506,6 @@ def _partition_value(value: Any) -> Any:
     """A value as Iceberg has it in its manifests."""
     if isinstance(value, datetime):
         at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return round((at - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds() * 1_000_000)
+        # As whole numbers: a float has no microseconds from the year 2255 on.
+        return (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
     return (value - _EPOCH).days if isinstance(value, date) else value

@@ -144,8 +144,8 @@ def _counted(seen: Observation, table: str) -> dict[str, Any]:
 
 def _landed_meanwhile(table: str) -> RuntimeError:
     return RuntimeError(
-        f"table {table} has this micro-batch already: another driver of this query has written it meanwhile. End that one, and "
-        "start the query again."
+        f"table {table} has this micro-batch already, or does not end where it begins: another driver of this query has written "
+        "to it meanwhile, or it was rolled back. End the other driver; this one goes on from where the table is."
     )
 
 

@@ -99,8 +99,11 @@ class Landed:
         return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
 
     def follows(self, held: Landed) -> bool:
-        """Return whether this commit starts where a table ends whose newest one is ``held``; partitions are added at any time."""
-        return all(held.end.get(partition, start) == start for partition, start in self.start.items())
+        """Return whether this commit starts where a table ends whose newest one is ``held``.
+
+        Partitions are added at any time. A driver that does not know one of ``held`` yet would make the table forget its position.
+        """
+        return all(self.start.get(partition) == end for partition, end in held.end.items())
 
     def to_json(self) -> str:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")

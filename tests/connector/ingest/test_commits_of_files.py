@@ -11,7 +11,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo
+from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import StringType
 
 from pykafka_wire.checkpoints.files import table_uri
@@ -240,9 +244,8 @@ def test_of_two_drivers_that_commit_at_once_one_adds_rows(
     assert len(rows_of(opened())) == 6
 
 
-def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twice(tmp_path: Path) -> None:
+def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twice(opened: Callable[[], Any]) -> None:
     """Both plan at offset 3: the older one wakes first and commits, and the newer one's micro-batch has a higher number."""
-    opened = of_delta(tmp_path)
     append(opened(), landed(0, 0, 3))
     older, newer = written(opened()), written(opened(), ROWS * 2)
     older(landed(5, 3, 6))
@@ -250,10 +253,12 @@ def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twic
         newer(landed(6, 3, 9))
     opened_again = opened()
     assert (len(rows_of(opened_again)), opened_again.landed()) == (6, landed(5, 3, 6))
-    append(
-        opened(), Landed(query="q", micro_batch=7, topic="orders", topic_id="", start={0: 6, 1: 4}, end={0: 9, 1: 4})
-    )
+    added = Landed(query="q", micro_batch=7, topic="orders", topic_id="", start={0: 6, 1: 4}, end={0: 9, 1: 4})
+    append(opened(), added)
     assert len(rows_of(opened())) == 9, "a partition was added to the topic"
+    with pytest.raises(AlreadyLandedError):
+        append(opened(), landed(8, 9, 12))  # of a driver that does not know it yet
+    assert opened().landed() == added
 
 
 def add_check(folder: Path) -> None:
@@ -306,6 +311,105 @@ def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> 
     assert table.landed() == landed(3, 9, 12)
     assert len(table._table.metadata.snapshots) == 2
     assert len(table._table.scan().to_arrow()) == 8
+
+
+def test_a_tagged_snapshot_is_kept_and_the_others_are_forgotten(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    for number in range(4):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    tagged = opened().version
+    opened()._table.manage_snapshots().create_tag(tagged, "audit").commit()
+    for number in range(4, 6):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    opened().expire(0)
+    assert [each.snapshot_id for each in opened()._table.metadata.snapshots] == [tagged, opened().version]
+    assert opened().landed() == landed(5, 15, 18)
+
+
+def test_an_iceberg_table_that_was_rolled_back_goes_on_where_it_stands(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    first = opened().version
+    append(opened(), landed(1, 3, 6))
+    opened()._table.manage_snapshots().rollback_to_snapshot(first).commit()
+    with pytest.raises(AlreadyLandedError):
+        append(opened(), landed(2, 6, 9))  # of a driver that knows nothing of it
+    assert opened().landed() == landed(0, 0, 3)
+    append(opened(), landed(1, 3, 6))
+    assert len(rows_of(opened())) == 6
+    opened().expire(0)
+    assert opened().landed() == landed(1, 3, 6)
+
+
+def test_rejects_of_several_tables_have_positions_of_their_own(tmp_path: Path) -> None:
+    settings = iceberg_settings(tmp_path)
+    of_iceberg(tmp_path)
+    nothing: Any = None
+    IcebergTable(nothing, settings, "_rejects").create_of(SCHEMA, Table(topic=".*"), "q", None)
+
+    def rejects(number: int, start: int, application: str) -> Landed:
+        return replace(landed(number, start, start + 3), application=application)
+
+    for each in (rejects(3, 0, ":a:1"), rejects(3, 0, ":b:1"), rejects(5, 9, ":a:1")):
+        append(IcebergTable(nothing, settings, "_rejects"), each)
+    with pytest.raises(AlreadyLandedError):
+        append(IcebergTable(nothing, settings, "_rejects"), rejects(3, 0, ":b:1"))
+
+
+def _add_column(table: IcebergTable) -> None:
+    table._table.update_schema().add_column("note", StringType()).commit()
+
+
+def _divide_days(table: IcebergTable) -> None:
+    table._table.update_spec().remove_field("day").add_field("day", MonthTransform()).commit()
+
+
+def _make_anew(table: IcebergTable) -> None:
+    table._catalog.drop_table(table._name)
+    table.create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
+
+
+@pytest.mark.parametrize("change", [_add_column, _divide_days, _make_anew])
+def test_files_of_an_iceberg_table_that_has_become_another_are_planned_again(
+    tmp_path: Path, change: Callable[[IcebergTable], None]
+) -> None:
+    opened = of_iceberg(tmp_path)
+    commit = written(opened())
+    change(opened())
+    with pytest.raises(CommitFailedException) as raised:
+        commit(landed(0, 0, 3))
+    assert remedy_of(raised.value) is Remedy.REPEAT
+    assert opened().landed() == landed(-1, 0, 0)
+
+
+def test_an_iceberg_table_with_rules_for_its_values_is_refused(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    _divide_days(opened())
+    with pytest.raises(IngestError, match=r"lake\.shop\.orders has partitions by month of day.*partition spec"):
+        opened().reason_against()
+    _make_anew(opened())
+    opened()._table.update_schema(allow_incompatible_changes=True).update_column("id", required=True).commit()
+    with pytest.raises(IngestError, match=r"requires a value of id.*optional"):
+        opened().reason_against()
+
+
+def test_partitions_by_timestamps_have_their_microseconds_in_any_year(tmp_path: Path) -> None:
+    settings = iceberg_settings(tmp_path)
+    of_iceberg(tmp_path)
+    nothing: Any = None
+    table = IcebergTable(nothing, settings, "events")
+    times = [datetime(year, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc) for year in (1, 1969, 2026, 2300, 9999)]
+    by_time = Table(topic="events", partition_by=("at",))
+    table.create_of(pa.schema([("at", pa.timestamp("us", "UTC"))]), by_time, "q", landed(-1, 0, 0))
+    layout = table.layout(table.arrow_schema, by_time)
+    filesystem, folder = table.folder.open()
+    batch = pa.RecordBatch.from_pylist([{"at": each} for each in times], schema=layout.schema)
+    table.append_files(
+        Written(files=list(FileWriter(filesystem, folder, layout).write([batch]))), layout, landed(0, 0, 5)
+    )
+    for each in times:
+        found = table._table.scan(row_filter=EqualTo("at", each.isoformat())).to_arrow()
+        assert found["at"].to_pylist() == [each]
 
 
 def test_an_iceberg_tables_snapshots_and_schemas_are_its_log(tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.transforms import BucketTransform
 
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.iceberg_table import IcebergTable
+from pykafka_wire.ingest.tables import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import read, until
 
@@ -189,6 +193,26 @@ def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -
         "None",
     ]
     assert lake.rows("_rejects", "value") == []
+
+
+def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> None:
+    shop = lake.shop
+    table = IcebergTable(shop.spark, shop.ingest(**lake.settings).settings, "halves")
+    begins_at = Landed(query="q", micro_batch=-1, topic="halves", topic_id="", start={0: 0}, end={0: 0})
+    table.create("id BIGINT, half INT", Table(topic="halves", partition_by=("half",)), "q", begins_at)
+    data = Path(table.folder.location.removeprefix("file://"))
+    data.mkdir(parents=True)
+    (data / "half=1").touch()  # where a folder would be
+    rows = shop.spark.range(0, 10, 1, 2).selectExpr("id", "int(id % 2) AS half")
+    for landed in (replace(begins_at, micro_batch=0, end={0: 10}), None):
+        with pytest.raises(OSError, match=r"tasks cannot write files of the Iceberg table lake\.shop\.halves"):
+            table.append(rows, landed)
+    assert (table.landed(), table.version) == (begins_at, -1)
+    (data / "half=1").unlink()
+    table._table.update_spec().remove_field("half").add_field("id", BucketTransform(4)).commit()
+    with pytest.raises(IngestError, match=r"partitions by bucket\[4\] of id"):
+        table.append(rows, replace(begins_at, micro_batch=0, end={0: 10}))
+    assert table.version == -1
 
 
 def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: Lake) -> None:
