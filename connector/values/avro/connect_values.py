@@ -19,13 +19,12 @@ from pykafka_wire.values.avro.connect_types import connect_type_of
 from pykafka_wire.values.avro.schema import Schema
 from pykafka_wire.values.bulk.arrays import Flags, array_of
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.json_values.encodings import decimal_of_bytes
+from pykafka_wire.values.json_values.encodings import SCALES, decimal_of_bytes
 from pykafka_wire.values.json_values.text import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE_TEXTS
 
 #: ``io.debezium.data.VariableScaleDecimal``.
 VARIABLE_DECIMAL: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
-_MAX_SCALE: Final = 1_000
 _DAY_MICROS: Final = 86_400_000_000
 
 
@@ -42,7 +41,7 @@ def is_variable_decimal(definition: Schema) -> bool:
 def decimal_of_struct(value: dict[str, Any]) -> Decimal:
     """Raises DecodeError."""
     scale, unscaled = value["scale"], value["value"]
-    if not isinstance(scale, int) or not isinstance(unscaled, bytes) or not -_MAX_SCALE <= scale <= _MAX_SCALE:
+    if not isinstance(scale, int) or not isinstance(unscaled, bytes) or scale not in SCALES:
         raise DecodeError("a decimal without a scale or digits, or with more than any type holds")
     return decimal_of_bytes(unscaled, scale)
 

@@ -10,7 +10,6 @@ import datetime
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import Context, Decimal
 from enum import Enum
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import is_member_struct
 from pykafka_wire.values.bulk.reading import item_bytes
+from pykafka_wire.values.json_values.encodings import decimal_of_bytes
 from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.json_values.variant import variant_of
 from pykafka_wire.values.json_values.variant_type import is_variant
@@ -55,9 +55,6 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
 _DAY_NANOS: Final = 86_400_000_000_000
 _LONG_BITS: Final = 64
-#: Spark's decimals have 38 digits at most, Arrow's 76, a number of 128 bytes 308. To make one of a million bytes takes minutes.
-_MAX_DECIMAL_BYTES: Final = 128
-_DECIMALS: Final = Context(prec=1_000)
 #: What an item takes as a Python value and in the JSON that is made of it, without its fields' names and texts.
 _NATURAL_BYTES: Final = 64
 
@@ -511,7 +508,7 @@ def _natural_scalar(node: resolution.ResolvedScalar) -> Read:
     if logical == "decimal":
         definition = node.written if logical_of(node.written) == "decimal" else node.read
         scale = definition.get("scale", 0)
-        return lambda reader: _decimal(plain(reader), scale)
+        return lambda reader: decimal_of_bytes(plain(reader), scale)
     if logical == "uuid" and kind_of(node.read) == "fixed":
         return lambda reader: uuid.UUID(bytes=plain(reader))
     if logical == "date":
@@ -534,10 +531,3 @@ def _moment(epoch: datetime.datetime, **since: int) -> datetime.datetime:
         return epoch + datetime.timedelta(**since)
     except OverflowError:
         raise DecodeError("a time outside the years 1 to 9999") from None
-
-
-def _decimal(data: bytes, scale: int) -> Decimal:
-    # Whole, though it may have more digits than its schema's precision: the column's type decides what it holds.
-    if not 0 < len(data) <= _MAX_DECIMAL_BYTES:
-        raise DecodeError("a decimal without digits, or with more than any type holds")
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DECIMALS)

@@ -27,10 +27,11 @@ Choices = tuple[tuple[tuple[str, ...], ChoiceT], ...]
 ROOT: Final = ""
 #: Texts that are both a number and base64, of which Java's encoder writes groups of four.
 _AMBIGUOUS: Final = re.compile(r"(?:[0-9eE+]{4})+")
-#: Of a decimal's bytes. The largest that any type holds has 32.
-_MAX_BYTES: Final = 128
-_CONTEXT: Final = Context(prec=1_000)
-_SCALES: Final = range(-1_000, 1_001)
+#: Of a decimal's bytes: PostgreSQL's longest ``numeric``, of 131,072 digits before the point and 16,383 behind it, has 61,230. It
+#: takes a third of a second, and time grows with the square of the digits.
+_MAX_BYTES: Final = 61_230
+_CONTEXT: Final = Context(prec=150_000)
+SCALES: Final = range(-1_000, 16_384)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,6 @@ def decimal_of_bytes(unscaled: bytes, scale: int) -> Decimal:
 def decimal_of_struct(value: dict[str, Any]) -> Decimal:
     """Return the decimal of ``io.debezium.data.VariableScaleDecimal``: ``{"scale": 2, "value": "BNI="}``. Raises DecodeError."""
     scale, text = value.get("scale"), value.get("value")
-    if type(scale) is not int or scale not in _SCALES or not isinstance(text, str) or len(value) != 2:
+    if type(scale) is not int or scale not in SCALES or not isinstance(text, str) or len(value) != 2:
         raise DecodeError("a struct where a decimal is expected")
     return decimal_of_base64(text, scale)

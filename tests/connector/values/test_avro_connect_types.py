@@ -177,13 +177,20 @@ VARIABLE = of(
 
 
 @pytest.mark.parametrize(
-    ("scale", "unscaled", "text"), [(3, 12345, "12.345"), (0, -7, "-7"), (10, 0, "0.0000000000"), (-2, 5, "500")]
+    ("scale", "unscaled", "text"),
+    [
+        (3, 12345, "12.345"),
+        (0, -7, "-7"),
+        (10, 0, "0.0000000000"),
+        (-2, 5, "500"),
+        pytest.param(1_001, -(10**3_000), f"-1{'0' * 1_999}.{'0' * 1_001}", id="long"),
+    ],
 )
 def test_decimals_of_variable_scale_are_text_with_all_digits(scale: int, unscaled: int, text: str) -> None:
-    value = {"scale": scale, "value": unscaled.to_bytes(4, "big", signed=True)}
+    value = {"scale": scale, "value": unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)}
     assert read(VARIABLE, value) == ("string", text)
     assert read(VARIABLE, value, TypeRules()) == ("struct<scale: int32, value: binary>", value)
-    assert "a decimal without" in str(read(VARIABLE, {"scale": 5000, "value": b"\1"})[1])
+    assert "a decimal without" in str(read(VARIABLE, {"scale": 20_000, "value": b"\1"})[1])
 
 
 def test_without_the_rule_names_of_connect_say_nothing() -> None:
