@@ -69,7 +69,7 @@ _OF_VALUES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
 _MORE_DOCUMENTS: Final = 32
 #: What says which schema a key has: a header of newer serializers, or the key's first bytes.
 _KEY_FRAME: Final = (
-    f"coalesce(filter(headers, each -> each.key = '__key_schema_id')[0].value, substring(key, 1, {FRAME_BYTES}))"
+    f"coalesce(get(filter(headers, each -> each.key = '__key_schema_id'), 0).value, substring(key, 1, {FRAME_BYTES}))"
 )
 #: More schemas than keys of a range have. Damaged keys begin with anything.
 _MAX_FRAMES: Final = 1000

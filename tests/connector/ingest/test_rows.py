@@ -191,7 +191,8 @@ def test_keys_in_avro_that_lose_or_get_a_column_are_read_by_their_own_schemas(
             elif changed is not None:
                 (value,) = shop.avro(name, json.dumps(row), [changed])
             written = write(columns, SerializationContext(topic, MessageField.KEY))
-            records.append(shop.outside.Record(key=written, value=value, partition=0))
+            headers = (("trace", b"1"),)  # and none that names a schema
+            records.append(shop.outside.Record(key=written, value=value, partition=0, headers=headers))
         shop.outside.produce(topic, records)
 
     sent = {name: _LOSES if name.startswith("loses") else _GETS for name in names}
