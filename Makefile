@@ -203,7 +203,7 @@ containers: setup  ## the container image and the compose file in conf/compose: 
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec conf/compose/compose.yaml
 	$(BIN)/python -m pytest -m long tests/test_containers.py -s $(PYTEST_ARGS)
 
-# What comes with an installation as README shows it, with licences and hashes. https://cyclonedx.org
+# What comes with an installation as README shows it, and with the page of an ingest (ui), with licences and hashes. https://cyclonedx.org
 SBOM ?= dist/sbom.cdx.json
 .PHONY: sbom
 sbom: setup  ## the software bill of materials of the wheel with its extras, as CycloneDX, in dist/sbom.cdx.json

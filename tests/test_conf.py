@@ -112,6 +112,7 @@ def test_the_composed_ingest_lands_from_the_composed_kafka() -> None:
     taken = composed["ingest"]["command"]
     assert f"./ingest.toml:{taken[1]}:ro" in composed["ingest"]["volumes"]
     _takes_arguments([taken[0], str(CONF / "compose" / "ingest.toml"), *taken[2:]])
+    _takes_arguments(composed["topics"]["command"])
     for place in (settings.into, settings.checkpoint):
         assert place.startswith("/lake/")
     assert "lake:/lake" in composed["ingest"]["volumes"]
@@ -134,6 +135,9 @@ def test_keda_looks_at_the_group_that_the_ingest_of_its_job_commits_to(tmp_path:
     assert container["args"][1] == f"{container['volumeMounts'][0]['mountPath']}/ingest.toml"
     _takes_arguments([container["args"][0], str(tmp_path / "ingest.toml"), *container["args"][2:]])
     assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+    # The user of the image may write to the volume.
+    (user,) = re.findall(r"^USER (\d+)$", (CONF / "compose" / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert pod["securityContext"] == dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), int(user))
 
     workers = yaml.safe_load((CONF / "kubernetes" / "workers-by-lag.yaml").read_text(encoding="utf-8"))
     assert workers["kind"] == "ScaledObject"

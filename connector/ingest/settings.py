@@ -84,7 +84,7 @@ class Table:
     unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
     partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
     cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
-    write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS, experimental=True))
+    write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS))
     target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
     compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
     keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d", experimental=True))
