@@ -378,6 +378,7 @@ class Ingest:
         }
 
     def _land_batch(self, batch: DataFrame, micro_batch: int) -> None:
+        _leave_release_to_server(batch)
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
         if self._landing is None:  # the process of Spark Connect's server
@@ -465,6 +466,17 @@ class Ingest:
             "for these tables: into, or name in [[table]]"
         )
         return [text] if taken else []
+
+
+def _leave_release_to_server(batch: DataFrame) -> None:
+    """Let Spark Connect's server alone release a micro-batch's rows, as it does at the micro-batch's end.
+
+    PySpark's finalizer asks for that as well, without a deadline: where the response is lost, the micro-batch never ends.
+    https://github.com/apache/spark/pull/58085
+    """
+    plan: Any = vars(batch).get("_plan")  # a classic session has none
+    if hasattr(plan, "_spark_session"):
+        plan._spark_session = None
 
 
 def _ingest_of(settings: Settings, is_once: bool) -> Ingest:

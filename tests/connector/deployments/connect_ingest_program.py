@@ -1,4 +1,7 @@
-"""An ingest in a session of Spark Connect, run twice: lands what is there, and prints what the tables hold then as JSON."""
+"""An ingest in a session of Spark Connect, run twice: lands what is there, and prints what the tables hold then as JSON.
+
+Without a schema the table ``odd`` is stopped: its records have the columns id and ID.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from pyspark.sql import SparkSession
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.checks import verify
 
-servers, folder, clicks, users = sys.argv[1:]
+servers, folder, clicks, users, odd, odd_schema = sys.argv[1:]
 tables = [
     Table(topic=clicks, name="clicks", format="json"),
     Table(topic=users, name="users", format="json", mode="upsert"),
+    Table(topic=odd, name="odd", format="json", schema=odd_schema or None),
 ]
 ingest = Ingest(
     checkpoint=f"{folder}/checkpoint",
     kafka={"bootstrap.servers": servers},
-    topics=f"{clicks}|{users}",
+    topics=f"{clicks}|{users}|{odd}",
     into=f"{folder}/lake",
     tables=tables,
 )
@@ -28,8 +32,10 @@ assert query.awaitTermination(240), query.status
 assert query.exception() is None, query.exception()
 held = {
     name: [row.asDict() for row in spark.read.format("delta").load(f"{folder}/lake/{name}").select(*columns).collect()]
-    for name, columns in (("clicks", ["*"]), ("users", ["id"]), ("_rejects", ["offset"]))
+    for name, columns in (("clicks", ["*"]), ("users", ["id"]), ("odd", ["id"]), ("_rejects", ["offset"]))
+    if name != "odd" or odd_schema
 }
-proofs = {each.table: str(each) for each in verify(spark, ingest.settings, [clicks, users]) if not each.is_right}
+topics = [clicks, users, *([odd] if odd_schema else [])]
+proofs = {each.table: str(each) for each in verify(spark, ingest.settings, topics) if not each.is_right}
 print(json.dumps({**held, "wrong": proofs}, default=str))
 spark.stop()

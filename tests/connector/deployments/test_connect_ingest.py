@@ -21,12 +21,20 @@ DELTA = (
     "--conf=spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "--conf=spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
 )
+#: More than the driver reads and writes for itself.
+MANY = 10_001
+
+
+def newest_commit(table: Path) -> Any:
+    """The ``commitInfo`` of a Delta table's newest version."""
+    actions = map(json.loads, max((table / "_delta_log").glob("*.json")).read_text().splitlines())
+    return next(action["commitInfo"] for action in actions if "commitInfo" in action)
 
 
 def test_the_server_lands_the_tables_and_another_run_goes_on_with_them(
     java: None, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
-    clicks, users = topic(2), topic(2)
+    clicks, users, odd = topic(2), topic(2), topic(2)
 
     def send(name: str, *rows: Any) -> None:
         outside.produce(
@@ -37,8 +45,8 @@ def test_the_server_lands_the_tables_and_another_run_goes_on_with_them(
     jars = ",".join(map(str, delta_jars()))
     with connect_server(tmp_path, f"--jars={jars}", *DELTA) as url:
 
-        def landed() -> Any:
-            program = [sys.executable, str(PROGRAM), outside.servers, str(tmp_path), clicks, users]
+        def landed(odd_schema: str) -> Any:
+            program = [sys.executable, str(PROGRAM), outside.servers, str(tmp_path), clicks, users, odd, odd_schema]
             result = subprocess.run(
                 program, env={**os.environ, "SPARK_REMOTE": url}, capture_output=True, text=True, timeout=280
             )
@@ -48,11 +56,20 @@ def test_the_server_lands_the_tables_and_another_run_goes_on_with_them(
         send(clicks, *({"id": number} for number in range(100)))
         outside.produce(clicks, [outside.Record(value=b"{damaged", partition=1)])
         send(users, *({"id": number} for number in range(10)))
-        first = landed()
+        send(odd, {"id": 1, "ID": 2})
+        first = landed("")  # the columns id and ID would have one name: the table is stopped, and the others are landed
         assert sorted(row["id"] for row in first["clicks"]) == list(range(100))
         # The next run has a process of its own on the server, and a new column.
         send(clicks, *({"id": number, "page": "/"} for number in range(100, 150)))
-        found = landed()
+        # The stopped table goes on with the schema that it is given, by files of tasks: the driver reads fewer for itself.
+        send(odd, *({"id": number} for number in range(2, MANY + 2)))
+        found = landed("id BIGINT")
+    log = (tmp_path / "connect.log").read_text()
+    # The server releases each micro-batch by itself. Asked by PySpark as well, it was waited for without end now and then.
+    assert "StreamingForeachBatchHelper" in log and "SparkConnectPlanner: Removing DataFrame" not in log
+    assert sorted(row["id"] for row in found["odd"]) == list(range(1, MANY + 2))
+    for name in ("clicks", "odd"):
+        assert "delta-rs" in newest_commit(tmp_path / "lake" / name)["engineInfo"], name
     assert sorted((row["id"], row["page"]) for row in found["clicks"] if row["page"]) == [
         (number, "/") for number in range(100, 150)
     ]
