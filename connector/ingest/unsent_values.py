@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
@@ -191,7 +191,11 @@ class _Search:
 
     def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
         """Where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new one."""
-        gone = events.where(F.col(_TO).isNotNull() & F.col(DELETE))
+        # The tombstone behind a delete has its header, too: the row ended at the delete.
+        of_key = Window.partitionBy("partition", "key").orderBy("offset")
+        before = F.lag(F.when(F.col(DELETE), F.col(_TO))).over(of_key)
+        gone = events.withColumn("before", before).where(F.col(_TO).isNotNull() & F.col(DELETE))
+        gone = gone.where(~F.col("before").eqNullSafe(F.col(_TO)))
         gone = gone.select("key", _TO, F.struct("partition", "offset", "timestamp").cast(_PLACE).alias("place"))
         is_move = (
             F.col("key").eqNullSafe(F.col("origin.key"))
