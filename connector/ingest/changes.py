@@ -52,6 +52,7 @@ from pykafka_wire.ingest.tables import (
     TopicTable,
     Truncation,
     clash,
+    key_gaps_of,
     quoted,
 )
 from pykafka_wire.ingest.unsent_values import RowsUnder, is_older
@@ -453,6 +454,7 @@ def merge_changes(
         is_newer=is_newer,
         unavailable=unavailable,
         is_truncated=f"({is_truncated})" if truncated else None,
+        key_gaps=_key_gaps(target, rows, prefix),
     )
     target.merge(rows, merging, landed)
 
@@ -460,24 +462,34 @@ def merge_changes(
 def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
     """The condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
 
-    A row from before the primary key got a column has it as a column of its own. A column that the change's key lacks is one that
-    the primary key has lost if the row has it, too; else the keys are of different rows.
+    A row from before the primary key got a column has it as a column of its own; in a column that all keys had, null is a value. A
+    column that the change's key lacks is one that the primary key has lost if the row has it, too; else the keys are of different
+    rows.
     """
     column, key, held = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType, target.schema
     if not isinstance(key, StructType):
         return f"old.{column} <=> new.{column}"
     of_held = held[prefix + "key"].dataType if prefix + "key" in held.names else None
     in_key = {name.lower() for name in of_held.names} if isinstance(of_held, StructType) else set()
-    in_row = {each.name.lower(): each.dataType for each in held}
+    in_row = {each.name.lower() for each in held}
+    gaps = _key_gaps(target, rows, prefix)
     conditions = []
     for each in key:
         name, old = quoted(each.name), f"old.{column}.{quoted(each.name)}" if each.name.lower() in in_key else "NULL"
-        if len(key) > 1 and each.name.lower() in in_row:
+        if len(key) > 1 and each.name.lower() in in_row & gaps:
             old = f"coalesce({old}, old.{name})"
         conditions.append(f"{old} <=> new.{column}.{name}")
-    lacking = in_key - in_row.keys() - {each.name.lower() for each in key}
+    lacking = in_key - in_row - {each.name.lower() for each in key}
     conditions += [f"old.{column}.{quoted(name)} IS NULL" for name in sorted(lacking)]
     return " AND ".join(conditions)
+
+
+def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str]:
+    """The names of the key's columns, in lower case, that keys of the table's rows may not have once these changes are merged."""
+    known = key_gaps_of(target.properties())
+    types = [each[prefix + "key"].dataType for each in (target.schema, rows.schema) if prefix + "key" in each.names]
+    names = [{name.lower() for name in each.names} for each in types if isinstance(each, StructType)]
+    return known | (names[0] ^ names[1]) if len(names) > 1 else known
 
 
 def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) -> None:

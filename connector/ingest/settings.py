@@ -36,7 +36,8 @@ COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
-_LEAST_KEPT_MS: Final = 3_600_000
+#: Shorter than a micro-batch takes: tasks close files long before they are committed, and VACUUM deletes those of no commit.
+_LEAST_KEPT_MS: Final = 24 * 3_600_000
 #: The part of a table's name that is made of its topic's.
 _TOPIC: Final = "{topic}"
 #: Of an ingest: what Kafka allows in the name of a group.
@@ -87,7 +88,7 @@ class Table:
     write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS))
     target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
     compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
-    keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d", experimental=True))
+    keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
     # fmt: on
@@ -436,7 +437,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
             if duration_ms(duration, name) < least_ms:
                 yield (
                     (*place, name),
-                    f"{name} is {duration}: give 1h or more, since files are there before their commits",
+                    f"{name} is {duration}: give 24h or more, since files are there before their commits",
                 )
         except OptionError as error:
             yield (*place, name), error.message.removesuffix(".")

@@ -23,7 +23,7 @@ from pykafka_wire.ingest.tables import Landed
 _log = logging.getLogger(__name__)
 
 #: So many commits are kept, and read at first.
-_KEPT: Final = 200
+KEPT_COMMITS: Final = 200
 #: Of a commit's file; one of more bytes adds thousands of files, and the rest of it is not looked at.
 _MAX_BYTES: Final = 8 * 2**20
 #: So many versions are looked for at once.
@@ -97,7 +97,7 @@ class TableLog:
     folder: str
     storage: Mapping[str, str] = field(default_factory=dict)
     version: int = -1
-    commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=KEPT_COMMITS))
     base: StructType | None = None
     is_whole: bool = True
     _files: tuple[Any, str] | None = None  # Any: pyarrow's file system
@@ -114,7 +114,7 @@ class TableLog:
             OSError: the log cannot be read.
         """
         newest = self._newest()
-        first = max(self.version + 1, newest - _KEPT + 1)
+        first = max(self.version + 1, newest - KEPT_COMMITS + 1)
         if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
             self.commits.clear()
             self.is_whole = False
@@ -122,7 +122,7 @@ class TableLog:
         for version in range(first, newest + 1):
             commit = self._commit(version)
             if commit is not None:
-                if len(self.commits) == _KEPT:
+                if len(self.commits) == KEPT_COMMITS:
                     self.is_whole, self.base = False, self.commits[0].schema or self.base
                 self.commits.append(commit)
         self.version = newest

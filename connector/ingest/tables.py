@@ -39,6 +39,9 @@ TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"
 PART_PROPERTY: Final = "pykafka-wire.takes"
 #: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
+#: The names of the key's columns that keys of some rows may not have, since keys have had others for a time; written as
+#: :data:`COLUMNS_PROPERTY`.
+KEY_GAPS_PROPERTY: Final = "pykafka-wire.key-gaps"
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: The column of changes that is true for a row to be deleted; no column of a table.
@@ -181,12 +184,14 @@ class Merging:
         unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`, unless they
             are :data:`CREATED`.
         is_truncated: the condition by which a row ``old`` without a change is deleted; None where there was no TRUNCATE.
+        key_gaps: the names in :data:`KEY_GAPS_PROPERTY` from this merge on.
     """
 
     same_row: str
     is_newer: str
     unavailable: frozenset[str] = frozenset()
     is_truncated: str | None = None
+    key_gaps: frozenset[str] = frozenset()
 
 
 class TopicTable(Protocol):
@@ -469,8 +474,12 @@ class LandedTable:
         # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
         is_known = COLUMNS_PROPERTY in self.properties()
         own = {each.name.lower() for each in self.topic_columns()} if is_known else given
-        if not (is_known and given <= own):
-            self.alter({COLUMNS_PROPERTY: json.dumps(sorted(own | given))})
+        noted = {} if is_known and given <= own else {COLUMNS_PROPERTY: json.dumps(sorted(own | given))}
+        # Before the key's type changes, which shows the gap.
+        if not merging.key_gaps <= key_gaps_of(self.properties()):
+            noted[KEY_GAPS_PROPERTY] = json.dumps(sorted(merging.key_gaps))
+        if noted:
+            self.alter(noted)
         self.add_columns(columns)
         held = self.schema
         written = StructType([each for each in held if each.name.lower() in given])
@@ -583,6 +592,11 @@ def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
             f"{', '.join(columns)}: change partition_by in [[table]]."
         )
     return [by_name[name.lower()] for name in table.partition_by]
+
+
+def key_gaps_of(properties: Mapping[str, str]) -> frozenset[str]:
+    """The names in :data:`KEY_GAPS_PROPERTY`."""
+    return frozenset(json.loads(properties.get(KEY_GAPS_PROPERTY, "[]")))
 
 
 def part_properties(table: Table) -> dict[str, str]:

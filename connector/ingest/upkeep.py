@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_log import LoggedCommit, TableLog
+from pykafka_wire.ingest.table_log import KEPT_COMMITS, LoggedCommit, TableLog
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.options.option import duration_ms
 
@@ -23,8 +23,9 @@ _log = logging.getLogger(__name__)
 
 #: Commits of one run between two looks at a table's log.
 _LOOK_EVERY: Final = 20
-#: So many small files are compacted though they are not yet one of the wanted size: each costs every query a request or two.
-_MANY_FILES: Final = 256
+#: So many small files are compacted though they are not yet one of the wanted size: each costs every query a request or two. Fewer
+#: than the commits that are read of a log: most commits of a table with few records add one file.
+_MANY_FILES: Final = KEPT_COMMITS // 2
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
 #: When the folder was last rid of files that no version names, in seconds since the epoch.

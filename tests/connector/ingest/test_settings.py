@@ -151,6 +151,7 @@ def test_an_ingest_has_a_name(tmp_path: Path) -> None:
         ('into = "main.shop"', 'into = "/the`shop"', "another one"),
         ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
         ("min_rows = 10", 'max_delay = "soon"', "max_delay is 'soon'"),
+        ("min_rows = 10", 'keep = "23h"', "keep is 23h: give 24h or more"),
         ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
         ("[[table]]\ntopic = 'shop\\.users'", "[[table]]", "has no topic"),
         ("[defaults]", "[defaults", "are not TOML"),

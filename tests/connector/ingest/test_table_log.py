@@ -120,6 +120,16 @@ def test_without_checksum_files_the_size_is_that_of_the_commits(tmp_path: Path) 
     assert [each.rows for each in table.commits][1:] == [1] * 30
 
 
+def test_a_long_log_of_commits_with_one_small_file_each_is_due_for_a_compaction(tmp_path: Path) -> None:
+    """Of most of these the window of commits that are read has nothing."""
+    log = Log(tmp_path)
+    for _ in range(400):
+        log.commit("id integer" if log.version < 0 else None)
+    table = TableLog(str(tmp_path))
+    table.refresh()
+    assert has_many_small_files(table.commits, 2**27)
+
+
 def test_many_small_files_are_compacted_and_large_ones_are_not() -> None:
     def is_due(*commits: tuple[int, int], target: int = 1000) -> bool:
         made = [
@@ -136,6 +146,8 @@ def test_many_small_files_are_compacted_and_large_ones_are_not() -> None:
     assert is_due((2, 300), (3, 700))
     assert not is_due((1, 900), (1, 900)), "they are large"
     assert is_due((300, 10)), "they are many"
+    assert not is_due(*[(1, 1)] * 99), "not many yet"
+    assert is_due(*[(1, 1)] * 100)
     assert not is_due((2, 300), (3, 700), (0, 0), (2, 300)), "since the last compaction"
 
 

@@ -9,9 +9,10 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.changes import merge_changes
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import session_reason
-from pykafka_wire.ingest.tables import DELETE, LandedTable, Merging
+from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, Merging
 
 
 def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) -> None:
@@ -108,3 +109,45 @@ def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_
         table.merge(changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
     rows = session.sql(f"SELECT id, v, note, n FROM {name} ORDER BY id").collect()
     assert [tuple(row) for row in rows] == [(1, "A", "mine", 5), (2, None, "mine", 7)]
+
+
+_KAFKA = "0 AS _kafka_partition, timestamp_seconds(offset) AS _kafka_timestamp, offset AS _kafka_offset"
+
+
+def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_row_s_own(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Of an upsert, whose values may have a column of their own under the name of one of the key's."""
+    session = spark.newSession()
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
+
+    def merge(name: str, offset: int, key: str, rows: str) -> None:
+        table = LandedTable(session, settings, name)
+        landed = Landed(query="q", micro_batch=offset, topic="t", topic_id="")
+        changes = session.sql(
+            f"SELECT named_struct({key}) AS _kafka_key, region, v, {_KAFKA}, v = 'gone' AS {DELETE} "
+            f"FROM (SELECT *, {offset}L AS offset FROM VALUES {rows} AS t(id, r, region, v))"
+        )
+        if table.exists:
+            merge_changes(table, changes, "_kafka_", landed)
+        else:
+            table.append(changes.drop(DELETE), landed)
+
+    def held(name: str) -> list[tuple[Any, ...]]:
+        rows = LandedTable(session, settings, name).rows.orderBy("v", "_kafka_key.id")
+        return [tuple(row) for row in rows.selectExpr("_kafka_key.id", "_kafka_key.region", "region", "v").collect()]
+
+    whole, short = "'id', id, 'region', CAST(r AS STRING)", "'id', id"
+    merge("nulls", 0, whole, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a')")
+    merge("nulls", 1, whole, "(1, null, 'EU', 'b'), (1, 'EU', 'US', 'c'), (2, null, null, 'gone')")
+    assert held("nulls") == [(1, None, "EU", "b"), (1, "EU", "US", "c")]
+
+    merge("grows", 0, short, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a'), (3, null, 'EU', 'a')")
+    merge("grows", 1, whole, "(1, 'EU', 'EU', 'b')")
+    merge("grows", 2, whole, "(2, 'EU', 'EU', 'c'), (2, 'US', 'US', 'd'), (3, 'EU', null, 'gone')")
+    assert held("grows") == [(1, "EU", "EU", "b"), (2, "EU", "EU", "c"), (2, "US", "US", "d")]
+
+    merge("loses", 0, whole, "(1, 'EU', 'EU', 'a'), (2, 'EU', 'EU', 'a')")
+    merge("loses", 1, short, "(1, null, 'EU', 'b'), (3, null, 'EU', 'b')")
+    merge("loses", 2, whole, "(1, 'EU', 'EU', 'c'), (3, 'EU', 'EU', 'c')")
+    assert held("loses") == [(2, "EU", "EU", "a"), (1, "EU", "EU", "c"), (3, "EU", "EU", "c")]
