@@ -110,7 +110,9 @@ def test_a_wrong_mechanism(secured_kafka: Secured) -> None:
 def test_a_typing_error_in_the_jaas_line(secured_kafka: Secured) -> None:
     line = f'{JAAS} username="alice" pasword="{PASSWORDS["alice"]}";'
     text = on_read(to(secured_kafka, "SASLPLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=line))
-    assert text.startswith("[PYKAFKA_WIRE_SETTINGS] PLAIN needs a user and a password, and sasl.password is missing.")
+    assert text.startswith(
+        "[PYKAFKA_WIRE_SETTINGS] PLAIN needs a user and a password, and kafka.sasl.password is missing."
+    )
     assert "sasl.jaas.config with a login module that names both" in text
     line = f'{JAAS} username="alice password="{PASSWORDS["alice"]}";'
     unended = on_read(to(secured_kafka, "SASLPLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=line))

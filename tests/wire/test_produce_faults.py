@@ -259,7 +259,7 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
         (ResponseFuture, "set_response"),
         (PartitionQueue, "take"),
         (PartitionQueue, "acknowledge"),
-        (PartitionQueue, "_returned"),
+        (PartitionQueue, "_return"),
         (ProducerCounters, "count"),
         (WriteResults, "add"),
         (RequestsInFlight, "add"),

@@ -163,7 +163,9 @@ def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table
     save, append_files = LandedTable._save, DeltaFolder.append_files
 
     def save_twice(self: LandedTable, writer: Any, options: Any) -> None:
-        rows = self._session.range(20).selectExpr("CAST(id AS INT) AS n")
+        rows = self._session.range(20).selectExpr(
+            "CAST(id AS INT) AS n", "0 AS _kafka_partition", "id AS _kafka_offset"
+        )
         save(self, rows.write, options)
         save(self, writer, options)
 

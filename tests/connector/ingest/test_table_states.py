@@ -128,7 +128,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
         until(lambda: stages() == expected, stages)
         found = {name: ingest.statuses[topic].state for name, topic in topics.items()}
         assert {name: state.code for name, state in found.items() if state.code} == {
-            "blocked": "DeltaError", "typed": "DELTA_FAILED_TO_MERGE_FIELDS",
+            "blocked": "DELTA_CANNOT_CREATE_LOG_PATH", "typed": "DELTA_FAILED_TO_MERGE_FIELDS",
             "fixed": "DELTA_CANNOT_MODIFY_APPEND_ONLY", "odd": "ZeroDivisionError", "none": "PYKAFKA_WIRE_INGEST",
         }  # fmt: skip
         assert all(state.next_attempt for state in found.values() if state.code)

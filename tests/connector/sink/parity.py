@@ -272,7 +272,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
             title=f"enable.idempotence=true with {name}={value}",
             sql=_VALUES,
             options=_TO_T | {"kafka.enable.idempotence": "true", f"kafka.{name}": value},
-            refused=f"enable.idempotence=true needs {name}",
+            refused=f"kafka.enable.idempotence=true needs kafka.{name}",
         )
         for name, value in (("acks", "1"), ("retries", "0"))
     ),

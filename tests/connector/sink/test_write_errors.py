@@ -48,7 +48,7 @@ def test_an_unknown_dead_letter_topic_or_partitioner_fails_before_any_task(spark
     options = {"topic": name, "deadLetterTopic": "no-such-topic-here", **DIVERT}
     assert "no-such-topic-here" in failure_without_a_job(spark, lambda: write(frame, kafka, **options))
     options = {"topic": name, "kafka.partitioner.class": "no_such_module:f"}
-    assert "no_such_module:f, which cannot be imported" in failure_without_a_job(
+    assert "'no_such_module:f', which cannot be imported" in failure_without_a_job(
         spark, lambda: write(frame, kafka, **options)
     )
 
