@@ -293,18 +293,26 @@ def one_topic(bench: Bench, n_records: int, pairs: int) -> None:
         "ingest, files by Spark": bench.ingest(r"one\..*", "one", write="spark"),
         "ingest, files by tasks": bench.ingest(r"one\..*", "one"),
     }
+    compare(bench, ways, "ingest, files by tasks", "one", n_records, pairs)
+
+
+def compare(
+    bench: Bench, ways: dict[str, Callable[[], None]], ours: str, name: str, n_records: int, pairs: int
+) -> None:
+    """Run all ways in turn, and print the time and CPU of each over those of ``ours``, one of them."""
     used: dict[str, list[Used]] = {title: [] for title in ways}
     for pair in range(pairs + 1):
         for title, run in ways.items():
-            found = measured(bench, title, run, "one", n_records)
+            run_used = measured(bench, title, run, name, n_records)
             if pair:  # the first one warms up
-                used[title].append(found)
-    by_tasks = used.pop("ingest, files by tasks")
+                used[title].append(run_used)
+    of_ours = used.pop(ours)
     for title, others in used.items():
-        for what, of in (("rate", "seconds"), ("CPU", "cpu_seconds")):
-            ratios = [getattr(other, of) / getattr(ours, of) for other, ours in zip(others, by_tasks, strict=True)]
-            listed = ", ".join(f"{each:.2f}" for each in ratios)
-            console.print(f"{what} of {title}, over files by tasks: {statistics.median(ratios):.2f} ({listed})")
+        for what, attribute in (("time", "seconds"), ("CPU", "cpu_seconds")):
+            pairs_used = zip(others, of_ours, strict=True)
+            ratios = [getattr(other, attribute) / getattr(own, attribute) for other, own in pairs_used]
+            listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            console.print(f"{what} of {title}, over {ours}: {statistics.median(ratios):.2f} ({listed})")
 
 
 def parts_of_one(bench: Bench, n_records: int, pairs: int) -> None:
@@ -315,18 +323,7 @@ def parts_of_one(bench: Bench, n_records: int, pairs: int) -> None:
         "three typed streams with filters": bench.parts_by_streams("parts.orders", "parts"),
         "foreachBatch, persist, three filters": bench.parts_by_batches("parts.orders", "parts"),
     }
-    used: dict[str, list[Used]] = {title: [] for title in ways}
-    for pair in range(pairs + 1):
-        for title, run in ways.items():
-            found = measured(bench, title, run, "parts", n_records)
-            if pair:  # the first one warms up
-                used[title].append(found)
-    ours = used.pop("ingest")
-    for title, others in used.items():
-        for what, of in (("rate of ingest", "seconds"), ("CPU saved by ingest", "cpu_seconds")):
-            ratios = [getattr(other, of) / getattr(own, of) for other, own in zip(others, ours, strict=True)]
-            listed = ", ".join(f"{each:.2f}" for each in ratios)
-            console.print(f"{what}, over {title}: {statistics.median(ratios):.2f} ({listed})")
+    compare(bench, ways, "ingest", "parts", n_records, pairs)
 
 
 def many_topics(bench: Bench, n_topics: int, n_records: int, *, beside_jvm: bool) -> None:

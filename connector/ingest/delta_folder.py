@@ -212,9 +212,7 @@ class DeltaFolder:
         """What the folder's log has at a version now; None where it has nothing."""
         filesystem, folder = self.folder.open()
         try:
-            with filesystem.open_input_stream(
-                "/".join(filter(None, (folder, f"_delta_log/{version:020}.json")))
-            ) as entry:
+            with filesystem.open_input_stream("/".join(filter(None, (folder, f"{_LOG}/{version:020}.json")))) as entry:
                 return bytes(entry.read())
         except FileNotFoundError:
             return None
@@ -237,7 +235,7 @@ class DeltaFolder:
         metrics = {
             "numFiles": len(written.files),
             "numOutputRows": written.n_rows,
-            "numOutputBytes": sum(each.n_bytes for each in written.files),
+            "numOutputBytes": written.n_bytes,
         }
         self._table.create_write_transaction(
             [*self._actions(written.files, layout)],
