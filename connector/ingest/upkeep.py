@@ -26,6 +26,8 @@ _LOOK_EVERY: Final = 20
 #: So many small files are compacted though they are not yet one of the wanted size: each costs every query a request or two. Fewer
 #: than the commits that are read of a log: most commits of a table with few records add one file.
 _MANY_FILES: Final = KEPT_COMMITS // 2
+#: A file is small below this part of the wanted size: a compaction writes all bytes again, and has to leave far fewer files for it.
+_SMALL_PART: Final = 1 / 4
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
 #: When the folder was last rid of files that no version names, in seconds since the epoch.
@@ -113,5 +115,5 @@ def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> 
             files = n_bytes = 0
         else:
             files, n_bytes = files + commit.files, n_bytes + commit.bytes
-    is_small = n_bytes < files * target_bytes / 2
+    is_small = n_bytes < files * target_bytes * _SMALL_PART
     return is_small and (n_bytes >= target_bytes or files >= _MANY_FILES)

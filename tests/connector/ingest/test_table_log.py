@@ -145,6 +145,7 @@ def test_many_small_files_are_compacted_and_large_ones_are_not() -> None:
     assert not is_due((2, 300), (3, 600)), "not enough for one large file"
     assert is_due((2, 300), (3, 700))
     assert not is_due((1, 900), (1, 900)), "they are large"
+    assert not is_due((4, 1200)), "a large file would replace three of them alone"
     assert is_due((300, 10)), "they are many"
     assert not is_due(*[(1, 1)] * 99), "not many yet"
     assert is_due(*[(1, 1)] * 100)
