@@ -27,7 +27,7 @@ from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow
 from pykafka_wire.wire.arrow.varints import ByteBuffer
 
-_OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
+_OPEN, _CLOSE, _OPEN_ARRAY, _COMMA, _NEWLINE, _MINUS = b"{}[,\n-"
 _I, _N, _n, _a, _f = b"INnaf"
 _ZERO, _POINT, _PLUS, _e = b"0.+e"
 _QUOTE, _BACKSLASH, _COLON, _BLANK = b'"\\: '
@@ -103,9 +103,22 @@ def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
             starts[odd] += white
         payloads = Payloads(payloads.data, starts, ends)
         whole = _find_braced(payloads)
-    for row in np.flatnonzero(ends - starts > 2 * _MAX_DEPTH).tolist():
+    for row in _rows_with_many_levels(payloads):
         whole[row] &= not _is_deep(payloads[row])
     return payloads, whole
+
+
+def _rows_with_many_levels(payloads: Payloads) -> list[int]:
+    """Return the documents that may be too deep, since they begin so many objects and arrays, one in another or not."""
+    rows = np.flatnonzero(payloads.ends - payloads.starts > 2 * _MAX_DEPTH)
+    if not len(rows):
+        return []
+    starts, ends = payloads.starts[rows], payloads.ends[rows]
+    text = payloads.data[starts[0] : ends[-1]]
+    opened = np.flatnonzero((text == _OPEN) | (text == _OPEN_ARRAY)) + starts[0]
+    counts = np.searchsorted(opened, ends) - np.searchsorted(opened, starts)
+    many: list[int] = rows[counts > _MAX_DEPTH].tolist()
+    return many
 
 
 def _find_braced(payloads: Payloads) -> Flags:
@@ -116,8 +129,6 @@ def _find_braced(payloads: Payloads) -> Flags:
 
 
 def _is_deep(document: bytes) -> bool:
-    if document.count(b"{") + document.count(b"[") <= _MAX_DEPTH:
-        return False
     buffer = np.frombuffer(document, dtype=np.uint8)
     steps = np.isin(buffer, list(b"{[")).astype(np.int32) - np.isin(buffer, list(b"}]"))
     return bool(np.cumsum(steps, out=steps).max() > _MAX_DEPTH)
