@@ -96,7 +96,8 @@ _GEOMETRIES: Final = (
 
 
 def envelope_ddl(columns: str, column: str) -> str:
-    """The type of Debezium's JSON, with ``schemas.enable`` or without, of a row's declared columns, or of its primary key's."""
+    """Return the type of Debezium's JSON, with ``schemas.enable`` or without, of a row's declared columns, or of its primary
+    key's."""
     if column == "key":
         return f"{columns}, {_PAYLOAD} STRUCT<{columns}>"
     change = ", ".join((*ENVELOPE_FIELDS, f"after STRUCT<{columns}>"))
@@ -104,20 +105,21 @@ def envelope_ddl(columns: str, column: str) -> str:
 
 
 def changed_row(column: str, data_type: DataType, row: Column) -> Column:
-    """An envelope of JSON, which may be in another one, with its row in the table's type."""
+    """Return an envelope of JSON, which may be in another one, with its row in the table's type."""
     fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
     change = F.struct(*(each.alias(name) for name, each in fields.items()), row.alias("after"))
     return F.when(F.col(column).isNotNull(), change)
 
 
 def with_flattened(columns: str) -> str:
-    """The declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's deletes."""
+    """Return the declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's
+    deletes."""
     more = _FLATTENED if _is_of_fields(columns) else ()
     return ", ".join((columns, *(f"{name} STRING" for name in more if name not in _names(columns))))
 
 
 def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
-    """Rows as they are declared, without what :func:`with_flattened` has added."""
+    """Return rows as they are declared, without what :func:`with_flattened` has added."""
     value = rows.schema["value"].dataType
     added = [
         name
@@ -128,7 +130,7 @@ def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
 
 
 def _names(columns: str) -> set[str]:
-    """The names of declared columns in lower case."""
+    """Return the names of declared columns in lower case."""
     declared = DataType.fromDDL(columns)
     return {name.lower() for name in declared.names} if isinstance(declared, StructType) else set()
 
@@ -138,7 +140,8 @@ def _is_of_fields(columns: str) -> bool:
 
 
 def changes(rows: DataFrame, table: Table) -> DataFrame:
-    """``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change of a row.
+    """Return ``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change
+    of a row.
 
     Args:
         rows: typed ``key`` and ``value``, and :data:`REASON`.
@@ -182,7 +185,7 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[Column, Column]:
-    """The row's key without Debezium's envelope, and whether there is one: no struct of nulls.
+    """Return the row's key without Debezium's envelope, and whether there is one: no struct of nulls.
 
     Args:
         row_type: of a row that has the columns of its key, None where it does not: a record from before the primary key got a
@@ -209,7 +212,8 @@ def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[C
 
 
 def _field(column: str, data_type: DataType, name: str, default: str | None = None) -> tuple[Column, DataType]:
-    """A field of Debezium's, with its envelope or without, and its type; null of the type ``default`` where there is none."""
+    """Return a field of Debezium's, with its envelope or without, and its type; null of the type ``default`` where there is
+    none."""
     places = [("", data_type)]
     if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
         payload = data_type[_PAYLOAD].dataType
@@ -234,7 +238,7 @@ def _field(column: str, data_type: DataType, name: str, default: str | None = No
 
 
 def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
-    """The names of a row's columns that hold Debezium's placeholder, null where none does."""
+    """Return the names of a row's columns that hold Debezium's placeholder, null where none does."""
     none = F.lit(None).cast("array<string>")
     if not isinstance(row_type, StructType) or not placeholder or clash(row_type):
         return none
@@ -248,7 +252,7 @@ def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
 
 
 def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Column | None:
-    """Whether a value stands for one that was not sent, in the forms that Debezium gives it; None for types without one."""
+    """Return whether a value stands for one that was not sent, in the forms that Debezium gives it; None for types without one."""
     content = placeholder.encode()
     texts = _texts(placeholder)
     if isinstance(data_type, StringType):
@@ -277,7 +281,7 @@ def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Col
 
 
 def _texts(placeholder: str) -> list[str]:
-    """The placeholder as text: itself, as bytes under each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
+    """Return the placeholder as text: itself, as bytes under each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
     content = placeholder.encode()
     name = str(
         uuid.UUID(bytes=md5(content, usedforsecurity=False).digest(), version=3)
@@ -290,7 +294,7 @@ def _texts(placeholder: str) -> list[str]:
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Of each key the newest change: in a partition by offset, among partitions by timestamp, then by number.
+    """Return the newest change of each key: in a partition by offset, among partitions by timestamp, then by number.
 
     Of the TRUNCATEs of each partition the last one.
     """
@@ -303,7 +307,7 @@ def newest(changed: DataFrame) -> DataFrame:
 
 
 def truncations(newest_changes: DataFrame) -> list[Truncation]:
-    """The TRUNCATEs among the newest changes."""
+    """Return the TRUNCATEs among the newest changes."""
     found = newest_changes.where(F.col(TRUNCATE)).select(
         "partition", "offset", F.unix_micros("timestamp").alias("timestamp_us"), F.col(SEEN_NS).alias("seen_ns")
     )
@@ -311,7 +315,7 @@ def truncations(newest_changes: DataFrame) -> list[Truncation]:
 
 
 def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
-    """The changes that no TRUNCATE is newer than."""
+    """Return the changes that no TRUNCATE is newer than."""
     kept = newest_changes.where(~F.col(TRUNCATE))
     if not truncated:
         return kept
@@ -320,8 +324,8 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
 
 
 def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
-    """Rejected changes that neither a newer change of their row nor a TRUNCATE has replaced; one whose key cannot be read may be of
-    any row.
+    """Return rejected changes that neither a newer change of their row nor a TRUNCATE has replaced; one whose key cannot be
+    read may be of any row.
 
     A record without a key is of no row. A change with values that were not sent replaces no older one: those may be in that.
     """
@@ -333,7 +337,7 @@ def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFr
 
 
 def without_truncates(changed: DataFrame) -> DataFrame:
-    """Changes of rows alone."""
+    """Return changes of rows alone."""
     return changed.where(~F.col(TRUNCATE))
 
 
@@ -357,7 +361,7 @@ class Untaken:
 
     @staticmethod
     def columns(is_untaken: Column) -> list[Column]:
-        """The columns of this for an aggregation, or an observation."""
+        """Return the columns of this for an aggregation, or an observation."""
         place = F.format_string("%010d:%020d", F.col("partition"), F.col("offset"))  # in the order of numbers
         return [F.count_if(is_untaken).alias("n_untaken"), F.min(F.when(is_untaken, place)).alias("first_untaken")]
 
@@ -390,7 +394,7 @@ class Counts:
 
 
 def counts(rows: DataFrame, table: Table) -> list[Column]:
-    """The columns of :class:`Counts`, for an observation of rows or of changes."""
+    """Return the columns of :class:`Counts`, for an observation of rows or of changes."""
     found = {"n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)), "n_rejects": F.count(REASON)}
     if table.mode == "cdc":
         found["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
@@ -404,7 +408,7 @@ def counts(rows: DataFrame, table: Table) -> list[Column]:
 
 
 def check_keys(counted: Counts, table: Table, topic: str) -> None:
-    """Raises IngestError for changes of a table that has no primary key: nothing tells which row they change."""
+    """Raise IngestError for changes of a table that has no primary key: nothing tells which row they change."""
     if table.mode == "cdc" and counted.n_keyless:
         raise IngestError(
             f"{counted.n_keyless} changes of topic {topic} have no key: the database's table has no primary key, and nothing "
@@ -414,7 +418,7 @@ def check_keys(counted: Counts, table: Table, topic: str) -> None:
 
 
 def rows_under(target: TopicTable, prefix: str) -> RowsUnder:
-    """The table's rows under other keys, for :func:`~pykafka_wire.ingest.unsent_values.filled`."""
+    """Return the table's rows under other keys, for :func:`~pykafka_wire.ingest.unsent_values.filled`."""
 
     def join(places: DataFrame) -> DataFrame:
         new = places.withColumn(prefix + "key", F.col("current"))
@@ -460,7 +464,7 @@ def merge_changes(
 
 
 def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
-    """The condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
+    """Return the condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
 
     A row from before the primary key got a column has it as a column of its own; in a column that all keys had, null is a value. A
     column that the change's key lacks is one that the primary key has lost if the row has it, too; else the keys are of different
@@ -485,7 +489,8 @@ def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
 
 
 def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str]:
-    """The names of the key's columns, in lower case, that keys of the table's rows may not have once these changes are merged."""
+    """Return the names of the key's columns, in lower case, that keys of the table's rows may not have once these changes are
+    merged."""
     known = key_gaps_of(target.properties())
     types = [each[prefix + "key"].dataType for each in (target.schema, rows.schema) if prefix + "key" in each.names]
     names = [{name.lower() for name in each.names} for each in types if isinstance(each, StructType)]
@@ -493,7 +498,7 @@ def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str
 
 
 def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) -> None:
-    """A row that the table does not have, or that was created anew, keeps no older value: the columns are null."""
+    """Warn of rows whose older values nobody has, since the table has no such row or it was created anew: the columns are null."""
     lacking = rows.where(F.col(UNAVAILABLE).isNotNull() & ~F.col(DELETE)).alias("new")
     new = lacking.join(target.rows.alias("old"), F.expr(f"{same_row} AND NOT new.{CREATED}"), "left_anti")
     n_unknown = new.count()
@@ -509,7 +514,8 @@ def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) 
 
 
 def _newer(prefix: str, than: str) -> str:
-    """The condition by which the change ``new`` is newer ``than`` the row ``old``, as :func:`newest` has it; with ``>=`` or it."""
+    """Return the condition by which the change ``new`` is newer ``than`` the row ``old``, as :func:`newest` has it; with
+    ``>=`` or it."""
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({each}.{timestamp}, {each}.{partition})" for each in ("new", "old"))
     return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"

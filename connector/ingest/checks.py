@@ -106,7 +106,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
 
 
 def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
-    """Whether a topic with records should have a table: the query has read some, as far as its log remembers."""
+    """Return whether a topic with records should have a table: the query has read some, as far as its log remembers."""
     try:
         log = QueryLog(SparkFiles(spark, settings.checkpoint))
     except OffsetsError:  # no ingest has run
@@ -183,7 +183,7 @@ def _verified(
 def _changes(
     spark: SparkSession, reader: TopicReader, part: TopicRange, table: Table, target: TopicTable
 ) -> list[DataFrame]:
-    """The changes of a range, read as they were landed: those whose keys have the same columns together."""
+    """Return the changes of a range, read as they were landed: those whose keys have the same columns together."""
     schema = reader.value_schema(part.topic, table)
     try:
         return [reader.read(spark, part, table, schema, target, is_landed=True, with_headers=table.where is not None)]
@@ -194,7 +194,7 @@ def _changes(
 
 
 def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
-    """Changes of all parts, but for those whose row a ``newer`` change of a later part has changed.
+    """Return changes of all parts, but for those whose row a ``newer`` change of a later part has changed.
 
     A row is found by the columns that the newer change's key has; where the other's key has not, its row has.
     """
@@ -212,7 +212,7 @@ def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
 
 
 def _as_texts(changed: DataFrame) -> DataFrame:
-    """Places, and the values of keys and rows by their columns: parts have different types of them."""
+    """Return places, and the values of keys and rows by their columns: parts have different types of them."""
     texts = {
         name: F.from_json(F.to_json(column), "map<string, string>").alias(name)
         if isinstance(changed.schema[column].dataType, StructType)
@@ -223,7 +223,7 @@ def _as_texts(changed: DataFrame) -> DataFrame:
 
 
 def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part: TopicRange) -> dict[str, Any]:
-    """How many records of a range no table of the topic takes, and the first places, as a proof has them."""
+    """Return how many records of a range no table of the topic takes, and the first places, as a proof has them."""
     kept = kept_range(settings.kafka_options, part)
     try:
         rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
@@ -235,7 +235,7 @@ def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part:
 
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
-    """What a table says that it holds, now or at a version."""
+    """Return what a table says that it holds, now or at a version."""
     landed, properties = next(target.history(version), None), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
         raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
@@ -264,7 +264,7 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
 
 
 def _owner(settings: Settings, topic: str, name: str) -> Destination:
-    """The table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
+    """Return the table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
     destinations = settings.destinations(topic)
     if not destinations[0].table.is_part:  # perhaps under an older name
         return replace(destinations[0], name=name)

@@ -80,7 +80,7 @@ class Explanations:
 
 
 def before(offsets: Mapping[int, int]) -> Column:
-    """Whether a row is before the offset of its partition; false for other partitions."""
+    """Return whether a row is before the offset of its partition; false for other partitions."""
     bound = F.lit(None).cast("bigint")
     for partition, offset in offsets.items():
         bound = F.when(F.col("partition") == partition, offset).otherwise(bound)

@@ -67,13 +67,13 @@ class Census:
 
 
 def read_alike(tables: Sequence[Table]) -> bool:
-    """Whether tables of a topic read its records alike, so that one read shows what each of them takes."""
+    """Return whether tables of a topic read its records alike, so that one read shows what each of them takes."""
     readings = [[getattr(table, name) for name in _SETTINGS_OF_READING] for table in tables]
     return not any(table.types for table in tables) and all(each == readings[0] for each in readings)
 
 
 def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
-    """``partition`` and ``offset`` of records that are in none of the reads ``taken``."""
+    """Return ``partition`` and ``offset`` of records that are in none of the reads ``taken``."""
     places = reduce(DataFrame.unionByName, (each.select("partition", "offset") for each in taken))
     return raw.select("partition", "offset").join(places, ["partition", "offset"], "left_anti")
 
@@ -82,7 +82,7 @@ class Contract:
     """The contract of one table, in Spark's SQL."""
 
     def __init__(self, table: Table, prefix: str) -> None:
-        """``prefix`` is that of Kafka's columns in the table."""
+        """Take the table's settings, and the ``prefix`` of Kafka's columns in it."""
         self._table = table
         self._prefix = prefix
         #: The table's column of the key, which ``select`` may replace.
@@ -90,7 +90,7 @@ class Contract:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether an expression may name the records' headers."""
+        """Return whether an expression may name the records' headers."""
         return any(_names("headers", text) for text in self._texts())
 
     def _texts(self) -> list[str]:
@@ -98,19 +98,19 @@ class Contract:
         return [*([table.where] if table.where is not None else []), *table.select, *table.expect.values()]
 
     def unwrapped(self, rows: DataFrame) -> DataFrame:
-        """Rows whose ``value`` is the record itself, where the table takes records of a single type."""
+        """Return rows whose ``value`` is the record itself, where the table takes records of a single type."""
         name = self.single_type(rows.schema["value"].dataType)
         return rows if name is None else rows.withColumn("value", F.col(f"value.{quoted(name)}"))
 
     def single_type(self, value: DataType) -> str | None:
-        """The field of a value that is the record, where the table takes records of a single type."""
+        """Return the field of a value that is the record, where the table takes records of a single type."""
         is_single = len(self._table.types) == 1 and self._table.types != ("*",)
         return value.names[0] if is_single and isinstance(value, StructType) and len(value.names) == 1 else None
 
     # Records
 
     def records(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
-        """The records that the table takes, with the selected columns as ``value``, and :data:`REASON`.
+        """Return the records that the table takes, with the selected columns as ``value``, and :data:`REASON`.
 
         Raises:
             IngestError, AnalysisException: an expression is wrong for these records.
@@ -128,7 +128,7 @@ class Contract:
     # Changes of rows
 
     def changes(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
-        """Changes of rows, with the expectations in :data:`REASON`, :data:`TAKEN`, and :data:`UNTAKEN` with a census.
+        """Return changes of rows, with the expectations in :data:`REASON`, :data:`TAKEN`, and :data:`UNTAKEN` with a census.
 
         Raises: as :meth:`records`.
         """
@@ -150,7 +150,7 @@ class Contract:
         return seen.withColumn("value", F.col(_ASIDE)).drop(_ASIDE)
 
     def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
-        """The newest changes of rows, where one whose row does not fulfil ``where`` deletes it, with the selected columns.
+        """Return the newest changes of rows, where one whose row does not fulfil ``where`` deletes it, with the selected columns.
 
         Args:
             has_unsent: whether values may be there that the database has not sent.
@@ -184,7 +184,7 @@ class Contract:
         return selected.withColumn(UNAVAILABLE, F.col("_pykafka_wire_lacking")).select(*names)
 
     def _check_sent(self, wide: DataFrame) -> None:
-        """Raises IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
+        """Raise IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
         fields = _fields_of(wide)
         needed = set(_used(self._table.where or "", fields))
         for each in self._outputs(wide):
@@ -203,7 +203,7 @@ class Contract:
     # Columns
 
     def _outputs(self, wide: DataFrame) -> list[SelectedColumn]:
-        """The columns of ``select``.
+        """Return the columns of ``select``.
 
         Raises:
             IngestError: one has no name, or no type.
@@ -239,7 +239,7 @@ class Contract:
         return outputs
 
     def _selected(self, wide: DataFrame, names: Sequence[str]) -> DataFrame:
-        """The columns ``names``, with the selected ones as ``value``."""
+        """Return the columns ``names``, with the selected ones as ``value``."""
         if not self._table.select:
             return wide.select(*names)
         outputs = self._outputs(wide)
@@ -256,7 +256,7 @@ class Contract:
         return wide.select(*(column.alias(name) for name, column in columns.items()))
 
     def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
-        """Rows with the broken expectations as :data:`REASON`; ``is_row`` tells which of them are rows of the table."""
+        """Return rows with the broken expectations as :data:`REASON`; ``is_row`` tells which of them are rows of the table."""
         if not self._table.expect:
             return rows
         names = rows.columns
@@ -278,7 +278,8 @@ class Contract:
     # Before it starts
 
     def mistakes(self, rows: DataFrame) -> list[tuple[str, bool]]:
-        """What is wrong with the expressions for a topic of such records, all at once, each with whether it is no SQL at all.
+        """Return what is wrong with the expressions for a topic of such records, all at once, each with whether it is no SQL
+        at all.
 
         Args:
             rows: typed records, as :meth:`records` takes them, of which ``key`` may be missing where its type is not known yet.
@@ -313,7 +314,7 @@ class Contract:
         return found
 
     def columns(self, rows: DataFrame) -> StructType:
-        """The value's columns in the table, of such records as :meth:`mistakes` takes."""
+        """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
         value = self._selected(_with_fields(rows), rows.columns).schema["value"].dataType
         return value if isinstance(value, StructType) else StructType().add("value", value)
 
@@ -323,7 +324,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _condition(wide: DataFrame, title: str, text: str) -> Column:
-    """A condition as a column. Raises IngestError where it is none."""
+    """Return a condition as a column. Raises IngestError where it is none."""
     column = F.expr(text)
     (made,) = wide.select(column).schema
     if not isinstance(made.dataType, BooleanType | NullType):
@@ -332,7 +333,7 @@ def _condition(wide: DataFrame, title: str, text: str) -> Column:
 
 
 def _is_untaken(wide: DataFrame, census: Census, is_unknown: Column) -> Column:
-    """Whether no table takes a record; each takes one whose condition is unknown since the record cannot be read."""
+    """Return whether no table takes a record; each takes one whose condition is unknown since the record cannot be read."""
     conditions = [
         F.lit(True) if each.where is None else F.coalesce(_condition(wide, "where", each.where), is_unknown)
         for each in census.tables
@@ -341,7 +342,7 @@ def _is_untaken(wide: DataFrame, census: Census, is_unknown: Column) -> Column:
 
 
 def _with_fields(rows: DataFrame) -> DataFrame:
-    """Rows with the value's fields beside them, where no column has their name."""
+    """Return rows with the value's fields beside them, where no column has their name."""
     known = {name.lower() for name in rows.columns}
     free = [name for name in _fields_of(rows) or () if name.lower() not in known]
     once = {name.lower(): name for name in reversed(free)}.values()
@@ -349,7 +350,7 @@ def _with_fields(rows: DataFrame) -> DataFrame:
 
 
 def _sent(rows: DataFrame) -> DataFrame:
-    """Changes whose ``value`` has nulls for what the database has not sent, with the value as it is aside."""
+    """Return changes whose ``value`` has nulls for what the database has not sent, with the value as it is aside."""
     aside = rows.withColumn(_ASIDE, F.col("value"))
     fields = _fields_of(rows)
     if fields is None:
@@ -364,7 +365,7 @@ def _sent(rows: DataFrame) -> DataFrame:
 
 
 def _fields_of(rows: DataFrame) -> list[str] | None:
-    """The names of the value's fields; None of a value that has none."""
+    """Return the names of the value's fields; None of a value that has none."""
     value = rows.schema["value"].dataType
     return list(value.names) if isinstance(value, StructType) and value != UNTYPED else None
 
@@ -374,12 +375,12 @@ def _texts(names: Sequence[str] | frozenset[str] | set[str]) -> Column:
 
 
 def _names(name: str, text: str) -> bool:
-    """Whether an expression may name a column: it has the word."""
+    """Return whether an expression may name a column: it has the word."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _used(text: str, fields: Sequence[str] | None) -> Iterator[str]:
-    """The value's fields that an expression may use: those whose names it has, and all where it has the value as a whole."""
+    """Yield the value's fields that an expression may use: those whose names it has, and all where it has the value as a whole."""
     text = _ALIAS.sub("", text)
     is_whole = _WHOLE.search(text) is not None
     yield from (name for name in fields or () if is_whole or _names(name, text))

@@ -60,7 +60,7 @@ class DeltaFolder:
     """One table; not for several threads at once."""
 
     def __init__(self, folder: str, storage: Mapping[str, str] | None = None) -> None:
-        """``folder`` is a local path or a URI, ``storage`` is :class:`UriFolder`'s."""
+        """Take a local path or a URI as ``folder``, and :class:`UriFolder`'s ``storage``."""
         self.identifier = f"delta.`{folder}`"
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
@@ -68,7 +68,7 @@ class DeltaFolder:
 
     @staticmethod
     def settings_against(settings: Settings, table: Table) -> str | None:
-        """Why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
+        """Return why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
         if table.write == "spark":
             return 'write = "spark" is set'
         if table.mode != "append":
@@ -93,7 +93,7 @@ class DeltaFolder:
         return deltalake.DeltaTable(self._uri, storage_options=dict(self.folder.storage))
 
     def unreachable(self) -> str | None:
-        """Why this process cannot reach the folder, or read its table; None if it can. Spark may have other means."""
+        """Return why this process cannot reach the folder, or read its table; None if it can. Spark may have other means."""
         shown = without_secrets(self.folder.uri)
         if local_folder(self.folder.uri) is None:
             try:
@@ -107,7 +107,7 @@ class DeltaFolder:
             return f"the library deltalake cannot look for a table in {shown}: {without_secrets(str(error))}"
 
     def _unreadable(self) -> str | None:
-        """Why the library cannot read the table, such as a feature or a type that it does not know; None if it can."""
+        """Return why the library cannot read the table, such as a feature or a type that it does not know; None if it can."""
         try:
             _ = self.arrow_schema
         except Exception as error:  # deltalake's are of many classes
@@ -121,7 +121,7 @@ class DeltaFolder:
         return deltalake.DeltaTable.is_deltatable(self._uri, dict(self.folder.storage))
 
     def landed(self) -> Landed | None:
-        """What the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds; None where there is none."""
         return next((each for limit in (1, _RECENT, None) for each in self._landed_in(limit)), None)
 
     def _landed_in(self, limit: int | None) -> Iterator[Landed]:
@@ -137,7 +137,7 @@ class DeltaFolder:
 
     @property
     def arrow_schema(self) -> Any:
-        """pyarrow's, of the table."""
+        """Return pyarrow's schema of the table."""
         return pa.schema(self._table.schema().to_arrow())
 
     @property
@@ -146,7 +146,7 @@ class DeltaFolder:
 
     @property
     def _stored_schema(self) -> dict[str, Any]:
-        """Delta's, as its log has it."""
+        """Return Delta's schema, as its log has it."""
         found: dict[str, Any] = json.loads(self._table.schema().to_json())
         return found
 
@@ -154,7 +154,7 @@ class DeltaFolder:
         return dict(self._table.metadata().configuration)
 
     def topic_columns(self) -> list[StructField]:
-        """All columns: rows are added alone, and a user's column is null there."""
+        """Return all columns: rows are added alone, and a user's column is null there."""
         return [*self.schema.fields]
 
     @property
@@ -162,7 +162,7 @@ class DeltaFolder:
         return tuple(self._table.metadata().partition_columns)
 
     def reason_against(self) -> str | None:
-        """Why files cannot be committed to the table as it is; None if they can."""
+        """Return why files cannot be committed to the table as it is; None if they can."""
         if (reason := self._unreadable()) is not None:
             return reason
         protocol, metadata = self._table.protocol(), self._table.metadata()
@@ -195,7 +195,7 @@ class DeltaFolder:
         )
 
     def layout(self, schema: Any, table: Table) -> FileLayout:
-        """How files of rows of pyarrow's ``schema`` are written for the table as it is now."""
+        """Return how files of rows of pyarrow's ``schema`` are written for the table as it is now."""
         version = int(self._table.version())
         self._plan = _Plan(version, self._entry(version), self._shape())
         return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
@@ -209,7 +209,7 @@ class DeltaFolder:
         )
 
     def _entry(self, version: int) -> bytes | None:
-        """What the folder's log has at a version now; None where it has nothing."""
+        """Return what the folder's log has at a version now; None where it has nothing."""
         filesystem, folder = self.folder.open()
         try:
             with filesystem.open_input_stream("/".join(filter(None, (folder, f"{_LOG}/{version:020}.json")))) as entry:
@@ -252,7 +252,8 @@ class DeltaFolder:
         )
 
     def _check_plan(self) -> None:
-        """
+        """Check that the table is as it was when files were laid out for it.
+
         Raises:
             deltalake's CommitFailedError: the table was made anew, or its columns, partitions, properties or protocol were
                 changed, since files were laid out for it.
@@ -286,7 +287,7 @@ class DeltaFolder:
 
 
 def partition_text(value: Any) -> str | None:
-    """A value of a partition as Delta's log has it."""
+    """Return a value of a partition as Delta's log has it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -315,7 +316,7 @@ def _of_partitions(schema: Any, names: Iterable[str]) -> str | None:
 
 
 def _is_plain(field: Mapping[str, Any]) -> bool:
-    """Whether a field of Delta's schema takes any value of its type, or none."""
+    """Return whether a field of Delta's schema takes any value of its type, or none."""
     has_rules = any(name.startswith("delta.") or name == "CURRENT_DEFAULT" for name in field.get("metadata", {}))
     return field["nullable"] is not False and not has_rules and _is_plain_type(field["type"])
 
@@ -331,7 +332,7 @@ def _is_plain_type(kind: Any) -> bool:
 
 
 def _nullable(schema: Any) -> Any:
-    """A schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
+    """Return a schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
     return pa.schema([pa.field(each.name, _nullable_type(each.type)) for each in schema])
 
 

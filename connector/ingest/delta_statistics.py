@@ -26,7 +26,7 @@ _LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def statistics(file: WrittenFile, schema: Any, n_indexed: int = INDEXED_COLUMNS) -> str:
-    """The ``stats`` of a file's action.
+    """Return the ``stats`` of a file's action.
 
     Args:
         schema: pyarrow's, of the file.
@@ -109,7 +109,7 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _json(value: Any) -> str:
-    """As :func:`json.dumps`, and decimals with all of their digits."""
+    """Return JSON as :func:`json.dumps` does, and decimals with all of their digits."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(name)}:{_json(each)}" for name, each in value.items()) + "}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)

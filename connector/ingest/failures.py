@@ -117,7 +117,7 @@ def code_of(error: BaseException) -> str:
 
 
 def _parts(error: PySparkException | Py4JJavaError) -> Iterator[str]:
-    """The condition of each error, or the class where it has none: of this one, and of those that it was raised for."""
+    """Yield the condition of each error, or the class where it has none: of this one, and of those that it was raised for."""
     java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     if java is None:  # of Spark Connect, whose server sends conditions alone
         yield error.getCondition() or type(error).__name__

@@ -43,7 +43,7 @@ class Rates:
 
 
 def log_ends(progress: Any) -> LogEnds:  # Any: a StreamingQueryProgress, or its JSON; None before the first one
-    """The ends of all logs, as a query's progress has them; none after one that Spark repeats without planning it."""
+    """Return the ends of all logs, as a query's progress has them; none after one that Spark repeats without planning it."""
     sources = progress["sources"] if progress else []
     found = json.loads(sources[0]["latestOffset"] or "null") if sources else None
     if found is None:  # Spark writes the text null, too
@@ -52,14 +52,14 @@ def log_ends(progress: Any) -> LogEnds:  # Any: a StreamingQueryProgress, or its
 
 
 def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
-    """Records that the topic has beyond the table's position; None while either is unknown."""
+    """Return records that the topic has beyond the table's position; None while either is unknown."""
     if status.position is None or status.topic not in ends:
         return None
     return sum(max(0, end - status.position.get(p, 0)) for p, end in ends[status.topic].items())
 
 
 def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: LogEnds) -> dict[tuple[str, ...], float]:
-    """One metric of every table, by its labels; nothing for a metric that is no table's."""
+    """Return one metric of every table, by its labels; nothing for a metric that is no table's."""
     found: dict[tuple[str, ...], float] = {}
     for status in statuses.values():
         value = {

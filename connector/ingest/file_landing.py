@@ -52,27 +52,27 @@ class FilesTable(KnownTable, Protocol):
     def exists(self) -> bool: ...
 
     def landed(self) -> Landed | None:
-        """What the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds; None where there is none."""
 
     @property
     def folder(self) -> Folder:
-        """Where tasks write files."""
+        """Return where tasks write files."""
 
     @property
     def arrow_schema(self) -> Any:
-        """pyarrow's, of the table."""
+        """Return pyarrow's schema of the table."""
 
     def unreachable(self) -> str | None:
-        """Why this process cannot reach the table's folder; None if it can."""
+        """Return why this process cannot reach the table's folder; None if it can."""
 
     def refresh(self) -> None:
         """Look at what was committed since."""
 
     def reason_against(self) -> str | None:
-        """Why files cannot be committed to the table as it is; None if they can."""
+        """Return why files cannot be committed to the table as it is; None if they can."""
 
     def layout(self, schema: Any, table: Table) -> FileLayout:
-        """How files of rows of pyarrow's ``schema`` are written."""
+        """Return how files of rows of pyarrow's ``schema`` are written."""
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
         """Make files rows of the table, and ``landed`` its position, by one commit.
@@ -93,7 +93,7 @@ class FileLanding:
     """Lands one table's rows by files."""
 
     def __init__(self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable) -> None:
-        """``target`` is the table as Spark has it."""
+        """Take the table as Spark has it as ``target``."""
         self._session = session
         self._reader = reader
         self._table = table
@@ -128,7 +128,7 @@ class FileLanding:
         return written
 
     def _tasks_alone(self, read: Read) -> _Job:
-        """Rows that tasks read and write themselves."""
+        """Return rows that tasks read and write themselves."""
         source = PykafkaWireDataSource(dict(read.options))
         schema = source.schema()
         assert isinstance(schema, StructType), "the options name formats"
@@ -150,7 +150,7 @@ class FileLanding:
         return _Job(columns, run)
 
     def _behind_spark(self, read: Read) -> _Job:
-        """Rows that Spark makes of JSON documents: their types are found in them, or they are in an envelope."""
+        """Return rows that Spark makes of JSON documents: their types are found in them, or they are in an envelope."""
         rows = self._reader.rows(self._session, read)
         columns = self._reader.table_columns(rows.schema)
 
@@ -180,7 +180,7 @@ def _kafka(partition: InputPartition) -> KafkaInputPartition:
 
 
 def _needs_mapping(data_type: Any) -> bool:
-    """Whether a name has characters that a table without column mapping cannot have."""
+    """Return whether a name has characters that a table without column mapping cannot have."""
     if isinstance(data_type, StructType):
         return any(_REFUSED.intersection(each.name) or _needs_mapping(each.dataType) for each in data_type)
     return any(
@@ -189,7 +189,7 @@ def _needs_mapping(data_type: Any) -> bool:
 
 
 def _other_type(data_type: Any) -> str | None:
-    """The first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
+    """Return the first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
     inner: Iterable[DataType]
     if isinstance(data_type, StructType):
         inner = [each.dataType for each in data_type]

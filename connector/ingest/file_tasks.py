@@ -89,7 +89,7 @@ class Folder(Protocol):
     """Where the files of a table go; tasks get it pickled."""
 
     def open(self) -> tuple[Any, str]:
-        """The file system, pyarrow's, and the folder in it."""
+        """Return the file system, pyarrow's, and the folder in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class UriFolder:
     mark: str = ""
 
     def open(self) -> tuple[Any, str]:
-        """The file system, pyarrow's, and the folder in it.
+        """Return the file system, pyarrow's, and the folder in it.
 
         Raises:
             UnwritableError: it is another machine's.
@@ -135,7 +135,8 @@ class FileTask(SentToWorkers):
         folder: Folder,
         layout: FileLayout,
     ) -> None:
-        """
+        """Take what a task needs, which is pickled.
+
         Args:
             columns: those of ``layout.schema``, in its order: a column of the read, and the field of it, if it is one.
             errors: columns of the read; a record in which one of them is not null is a reject.
@@ -185,7 +186,7 @@ class _Seen:
         self._newest_us = 0
 
     def without_rejects(self, batch: Any) -> Any:
-        """The records that could be read; the others are noted."""
+        """Return the records that could be read; the others are noted."""
         bad = [pc.is_valid(batch[name]) for name in self._errors]
         is_bad = functools.reduce(pc.or_, bad) if bad else None
         n_bad = 0 if is_bad is None else pc.sum(is_bad).as_py() or 0
@@ -228,7 +229,8 @@ class RowsTask(SentToWorkers):
     """Writes the rows of a DataFrame into files."""
 
     def __init__(self, folder: Folder, layout: FileLayout, errors: Sequence[str]) -> None:
-        """``errors`` are :class:`FileTask`'s; where there are some, :data:`PLACE` and they are behind the columns of the layout."""
+        """Take :class:`FileTask`'s ``errors``; where there are some, :data:`PLACE` and they are behind the columns of the
+        layout."""
         self._folder = folder
         self._layout = layout
         self._errors = tuple(errors)

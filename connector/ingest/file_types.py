@@ -18,7 +18,7 @@ _SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def fits(rows: Any, table: Any) -> bool:
-    """Whether a table of the type ``table`` takes rows of the type ``rows`` as it is, their numbers perhaps as larger ones.
+    """Return whether a table of the type ``table`` takes rows of the type ``rows`` as it is, their numbers perhaps as larger ones.
 
     Names of fields are compared without regard to case.
     """
@@ -42,7 +42,7 @@ def fits(rows: Any, table: Any) -> bool:
 
 
 def file_type(rows: Any, table: Any) -> Any:
-    """The type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
+    """Return the type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
     if pa.types.is_struct(rows):
         held = {each.name.lower(): each for each in table}
         fields = [(held[each.name.lower()], each) for each in rows]
@@ -62,7 +62,7 @@ def file_type(rows: Any, table: Any) -> Any:
 
 
 def merged_type(rows: Any, table: Any) -> Any:
-    """The type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
+    """Return the type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {each.name.lower(): each for each in table}
         return pa.struct([_merged_field(each, held.get(each.name.lower())) for each in rows])
@@ -78,7 +78,7 @@ def _merged_field(rows: Any, table: Any) -> Any:
 
 
 def small_type(kind: Any) -> Any:
-    """A type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
+    """Return a type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(small_type(each.type)) for each in kind])
     if pa.types.is_map(kind):
@@ -89,7 +89,7 @@ def small_type(kind: Any) -> Any:
 
 
 def conform(rows: Any, wanted: Any) -> Any:
-    """An array as one of the type ``wanted``, which :func:`file_type` has made of its own."""
+    """Return an array as one of the type ``wanted``, which :func:`file_type` has made of its own."""
     if rows.type.equals(wanted, check_metadata=True):
         return rows
     if pa.types.is_struct(wanted):
@@ -107,5 +107,5 @@ def conform(rows: Any, wanted: Any) -> Any:
 
 
 def _with_children(rows: Any, wanted: Any, children: Any) -> Any:
-    """A list or a map over other elements. ``values``, ``keys`` and ``items`` are not cut to a slice's."""
+    """Return a list or a map over other elements. ``values``, ``keys`` and ``items`` are not cut to a slice's."""
     return pa.Array.from_buffers(wanted, len(rows), rows.buffers()[:2], offset=rows.offset, children=[children])

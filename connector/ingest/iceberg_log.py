@@ -58,7 +58,7 @@ class IcebergLog:
         self.schema = schemas.get(stored.metadata.current_schema_id)
 
     def size(self) -> TableSize | None:
-        """The table's size by its newest snapshot.
+        """Return the table's size by its newest snapshot.
 
         Raises:
             OSError: the table cannot be loaded.
@@ -70,7 +70,7 @@ class IcebergLog:
         return TableSize(int(found.get("total-data-files", 0)), int(found.get("total-files-size", 0)))
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-        """As :meth:`~pykafka_wire.ingest.table_log.TableLog.schemas`."""
+        """Yield what :meth:`~pykafka_wire.ingest.table_log.TableLog.schemas` does."""
         return schema_changes(None, self.commits)
 
 

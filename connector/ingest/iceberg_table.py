@@ -66,7 +66,7 @@ def _catalog(name: str, given: tuple[tuple[str, str], ...]) -> Any:  # Any: pyic
 
 
 def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
-    """The catalog, and the namespace in it."""
+    """Return the catalog, and the namespace in it."""
     name, *namespace = settings.into.split(".")
     given = {
         # file: is the beginning of a URI here.
@@ -77,25 +77,25 @@ def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
 
 
 def namespace_exists(settings: Settings) -> bool:
-    """Whether the catalog has the namespace of the tables."""
+    """Return whether the catalog has the namespace of the tables."""
     catalog, namespace = _opened(settings)
     return bool(catalog.namespace_exists(namespace))
 
 
 def load_table(settings: Settings, name: str) -> Any:
-    """pyiceberg's table of this name. Raises pyiceberg's NoSuchTableError."""
+    """Return pyiceberg's table of this name. Raises pyiceberg's NoSuchTableError."""
     catalog, namespace = _opened(settings)
     return catalog.load_table((*namespace, name))
 
 
 def table_names(settings: Settings) -> list[str]:
-    """The names of the namespace's tables."""
+    """Return the names of the namespace's tables."""
     catalog, namespace = _opened(settings)
     return sorted(each[-1] for each in catalog.list_tables(namespace))
 
 
 def stored_dataset(settings: Settings, name: str) -> Any:
-    """The table's rows as a dataset of pyarrow's, or as a table where files alone do not say what the rows are."""
+    """Return the table's rows as a dataset of pyarrow's, or as a table where files alone do not say what the rows are."""
     import pyarrow.dataset
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -111,7 +111,8 @@ def stored_dataset(settings: Settings, name: str) -> Any:
 
 
 def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """The files whose rows are the table's, with columns of the names that it has; None where there are deletes or other names."""
+    """Return the files whose rows are the table's, with columns of the names that it has; None where there are deletes or
+    other names."""
     tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
     pairs = {(each, schema.find_column_name(each)) for schema in stored.schemas().values() for each in schema.field_ids}
     is_by_name = len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
@@ -121,7 +122,7 @@ def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
 
 
 def arrow_type(schema: Any) -> Any:
-    """The type of the rows of pyiceberg's schema, with the ids of fields."""
+    """Return the type of the rows of pyiceberg's schema, with the ids of fields."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return small_type(pa.struct(schema_to_pyarrow(schema)))
@@ -135,7 +136,7 @@ class IcebergFolder:
     properties: Mapping[str, str]
 
     def open(self) -> tuple[Any, str]:
-        """The file system, pyarrow's, and the folder in it."""
+        """Return the file system, pyarrow's, and the folder in it."""
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         io = PyArrowFileIO(dict(self.properties))
@@ -172,11 +173,11 @@ class IcebergTable:
 
     @property
     def id(self) -> str:
-        """Iceberg's, of a table of this name that is made once."""
+        """Return Iceberg's id of the table; another table of this name has another."""
         return str(self._table.metadata.table_uuid)
 
     def unreachable(self) -> str | None:
-        """None: nobody else reaches the table."""
+        """Return None: nobody else reaches the table."""
         return None
 
     def refresh(self) -> None:
@@ -194,7 +195,7 @@ class IcebergTable:
 
     @property
     def arrow_schema(self) -> Any:
-        """pyarrow's, with the ids of fields that files need."""
+        """Return pyarrow's schema, with the ids of fields that files need."""
         return pa.schema(arrow_type(self._table.schema()))
 
     @property
@@ -208,17 +209,17 @@ class IcebergTable:
 
     @property
     def version(self) -> int:
-        """The id of the current snapshot; -1 without one."""
+        """Return the id of the current snapshot; -1 without one."""
         snapshot = self._table.current_snapshot()
         return -1 if snapshot is None else int(snapshot.snapshot_id)
 
     @property
     def rows(self) -> DataFrame:
-        """The table as it is now."""
+        """Return the table as it is now."""
         return self.pinned()[0]
 
     def pinned(self) -> tuple[DataFrame, int]:
-        """The table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
+        """Return the table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
         self.refresh()
         version, schema = self.version, self.schema
         snapshot_id = None if version < 0 else version
@@ -232,7 +233,7 @@ class IcebergTable:
 
     @property
     def places(self) -> DataFrame:
-        """``partition`` and ``offset`` of the table's rows."""
+        """Return ``partition`` and ``offset`` of the table's rows."""
         names = [self._prefix + name for name in ("partition", "offset")]
         return self.rows.select(*map(quoted, names)).toDF("partition", "offset")
 
@@ -245,12 +246,12 @@ class IcebergTable:
             transaction.set_properties(owner_properties(first) | made_properties(table))
 
     def landed(self) -> Landed | None:
-        """What the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds; None where there is none."""
         self.refresh()
         return next(self.history(), None)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """What each commit of an ingest holds, the newest first, as far back as snapshots are kept.
+        """Yield what each commit of an ingest holds, the newest first, as far back as snapshots are kept.
 
         Args:
             version: the snapshot to begin with, by default the current one.
@@ -269,7 +270,8 @@ class IcebergTable:
             yield begins_at
 
     def _snapshots(self, version: int | None = None) -> Iterator[Any]:
-        """A snapshot, by default the current one, and those that it was made from, the newest first, as far back as they are kept.
+        """Yield a snapshot, by default the current one, and those that it was made from, the newest first, as far back as
+        they are kept.
 
         Others that the table keeps are of branches, or were rolled back.
         """
@@ -287,7 +289,7 @@ class IcebergTable:
         self.create_of(arrow_schema(rows), table, query, begins_at)
 
     def create_of(self, schema: Any, table: Table, query: str, begins_at: Landed | None) -> None:
-        """As :meth:`create`, of pyarrow's schema."""
+        """Make the table as :meth:`create` does, of pyarrow's schema."""
         given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **made_properties(table)}
         if begins_at is not None:
             given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
@@ -316,7 +318,7 @@ class IcebergTable:
             raise IngestError(f"the Iceberg table {self.identifier} cannot take the new columns ({error}).") from error
 
     def reason_against(self) -> str | None:
-        """None: who writes to the table commits files, there is no other way.
+        """Return None: who writes to the table commits files, there is no other way.
 
         Raises:
             IngestError: files cannot be committed to the table as it is.
@@ -338,7 +340,8 @@ class IcebergTable:
         return None
 
     def layout(self, schema: Any, table: Table) -> FileLayout:
-        """How files of rows of pyarrow's ``schema`` are written; they can be committed as long as the table has these columns."""
+        """Return how files of rows of pyarrow's ``schema`` are written; they can be committed as long as the table has these
+        columns."""
         self._planned = self._shape
         return FileLayout(
             schema=schema, partition_by=self.partition_by, keeps_partitions=True, target_bytes=table.target_bytes
@@ -351,7 +354,7 @@ class IcebergTable:
 
     @property
     def folder(self) -> IcebergFolder:
-        """Where tasks write files."""
+        """Return where tasks write files."""
         return IcebergFolder(
             location=f"{self._table.location().rstrip('/')}/data", properties=dict(self._table.io.properties)
         )
@@ -409,7 +412,7 @@ class IcebergTable:
         self.refresh()
 
     def _has(self, landed: Landed) -> bool:
-        """Whether the table has a micro-batch already, or stands elsewhere than where it begins."""
+        """Return whether the table has a micro-batch already, or stands elsewhere than where it begins."""
         application, number = landed.transaction["txnAppId"], landed.micro_batch
         parts = ((each.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@") for each in self._snapshots())
         if next((int(last) for name, _, last in parts if name == application), -1) >= number:
@@ -492,18 +495,18 @@ def _summary_of(landed: Landed) -> dict[str, str]:
 
 
 def landed_in(summary: Mapping[str, Any]) -> Landed | None:
-    """What a snapshot of an ingest holds, by its summary; None for another program's."""
+    """Return what a snapshot of an ingest holds, by its summary; None for another program's."""
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
 
 
 def _for_spark(path: str) -> str:
-    """A file's URI as Hadoop's file systems have it."""
+    """Return a file's URI as Hadoop's file systems have it."""
     return "s3a:" + path.removeprefix("s3:") if path.startswith("s3:") else path
 
 
 def _partition_value(value: Any) -> Any:
-    """A value as Iceberg has it in its manifests."""
+    """Return a value as Iceberg has it in its manifests."""
     if isinstance(value, datetime):
         at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
         # As whole numbers: a float has no microseconds from the year 2255 on.

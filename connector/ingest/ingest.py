@@ -72,7 +72,7 @@ class PlannedTable:
 
     @property
     def key(self) -> str:
-        """As :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
+        """Return the table's :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
         return f"{self.topic}:{self.table}" if self.is_part else self.topic
 
 
@@ -86,7 +86,8 @@ class Ingest:
     """
 
     def __init__(self, settings: Settings | None = None, *, tables: Sequence[Table] = (), **given: Any) -> None:
-        """
+        """Take settings, or the arguments of :class:`Settings`, and check them.
+
         Raises:
             IngestError: a setting is wrong; the error lists all mistakes.
         """
@@ -104,18 +105,19 @@ class Ingest:
         self.page: Page | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins anew."""
+        """Return the settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins
+        anew."""
         return _ingest_of, (self.settings, self._is_once)
 
     @property
     def query_name(self) -> str:
-        """Of Spark's query, and a label of the metrics. A session runs queries of different names only."""
+        """Return the name of Spark's query, which is a label of the metrics. A session runs queries of different names only."""
         return f"pykafka-wire ingest {self.settings.name or self.settings.checkpoint}"
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
-        """Each table's state, of the run that :meth:`start` began in this process; none where the server of Spark Connect lands the
-        tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
+        """Return each table's state, of the run that :meth:`start` began in this process; none where the server of Spark
+        Connect lands the tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
         stopped = {
             key: TableStatus(
                 topic=each.topic,
@@ -130,21 +132,22 @@ class Ingest:
 
     @property
     def micro_batch(self) -> MicroBatch | None:
-        """What is being landed now; None between two micro-batches, and where the server of Spark Connect lands the tables."""
+        """Return what is being landed now; None between two micro-batches, and where the server of Spark Connect lands the
+        tables."""
         return self._micro_batch
 
     def log_ends(self) -> LogEnds:
-        """The ends of the topics' logs, ``{topic: {partition: offset}}``, as the last micro-batch has seen them."""
+        """Return the ends of the topics' logs, ``{topic: {partition: offset}}``, as the last micro-batch has seen them."""
         return log_ends(None if self._query is None else self._query.lastProgress)
 
     def figures(self, metric: str) -> dict[tuple[str, ...], float]:
-        """One metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
+        """Return one metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
         if BY_NAME[metric].labels[: len(TABLE)] != TABLE:
             return {}
         return values(metric, self.query_name, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
 
     def plan(self) -> list[PlannedTable]:
-        """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
+        """Return what would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
 
         Trouble with the registry is that of the topics that need it.
         """
@@ -179,7 +182,7 @@ class Ingest:
         return planned
 
     def _check_alone(self, destination: Destination, owner: Destination) -> None:
-        """Raises IngestError where a table is another topic's, too, or leaves nothing to another one of its topic.
+        """Raise IngestError where a table is another topic's, too, or leaves nothing to another one of its topic.
 
         Args:
             owner: the first destination that has the table's name.
@@ -196,11 +199,11 @@ class Ingest:
             )
 
     def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
-        """Whether tables have expressions of SQL, which Spark alone can check."""
+        """Return whether tables have expressions of SQL, which Spark alone can check."""
         return any(self.settings.destination(each.key).table.has_sql for each in planned)
 
     def planned_with_sql(self, spark: SparkSession, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
-        """The tables with what Spark says of their expressions: their columns, and their mistakes.
+        """Return the tables with what Spark says of their expressions: their columns, and their mistakes.
 
         Raises:
             IngestError: an expression is no SQL; the error lists all mistakes.
@@ -228,7 +231,7 @@ class Ingest:
         return checked
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
-        """:meth:`plan`, if nothing keeps all topics from being landed. A topic's own mistake is the state of its table.
+        """Return :meth:`plan`, if nothing keeps all topics from being landed. A topic's own mistake is the state of its table.
 
         Args:
             on_this_machine: the folders are this machine's, and are looked at, too; not so with Spark Connect.
@@ -245,7 +248,7 @@ class Ingest:
         return planned
 
     def topics(self) -> list[str]:
-        """The topics that exist now and are to be landed."""
+        """Return the topics that exist now and are to be landed."""
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
         with Cluster(ClientSettings.from_options(options)) as cluster:
             every = cluster.metadata.topics(None)
@@ -386,7 +389,7 @@ class Ingest:
         self._land(batch.sparkSession, log, micro_batch)
 
     def _continue(self, session: SparkSession, log: QueryLog) -> None:
-        """Tables that were stopped continue where they are, also those of topics without new records."""
+        """Land tables that were stopped from where they are, also those of topics without new records."""
         if log.committed:
             self._land(session, log, log.committed[-1], with_idle=True)
 
@@ -418,11 +421,12 @@ class Ingest:
             self._micro_batch = None
 
     def _is_running(self) -> bool:
-        """Whether the query runs, or is about to start. In the process of Spark Connect's server, which ends with it, it does."""
+        """Return whether the query runs, or is about to start. In the process of Spark Connect's server, which ends with it,
+        it does."""
         return self._query is None or self._query.isActive
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
-        """The checkpoint's log; None before the first start.
+        """Return the checkpoint's log; None before the first start.
 
         Args:
             is_remote: the paths are those of another machine, which Spark's driver is on.
@@ -456,7 +460,7 @@ class Ingest:
         return []
 
     def _taken_tables(self, spark: SparkSession, names: list[str]) -> list[str]:
-        """Tables that exist, though this ingest has never run."""
+        """Return tables that exist, though this ingest has never run."""
         tables = [open_table(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
         with ThreadPoolExecutor(self.settings.parallel) as threads:
             exists = list(threads.map(lambda table: table.exists, tables))

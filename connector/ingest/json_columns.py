@@ -94,7 +94,7 @@ class JsonSurvey:
 
 
 def inferred(records: DataFrame, column: str) -> DataType | None:
-    """The type of all JSON texts in a binary column; what is not JSON is skipped."""
+    """Return the type of all JSON texts in a binary column; what is not JSON is skipped."""
     return row_type(survey(records, {column: "row"})[column], "row", None)
 
 
@@ -121,7 +121,8 @@ def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
 
 
 def key_names(records: DataFrame) -> DataFrame:
-    """``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its fields, sorted."""
+    """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
+    fields, sorted."""
     found = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
     return found.select("partition", "offset", "timestamp", "key.names").where("names IS NOT NULL")
 
@@ -134,7 +135,7 @@ def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> Data
 
 
 def _visible(column: str) -> Column:
-    """A text whose numbers show their type: Spark's schema of variants takes 7.0 for a whole number, and "NaN" for a text.
+    """Return a text whose numbers show their type: Spark's schema of variants takes 7.0 for a whole number, and "NaN" for a text.
 
     Types alone are taken from it, so that it does not matter what is replaced within texts.
     """
@@ -148,7 +149,7 @@ def _visible(column: str) -> Column:
 
 
 def _document(column: str, kind: Kind) -> Column:
-    """``row`` as a variant, and whether it is in an envelope of Connect's, with the envelope's schema."""
+    """Return ``row`` as a variant, and whether it is in an envelope of Connect's, with the envelope's schema."""
     v = f"{column}.v"
     schema, payload = (f"try_variant_get({v}, '$.{name}', 'variant')" for name in ("schema", "payload"))
     has_both = f"{payload} IS NOT NULL AND sort_array(json_object_keys({column}.{column})) = array('payload', 'schema')"
@@ -198,7 +199,7 @@ def _summary(column: str) -> list[Column]:
 
 
 def declared_type(schema: Schema) -> DataType | None:
-    """The type of a column by Connect's schema; None for a type that it does not have."""
+    """Return the type of a column by Connect's schema; None for a type that it does not have."""
     if schema is None:
         return None
     kind, named = schema.get("type"), _named(schema)
@@ -219,27 +220,27 @@ def declared_type(schema: Schema) -> DataType | None:
 
 
 def _named(schema: Schema) -> ConnectType | None:
-    """The type by a schema's name; None where it has none, or one that changes nothing."""
+    """Return the type by a schema's name; None where it has none, or one that changes nothing."""
     found = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
     carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
     return found if found is not None and carrier in found.carriers else None
 
 
 def _column_type(named: ConnectType) -> DataType:
-    """A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
+    """Return the type of a column. A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
     if named.kind == "timestamp":
         return TimestampType() if named.type.tz else TimestampNTZType()
     return {"date": DateType(), "time": LongType()}.get(named.kind, StringType())
 
 
 def _decimal_type(parameters: dict[str, Any]) -> DataType:
-    """Of Connect's decimals; text where a DECIMAL could not hold them."""
+    """Return the type of Connect's decimals; text where a DECIMAL could not hold them."""
     scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
     return DecimalType(digits, scale) if 0 <= scale <= digits <= _MAX_DIGITS and digits else StringType()
 
 
 def row_schema(text: str | None, kind: Kind) -> Schema:
-    """The row's part of a schema."""
+    """Return the row's part of a schema."""
     schema: Schema = None if text is None else json.loads(text)
     if kind != "change" or schema is None:
         return schema
@@ -247,7 +248,8 @@ def row_schema(text: str | None, kind: Kind) -> Schema:
 
 
 def without_absent(wanted: DataType | None, found: JsonSurvey, kind: Kind) -> DataType | None:
-    """A row's type without the columns that no document has: Delta fills them, and computes those that a user has it generate.
+    """Return a row's type without the columns that no document has: Delta fills them, and computes those that a user has it
+    generate.
 
     A key without a column that it had once is one of a table whose primary key has lost it.
     """
@@ -260,7 +262,7 @@ def without_absent(wanted: DataType | None, found: JsonSurvey, kind: Kind) -> Da
 
 
 def row_type(found: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
-    """The type of a table's rows, or of their keys, that has ``held`` after what was found."""
+    """Return the type of a table's rows, or of their keys, that has ``held`` after what was found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in found.schemas]
     types = [*declared, found.plain, *([found.payload] if None in found.schemas else [])]
     known = [each for each in types if each is not None]
@@ -290,7 +292,7 @@ class JsonReading:
 
 
 def reading(found: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = ()) -> JsonReading:
-    """How a column's documents are read as rows of a type.
+    """Return how a column's documents are read as rows of a type.
 
     Args:
         wanted: the type of the row, None where nothing has one.
@@ -339,7 +341,7 @@ def reading(found: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Seque
 
 
 def declared_payload(columns: str) -> JsonReading:
-    """How documents in Connect's envelope are read in declared columns; those without it beside them, too."""
+    """Return how documents in Connect's envelope are read in declared columns; those without it beside them, too."""
     inner = DataType.fromDDL(columns)
     names = inner.names if isinstance(inner, StructType) else []
 
@@ -355,7 +357,7 @@ def declared_payload(columns: str) -> JsonReading:
 
 
 def is_enveloped(document: bytes | None) -> bool:
-    """Whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
+    """Return whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
     try:
         found = json.loads(document or b"null")
     except ValueError:
@@ -389,7 +391,7 @@ def _first_reason(*reasons: Column | None) -> Column | None:
 def _by_schema(
     column: str, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
 ) -> tuple[Column, Column | None]:
-    """Of the conversions of several schemas the one of the document's own."""
+    """Choose, of the conversions of several schemas, the one of the document's own."""
     text = F.expr(f"to_json(try_parse_json({column}.schema))")
     value, lost = options[-1]
     lost = F.lit(False) if lost is None else lost
@@ -401,7 +403,7 @@ def _by_schema(
 
 
 def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> DataType | None:
-    """The type that a value is read as, before it is converted to the wanted one."""
+    """Return the type that a value is read as, before it is converted to the wanted one."""
     if wanted is None:
         return None
     if wanted == WIDENED_BIGINT and not _is_decimal(schema):
@@ -429,7 +431,7 @@ def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> 
 
 
 def _is_base64(observed: DataType | None) -> bool:
-    """Whether decimals are written so, by the values that there are, and not as numbers (``decimal.format=NUMERIC``)."""
+    """Return whether decimals are written so, by the values that there are, and not as numbers (``decimal.format=NUMERIC``)."""
     return observed is None or isinstance(observed, StringType)
 
 
@@ -438,14 +440,15 @@ def _is_decimal(schema: Schema) -> bool:
 
 
 def _time(schema: Schema, wanted: DataType) -> ConnectType | None:
-    """The type of a date or a time by a schema, where the column has the type that it gives."""
+    """Return the type of a date or a time by a schema, where the column has the type that it gives."""
     named = _named(schema)
     is_time = named is not None and named.kind in ("date", "timestamp", "time")
     return named if named is not None and is_time and _column_type(named) == wanted else None
 
 
 def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> bool:
-    """Whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another unit."""
+    """Return whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another
+    unit."""
     if schema is None:
         return False
     if isinstance(wanted, StructType):
@@ -463,17 +466,17 @@ def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> 
 
 
 def _fields(schema: Schema) -> dict[str, Schema]:
-    """The schemas of a struct's fields by their names in lower case."""
+    """Return the schemas of a struct's fields by their names in lower case."""
     return {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
 
 
 def _observed(found: DataType | None) -> dict[str, DataType]:
-    """The types that were found of a struct's fields, by their names in lower case."""
+    """Return the types that were found of a struct's fields, by their names in lower case."""
     return {each.name.lower(): each.dataType for each in found} if isinstance(found, StructType) else {}
 
 
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
-    """One type to read values of two schemas as: text, where they differ."""
+    """Return one type to read values of two schemas as: text, where they differ."""
     if one == other or other is None or one is None:
         return one if other is None else other
     if isinstance(one, StructType) and isinstance(other, StructType) and one.names == other.names:
@@ -490,7 +493,7 @@ def _converted(
     observed: DataType | None,
     is_item: bool = False,
 ) -> tuple[Column, Column | None]:
-    """A value in the wanted type, and whether it was lost on the way; None where it cannot be.
+    """Return a value in the wanted type, and whether it was lost on the way; None where it cannot be.
 
     Args:
         is_item: whether it is within an array or a map, where Spark takes no function of Python's.
@@ -545,7 +548,7 @@ def _any(parts: Sequence[Column | None]) -> Column | None:
 def _scalar(
     value: Column, raw: DataType, schema: Schema, wanted: DataType, expected: DataType | None, is_item: bool
 ) -> tuple[Column, Column | None]:
-    """A value in the wanted type, null where it has none there, and whether it stands for infinity."""
+    """Return a value in the wanted type, null where it has none there, and whether it stands for infinity."""
     if schema is not None:
         time = _time(schema, wanted)
         if time is not None and time.unit is None:
@@ -572,7 +575,7 @@ def _scalar(
 
 
 def _time_of_text(text: Column, wanted: DataType) -> Column:
-    """A date or a timestamp of its text in ISO-8601; null beyond the years 1 to 9999."""
+    """Return a date or a timestamp of its text in ISO-8601; null beyond the years 1 to 9999."""
     if isinstance(wanted, TimestampType):  # its year is the session's time zone's
         micros = F.unix_micros(text.try_cast(wanted))
         return F.when(_is_within(micros, "microseconds"), F.timestamp_micros(micros))
@@ -581,7 +584,8 @@ def _time_of_text(text: Column, wanted: DataType) -> Column:
 
 
 def _time_of_number(number: Column, unit: TimeUnit, wanted: DataType) -> Column:
-    """A date, a timestamp, or the microseconds of a time of day, of a number of its unit; null beyond the years 1 to 9999."""
+    """Return a date, a timestamp, or the microseconds of a time of day, of a number of its unit; null beyond the years 1 to
+    9999."""
     if isinstance(wanted, DateType):
         return F.when(_is_within(number, unit), F.date_from_unix_date(number.cast("int")))
     # Whole microseconds, rounded down.
@@ -597,14 +601,14 @@ def _time_of_number(number: Column, unit: TimeUnit, wanted: DataType) -> Column:
 
 
 def _is_within(number: Column, unit: TimeUnit) -> Column:
-    """Whether a number is one of the years 1 to 9999."""
+    """Return whether a number is one of the years 1 to 9999."""
     if unit == "nanoseconds":  # they reach from 1678 to 2262
         return F.lit(True)
     return (number >= FIRST_DAY * _PER_DAY[unit]) & (number < END_DAY * _PER_DAY[unit])
 
 
 def _has_zeros(whole: Column, n: int) -> Column:
-    """Whether the last ``n`` digits of a whole number of up to 38 are zeros: a decimal loses nothing without them."""
+    """Return whether the last ``n`` digits of a whole number of up to 38 are zeros: a decimal loses nothing without them."""
     if n <= 0:
         return F.lit(True)
     if n >= _MAX_DIGITS:
@@ -613,7 +617,7 @@ def _has_zeros(whole: Column, n: int) -> Column:
 
 
 def _unscaled(value: Column) -> Column:
-    """A whole number of up to 38 digits, of its bytes, big-endian in two's complement, in base64; null for a larger one."""
+    """Return a whole number of up to 38 digits, of its bytes, big-endian in two's complement, in base64; null for a larger one."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
     sign = F.when(F.substring(digits, 1, 1) >= "8", F.lit("F")).otherwise(F.lit("0"))
     whole = F.call_function("lpad", digits, F.lit(32), sign)
@@ -624,7 +628,8 @@ def _unscaled(value: Column) -> Column:
 
 
 def _with_scale(value: Column, scale: Column, is_item: bool) -> Column:
-    """A decimal of its bytes in base64, as text with all of its digits; null for more than 38 digits within an array or a map."""
+    """Return a decimal of its bytes in base64, as text with all of its digits; null for more than 38 digits within an array
+    or a map."""
     if not is_item:
         # Not the function itself: Spark takes annotated ones for functions of Arrow's arrays.
         return F.udf(lambda text, places: _decimal_text(text, places), StringType())(value, scale)

@@ -46,7 +46,7 @@ _MAX_DIGITS: Final = 38
 
 
 def inferred_type(found: str | None) -> DataType | None:
-    """The type that ``schema_of_variant_agg`` has found; None where the values have none, as nulls and empty objects."""
+    """Return the type that ``schema_of_variant_agg`` has found; None where the values have none, as nulls and empty objects."""
     if found is None:
         return None
     # Names with other characters are in backticks, so that no name can hold this.
@@ -54,7 +54,7 @@ def inferred_type(found: str | None) -> DataType | None:
 
 
 def _storable(found: DataType) -> DataType | None:
-    """A type that a table can have: exact whole numbers, doubles, and text for values of several kinds."""
+    """Return a type that a table can have: exact whole numbers, doubles, and text for values of several kinds."""
     if isinstance(found, StructType):
         fields = [(each.name, _storable(each.dataType)) for each in found]
         kept = [StructField(name, inner) for name, inner in fields if inner is not None]
@@ -70,7 +70,7 @@ def _storable(found: DataType) -> DataType | None:
 
 
 def widened(held: DataType | None, found: DataType | None) -> DataType | None:
-    """The type of a table that has ``held`` after values of ``found``: with new fields, and numbers as wide as they are.
+    """Return the type of a table that has ``held`` after values of ``found``: with new fields, and numbers as wide as they are.
 
     Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
 
@@ -115,7 +115,7 @@ def widened(held: DataType | None, found: DataType | None) -> DataType | None:
 
 
 def _wider_number(held: DataType, found: DataType) -> DataType:
-    """As far as Delta widens a column; the held type where the found one is no wider number."""
+    """Return a wider number, as far as Delta widens a column; the held type where the other one is no wider number."""
     if isinstance(held, _WHOLE) and isinstance(found, _WHOLE):
         return max(held, found, key=lambda each: _WHOLE.index(type(each)))
     if isinstance(found, DoubleType | FloatType) and isinstance(held, LongType):
@@ -130,7 +130,7 @@ def _wider_number(held: DataType, found: DataType) -> DataType:
 
 
 def _grown(found: DataType, name: str) -> DataType:
-    """A new column's type: a map in place of an object with very many fields, unless it is the whole row."""
+    """Return a new column's type: a map in place of an object with very many fields, unless it is the whole row."""
     if isinstance(found, StructType):
         if name and len(found) > _MAX_FIELDS:
             _log.warning(
@@ -150,7 +150,7 @@ def _grown(found: DataType, name: str) -> DataType:
 
 
 def _one_type(found: StructType) -> DataType:
-    """The type of a map's values, from fields: theirs, a number's where all are numbers, else text."""
+    """Return the type of a map's values, from fields: theirs, a number's where all are numbers, else text."""
 
     def one(held: DataType, other: DataType) -> DataType:
         if held == other:
@@ -168,7 +168,7 @@ def _n_columns(found: DataType) -> int:
 
 
 def column_ddl(found: DataType) -> str:
-    """A type as the options ``valueSchema`` and ``keySchema`` take it: the columns of a struct, or a type."""
+    """Return a type as the options ``valueSchema`` and ``keySchema`` take it: the columns of a struct, or a type."""
     if isinstance(found, StructType):
         return ", ".join(f"{quoted(each.name)} {type_ddl(each.dataType)}" for each in found)
     return type_ddl(found)

@@ -93,7 +93,7 @@ class _TableTask:
         return TableStatus(topic=self.topic, name=self.name, is_part=is_part, state=self.state, **shown)
 
     def beginning(self, target: Target) -> Beginning:
-        """Where the query began with the topic, as it was known at first: Spark's log forgets it."""
+        """Return where the query began with the topic, as it was known at first: Spark's log forgets it."""
         found = target.beginning()
         topic_id, known = self._begins
         if topic_id != target.part.topic_id:  # created again
@@ -114,7 +114,8 @@ class Landing:
         is_running: Callable[[], bool] = lambda: True,
         receiver: DriverReceiver | None = None,
     ) -> None:
-        """
+        """Begin a run; no table is looked at yet.
+
         Args:
             query: Spark's id of the query, in its checkpoint.
             is_once: the query ends by itself: tables that are retrying are waited for, for a limited time.
@@ -151,7 +152,7 @@ class Landing:
 
     @property
     def statuses(self) -> dict[str, TableStatus]:
-        """What is known of each table now, by its key."""
+        """Return what is known of each table now, by its key."""
         with self._changed:
             return {key: table.status for key, table in self._tables.items()}
 
@@ -243,7 +244,7 @@ class Landing:
                 self._rejects.set_result(None)
 
     def _check_rejects(self) -> None:
-        """Raises IngestError: the table of rejects is another program's, or the process ends."""
+        """Raise IngestError if the table of rejects is another program's, or the process ends."""
         assert self._rejects is not None
         error = self._rejects.exception()
         if isinstance(error, IngestError):
@@ -455,7 +456,7 @@ class Landing:
                 self._changed.wait(_LOOK_S)
 
     def _check_running(self) -> None:
-        """Raises RuntimeError: the query has ended."""
+        """Raise RuntimeError if the query has ended."""
         if self._is_closed or not self._is_running():
             raise RuntimeError("the query has ended")
 
@@ -463,7 +464,7 @@ class Landing:
 
     @contextmanager
     def _lent_session(self) -> Iterator[SparkSession]:
-        """A session for one user at a time: the settings by which a commit gets its metadata belong to a session."""
+        """Lend a session to one user at a time: the settings by which a commit gets its metadata belong to a session."""
         with self._changed:
             session = self._idle_sessions.pop() if self._idle_sessions else None
         if session is None:
@@ -490,7 +491,7 @@ class Landing:
 
 
 def _lost_text(table: _TableTask, part: TopicRange) -> str:
-    """What a topic that is no longer there means for its table."""
+    """Return what a topic that is no longer there means for its table."""
     position = table.progress.position or part.start
     unread = {p: (position.get(p, part.start[p]), end) for p, end in part.end.items()}
     offsets = ", ".join(f"{p}: {start} to {end - 1}" for p, (start, end) in sorted(unread.items()) if start < end)

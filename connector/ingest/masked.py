@@ -39,14 +39,14 @@ _QUOTED: Final = tuple(
 
 
 def without_values(text: str) -> str:
-    """An error's text without the values of records that Spark and Delta put into some. Those of this package have none."""
+    """Return an error's text without the values of records that Spark and Delta put into some. Those of this package have none."""
     for pattern, shown in _QUOTED:
         text = pattern.sub(shown, text)
     return text
 
 
 def masked_settings(settings: Settings) -> dict[str, str]:
-    """All settings that are not at their defaults, as texts; secrets are masked."""
+    """Return all settings that are not at their defaults, as texts; secrets are masked."""
     return dict(_shown(settings, "", ("defaults", "tables"))) | {
         name: text
         for place, table in (

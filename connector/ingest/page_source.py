@@ -223,7 +223,7 @@ class IngestPage:
         return text if self._run.shows_values else without_values(text)
 
     def _statuses(self) -> list[TableStatus]:
-        """Of every topic, also of those that have nothing to land."""
+        """Return the status of every topic's table, also of those that have nothing to land."""
         statuses = dict(self._run.ingest.statuses)
         topics = {*map(_topic_of, self._run.formats), *self._ends}
         for each in (
@@ -239,7 +239,7 @@ class IngestPage:
         return list(statuses.values())
 
     def _take_progress(self) -> None:
-        """The micro-batches since the last time, and the ends of the logs when each was planned."""
+        """Take up the micro-batches since the last time, and the ends of the logs when each was planned."""
         for progress in _progresses(self._run.query, self._batches[-1].number if self._batches else -1):
             planned_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
             source = progress["sources"][0]
@@ -264,8 +264,8 @@ class IngestPage:
             )
 
     def _take_waits(self, planned_at: float, planned: LogEnds) -> None:
-        """Which topics were left out until they have more records. The planner, another process, counts from when it first leaves
-        one out; Spark tells of a trigger without rows every 10 s."""
+        """Note which topics were left out until they have more records. The planner, another process, counts from when it
+        first leaves one out; Spark tells of a trigger without rows every 10 s."""
         for topic, ends in self._ends.items():
             left_out = sum(end - planned.get(topic, {}).get(p, end) for p, end in ends.items())
             if 0 < left_out < self._settings.table_for(topic).min_rows:
@@ -320,13 +320,13 @@ class IngestPage:
         )
 
     def _open_log(self, topic: str) -> ReadLog:
-        """A table's log, of rejects without a topic. Raises OptionError where its place is not known without Spark."""
+        """Return a table's log, of rejects without a topic. Raises OptionError where its place is not known without Spark."""
         name = self._settings.destination(topic).name if topic else self._settings.rejects
         return open_log(self._run.spark, self._settings, name)
 
     def _rejects(self, topic: str) -> tuple[Sequence[Reject], str | None]:
-        """The newest rejects of a topic. The log of rejects says in which micro-batches there are any: one commit has those of one
-        table, so that Delta's statistics lead to a few files."""
+        """Return the newest rejects of a topic. The log of rejects says in which micro-batches there are any: one commit has
+        those of one table, so that Delta's statistics lead to a few files."""
         with suppress(OptionError, OSError), self._logs.open("") as log:
             log.refresh()
             of_topic = (
@@ -370,12 +370,13 @@ class IngestPage:
 
 
 def _topic_of(key: str) -> str:
-    """The topic of a table's key, which is what the page calls a topic."""
+    """Return the topic of a table's key, which is what the page calls a topic."""
     return key.partition(":")[0]
 
 
 def value_text(data: bytes, size: int) -> str:
-    """The beginning of a value, as far as it can be read: text, the id of a registry's frame and what follows it, or hex."""
+    """Return the beginning of a value, as far as it can be read: text, the id of a registry's frame and what follows it, or
+    hex."""
     more = "" if size <= len(data) else f" … ({size} bytes in all)"
     if len(data) >= 5 and data[0] == 0:
         return f"schema {int.from_bytes(data[1:5], 'big')}, then {data[5:].hex(' ')}{more}"
@@ -397,7 +398,7 @@ def _table_state(status: TableStatus, lag: int | None, *, is_waiting: bool) -> T
 
 
 def _divided(landing_s: float, figures: TaskFigures | None) -> dict[str, float] | None:
-    """The seconds of landing, divided as the tasks' time was."""
+    """Return the seconds of landing, divided as the tasks' time was."""
     if figures is None or figures.task_s <= 0:
         return None
     fetching = landing_s * min(1.0, figures.read_s / figures.task_s)
@@ -433,7 +434,7 @@ def _versions(spark: SparkSession, *, is_iceberg: bool) -> Mapping[str, str]:
 
 
 def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSON
-    """The progress of the micro-batches after one, and of the newest trigger in any case, the oldest first.
+    """Yield the progress of the micro-batches after one, and of the newest trigger in any case, the oldest first.
 
     As JSON of the JVM's objects: to make Python's of all of Spark's recent ones takes a thousand calls.
     """
@@ -456,7 +457,7 @@ def _offsets(source_offset: Any) -> LogEnds:  # Any: JSON, or none
 
 
 def _n_planned(start: LogEnds, end: LogEnds) -> int:
-    """Offsets between a micro-batch's start and its end."""
+    """Return offsets between a micro-batch's start and its end."""
     return sum(
         max(0, offset - start.get(topic, {}).get(partition, 0))
         for topic, each in end.items()
@@ -497,7 +498,7 @@ class _Logs:
 
     @contextmanager
     def open(self, topic: str) -> Iterator[ReadLog]:
-        """The log, for one thread."""
+        """Lend the log to one thread."""
         with self._lock:
             found = self._logs.get(topic)
         if found is None:
@@ -563,7 +564,7 @@ class _Sizes:
 
 
 def _columns(log: ReadLog) -> Iterator[Column]:
-    """The present columns, each with the commit that has added it, as far as it is known."""
+    """Yield the present columns, each with the commit that has added it, as far as it is known."""
     since: dict[str, LoggedCommit] = {}
     for commit, before, after in log.schemas():
         known = set() if before is None else set(before.names)
@@ -579,7 +580,7 @@ def _columns(log: ReadLog) -> Iterator[Column]:
 
 
 def _changes(log: ReadLog) -> Iterator[SchemaChange]:
-    """The newest first."""
+    """Yield the changes, the newest first."""
     found = list(log.schemas())
     for commit, before, after in reversed(found):
         if before is None and not log.is_whole:  # what it has changed is not known
@@ -604,7 +605,7 @@ def _commit(logged: LoggedCommit) -> Commit:
 
 @contextmanager
 def _limited_job(spark: SparkSession, description: str) -> Iterator[None]:
-    """Spark's jobs of this thread have a description, and are cancelled if they take long."""
+    """Describe Spark's jobs of this thread, and cancel them if they take long."""
     context = spark.sparkContext
     group = f"pykafka-wire page {threading.get_ident()} {time.monotonic()}"
     context.setJobGroup(group, description)

@@ -49,7 +49,7 @@ class FileLayout:
 
     @property
     def file_schema(self) -> Any:
-        """pyarrow's, of a file."""
+        """Return pyarrow's schema of a file."""
         if self.keeps_partitions:
             return self.schema
         return pa.schema([each for each in self.schema if each.name not in self.partition_by])
@@ -93,7 +93,7 @@ class FileWriter:
     """Writes the rows of one task into files of a table."""
 
     def __init__(self, filesystem: Any, folder: str, layout: FileLayout) -> None:
-        """``folder`` is the table's, in ``filesystem``, which is pyarrow's."""
+        """Take the table's ``folder`` in ``filesystem``, which is pyarrow's."""
         self._filesystem = filesystem
         self._folder = folder
         self._layout = layout
@@ -158,7 +158,7 @@ class _Part:
 
     @property
     def n_bytes(self) -> int:
-        """What is written."""
+        """Return what is written."""
         return 0 if self._stream is None else int(self._stream.tell())
 
     def add(self, batch: Any) -> None:
@@ -216,7 +216,7 @@ class _Part:
 
 
 def leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths and types of columns and of structs' fields, in order; a list or a map is a leaf."""
+    """Yield paths and types of columns and of structs' fields, in order; a list or a map is a leaf."""
     for field in schema:
         if pa.types.is_struct(field.type):
             yield from leaves(field.type, (*path, field.name))
@@ -238,7 +238,7 @@ def _folder_name(value: Any) -> str:
 
 
 def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The rows of each combination of values, in their order."""
+    """Yield the rows of each combination of values, in their order."""
     if not batch.num_rows:
         return
     if not names:

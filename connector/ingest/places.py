@@ -25,7 +25,7 @@ _ENTRIES: Final = 20
 
 
 def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
-    """What is wrong with the folders of the checkpoint and of these tables, as sentences that name them."""
+    """Return what is wrong with the folders of the checkpoint and of these tables, as sentences that name them."""
     mistakes = _folder_mistakes("checkpoint", settings.checkpoint)
     if not settings.is_folder or (folder := local_folder(settings.into)) is None:
         return mistakes
@@ -37,7 +37,7 @@ def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
 
 
 def _folder_mistakes(name: str, place: str) -> list[str]:
-    """Whether a local folder can be made, and written to."""
+    """Return whether a local folder can be made, and written to."""
     local = local_folder(place)
     if local is None:
         return []
@@ -57,7 +57,7 @@ def _folder_mistakes(name: str, place: str) -> list[str]:
 
 
 def _table_mistakes(path: Path, query: str | None) -> list[str]:
-    """Whether a table's folder is free, or holds a table of this ingest."""
+    """Return whether a table's folder is free, or holds a table of this ingest."""
     try:
         if not path.exists() or not any(path.iterdir()):
             return []
@@ -85,7 +85,7 @@ def _table_mistakes(path: Path, query: str | None) -> list[str]:
 
 
 def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
-    """The id of the query that an action names."""
+    """Return the id of the query that an action names."""
     if not isinstance(action, dict):
         return None
     owner = (action.get("metaData") or {}).get("configuration", {}).get(_OWNER)
@@ -98,7 +98,7 @@ def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
 
 
 def query_of(checkpoint: str) -> str | None:
-    """The id of a checkpoint's query; None before the first start, and where it cannot be read here."""
+    """Return the id of a checkpoint's query; None before the first start, and where it cannot be read here."""
     local = local_folder(checkpoint)
     try:
         return None if local is None else str(json.loads(Path(local, "metadata").read_text())["id"])

@@ -18,7 +18,7 @@ class Processes:
         self._last: dict[str, tuple[float, float]] = {}
 
     def figures(self) -> Mapping[str, ProcessFigures]:
-        """By name; empty where psutil is not installed."""
+        """Return the figures of processes by name; empty where psutil is not installed."""
         try:
             import psutil
         except ImportError:

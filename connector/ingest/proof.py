@@ -107,7 +107,7 @@ class Proof:
 
 
 def mistake_of(error: Exception) -> str:
-    """What an error says of one topic.
+    """Return what an error says of one topic.
 
     Raises:
         NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
@@ -172,7 +172,7 @@ def prove(
 
 
 def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:
-    """The time of the last row of the partition that is furthest behind; now, where none is."""
+    """Return the time of the last row of the partition that is furthest behind; now, where none is."""
     if not behind:
         return now
     last = held.where(F.col("partition").isin(behind)).groupBy("partition").agg(F.unix_millis(F.max("timestamp")))
@@ -183,7 +183,7 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
 
 
 def check_whole(spark: SparkSession, table: str) -> None:
-    """Raises OffsetsError for a table, by its name or path, in which an ingest has put a part of its topic's records."""
+    """Raise OffsetsError for a table, by its name or path, in which an ingest has put a part of its topic's records."""
     identifier = f"delta.`{table}`" if "/" in table else table
     try:
         found = spark.sql(f"SHOW TBLPROPERTIES {identifier}").where(F.col("key") == PART_PROPERTY).collect()
@@ -328,7 +328,7 @@ def _prove_rows(
 
 
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:
-    """Rows from the query's start on, without those of a micro-batch that is planned and not committed."""
+    """Return rows from the query's start on, without those of a micro-batch that is planned and not committed."""
     kept: Any = F.lit(True)
     for p in end.keys() | planned.keys():
         offset, until = F.col("offset"), end.get(p, 0)

@@ -36,7 +36,7 @@ FRAME_BYTES: Final = 5
 
 
 def connect_types(table: Table, made_with: str | None, *, is_new: bool) -> str:
-    """The option ``connectTypes`` of a table's reads.
+    """Return the option ``connectTypes`` of a table's reads.
 
     Args:
         made_with: :data:`CONNECT_TYPES_PROPERTY` of the table.
@@ -51,7 +51,7 @@ def connect_types(table: Table, made_with: str | None, *, is_new: bool) -> str:
 def schema_text(
     registry: Registry, subject: str, schema: Schema, table: Table, columns: StructType | None
 ) -> str | None:
-    """The text of the reader's schema; None where the registry's own is asked for, since it refers to others.
+    """Return the text of the reader's schema; None where the registry's own is asked for, since it refers to others.
 
     Args:
         columns: those that the table has of its values, None for a new one.
@@ -90,7 +90,8 @@ class KeySchemas:
     whole: str
 
     def names(self, frames: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """The names of the fields of the keys that have a frame; none for a frame whose schema is unknown, or another one's.
+        """Return the names of the fields of the keys that have a frame; none for a frame whose schema is unknown, or another
+        one's.
 
         Args:
             frames: the first :data:`FRAME_BYTES` of keys, or a header with a GUID.
@@ -116,7 +117,7 @@ class KeySchemas:
 
 
 def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
-    """The schemas of a subject of keys; None where one is enough, since all have the same fields.
+    """Return the schemas of a subject of keys; None where one is enough, since all have the same fields.
 
     Raises:
         RegistryError: the registry does not respond.
@@ -144,7 +145,7 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
 
 
 def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
-    """The names of a record's fields, sorted; None for another type."""
+    """Return the names of a record's fields, sorted; None for another type."""
     root = schema.definition(schema.root)
     is_record = isinstance(root, dict) and root["type"] == "record"
     return tuple(sorted(each["name"] for each in root["fields"])) if is_record else None
@@ -162,7 +163,8 @@ def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
 
 
 def _in_row(path: tuple[str, ...], table: Table) -> tuple[str, ...]:
-    """The path of a value's field in the table's columns; empty for one of Debezium's envelope. Delta does not tell cases apart."""
+    """Return the path of a value's field in the table's columns; empty for one of Debezium's envelope. Delta does not tell
+    cases apart."""
     if table.mode == "cdc":
         path = path[1:] if path[0] in _ROWS else ()
     return tuple(name.lower() for name in path)

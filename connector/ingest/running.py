@@ -51,11 +51,11 @@ class MicroBatch:
     begun_at: float = field(default_factory=time.monotonic)
 
     def n_planned(self, key: str) -> int:
-        """Records that a table had still to get when the micro-batch began."""
+        """Return records that a table had still to get when the micro-batch began."""
         return self._n_until(key, self.parts[key].end)
 
     def n_landed(self, key: str, position: Mapping[int, int] | None) -> int:
-        """Those of them that a table has that stands at ``position``."""
+        """Return those of them that a table has that stands at ``position``."""
         return 0 if position is None else self._n_until(key, position)
 
     def _n_until(self, key: str, position: Mapping[int, int]) -> int:
@@ -90,12 +90,12 @@ def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
 
 
 def receiver_of_figures(spark: SparkSession) -> DriverReceiver | None:
-    """What gets the figures of this thread's reads; None if nothing does."""
+    """Return what gets the figures of this thread's reads; None if nothing does."""
     return None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -117,20 +117,21 @@ class ReadFigures:
 
     @property
     def receiver(self) -> DriverReceiver:
-        """Where jobs send them."""
+        """Return where jobs send them."""
         return self._tasks.address
 
     def total(self) -> TaskFigures:
-        """Of all reads so far."""
+        """Return the figures of all reads so far."""
         return self._tasks.total()
 
     def of_batch(self, number: int) -> TaskFigures | None:
-        """Of the reads while a micro-batch was landed, those of tables beside it included; None where that is not known."""
+        """Return the figures of the reads while a micro-batch was landed, those of tables beside it included; None where that
+        is not known."""
         return self._batches.get(number)
 
     @contextlib.contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """The micro-batch is landed within."""
+        """Count what is read while a micro-batch is landed within."""
         before = self.total()
         try:
             yield
@@ -152,7 +153,7 @@ class TaskRecords:
         self._active: dict[int, str] = {}
 
     def clear(self) -> None:
-        """Another micro-batch begins."""
+        """Forget what was read, since another micro-batch begins."""
         self._stages.clear()
         self._active.clear()
 

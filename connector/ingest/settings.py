@@ -98,24 +98,24 @@ class Table:
 
     @property
     def is_part(self) -> bool:
-        """Whether the table takes a part of its topic's records, so that others may take the rest."""
+        """Return whether the table takes a part of its topic's records, so that others may take the rest."""
         return self.where is not None or bool(self.types)
 
     @property
     def taken_part(self) -> str | None:
-        """The part of its topic's records that the table takes, for people; None for all."""
+        """Return the part of its topic's records that the table takes, for people; None for all."""
         parts = [f"types {', '.join(self.types)}"] if self.types else []
         parts += [f"where {self.where}"] if self.where is not None else []
         return ", ".join(parts) or None
 
     @property
     def has_sql(self) -> bool:
-        """Whether the table's rows need Spark's SQL."""
+        """Return whether the table's rows need Spark's SQL."""
         return self.where is not None or bool(self.select or self.expect)
 
     @property
     def target_bytes(self) -> int:
-        """:attr:`target_file_size` in bytes."""
+        """Return :attr:`target_file_size` in bytes."""
         found = _SIZE.fullmatch(self.target_file_size.strip().lower())
         if found is None or not int(found[1]):
             raise IngestError(f"target_file_size is {self.target_file_size!r}: give a number with kb, mb or gb")
@@ -137,7 +137,7 @@ class Destination:
 
     @property
     def key(self) -> str:
-        """What tells it from the ingest's other tables: its topic, with the table's name where a topic may have several."""
+        """Return what tells it from the ingest's other tables: its topic, with the table's name where a topic may have several."""
         return f"{self.topic}:{self.name}" if self.table.is_part else self.topic
 
 
@@ -173,11 +173,12 @@ class Settings:
     # fmt: on
 
     def lands(self, topic: str) -> bool:
-        """Whether a topic is one of those to land."""
+        """Return whether a topic is one of those to land."""
         return re.fullmatch(self.topics, topic) is not None
 
     def helpers(self, topics: Iterable[str]) -> dict[str, str]:
-        """Debezium's topics beside those of tables, and what they have: no rows of a table, unless a [[table]] names them."""
+        """Return Debezium's topics beside those of tables, and what they have: no rows of a table, unless a [[table]] names
+        them."""
         changes = {topic for topic in topics if self.table_for(topic).mode == "cdc"}
         parts = [topic.split(".") for topic in changes]
         prefixes = {".".join(each[:n]) for each in parts for n in range(1, len(each) - 1)}
@@ -194,15 +195,15 @@ class Settings:
         return found
 
     def table_for(self, topic: str) -> Table:
-        """The settings of a topic's table, of the first one where it has several."""
+        """Return the settings of a topic's table, of the first one where it has several."""
         return self.destinations(topic)[0].table
 
     def name_of(self, topic: str) -> str:
-        """The name of a topic's table, of the first one where it has several, without its schema or folder."""
+        """Return the name of a topic's table, of the first one where it has several, without its schema or folder."""
         return self.destinations(topic)[0].name
 
     def destinations(self, topic: str) -> list[Destination]:
-        """The tables of a topic."""
+        """Return the tables of a topic."""
         matching = [each for each in self.tables if each.matches(topic)]
         matching = matching or [replace(self.defaults, topic=re.escape(topic))]
         tables = [each for each in matching if each.is_part] if matching[0].is_part else matching[:1]
@@ -212,32 +213,32 @@ class Settings:
         ]
 
     def destination(self, key: str) -> Destination:
-        """A table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
+        """Return a table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
         topic = key.partition(":")[0]  # no name of a topic has a colon
         return {each.key: each for each in self.destinations(topic)}[key]
 
     def unused_for(self, topic: str) -> Table | None:
-        """The first table that takes a part of a topic's records and never gets any, since another one has them all."""
+        """Return the first table that takes a part of a topic's records and never gets any, since another one has them all."""
         matching = [each for each in self.tables if each.matches(topic)]
         is_whole = bool(matching) and not matching[0].is_part
         return next((each for each in matching if each.is_part), None) if is_whole else None
 
     def place(self, name: str) -> str:
-        """A table by its name, for people: its folder, or its name with the schema."""
+        """Return a table by its name, for people: its folder, or its name with the schema."""
         return f"{self.into.rstrip('/')}/{name}" if self.is_folder else f"{self.into}.{name}"
 
     def identifier(self, name: str) -> str:
-        """A table by its name, as SQL takes it."""
+        """Return a table by its name, as SQL takes it."""
         return f"delta.`{self.place(name)}`" if self.is_folder else f"{self.schema}.`{name}`"
 
     @property
     def schema(self) -> str:
-        """The schema of the tables, as SQL takes it, where :attr:`into` is one."""
+        """Return the schema of the tables, as SQL takes it, where :attr:`into` is one."""
         return ".".join(f"`{part}`" for part in self.into.split("."))
 
     @property
     def waits(self) -> dict[str, str]:
-        """The option of the stream by which topics wait, where one does."""
+        """Return the option of the stream by which topics wait, where one does."""
         tables = [*self.tables, self.defaults]
         if not any(each.min_rows for each in tables):
             return {}
@@ -246,45 +247,46 @@ class Settings:
 
     @property
     def title(self) -> str:
-        """The ingest's name: the one that was given, else the last part of the checkpoint's place that is no ``_checkpoint``."""
+        """Return the ingest's name: the one that was given, else the last part of the checkpoint's place that is no
+        ``_checkpoint``."""
         parts = [part for part in re.split(r"[/:]+", self.checkpoint) if part and not part.startswith("_")]
         return self.name or re.sub(r"[^A-Za-z0-9._-]", "_", parts[-1] if parts else "ingest")
 
     @property
     def group_options(self) -> dict[str, str]:
-        """The consumer group of the stream, as an option of the source, unless the settings name one."""
+        """Return the consumer group of the stream, as an option of the source, unless the settings name one."""
         is_named = any(name.removeprefix("kafka.").lower() == "group.id" for name in self.kafka)
         return {} if is_named else {"groupIdPrefix": GROUP_PREFIX + self.title}
 
     @property
     def is_folder(self) -> bool:
-        """Whether the tables are folders, and not tables of a catalog."""
+        """Return whether the tables are folders, and not tables of a catalog."""
         return "/" in self.into or ":" in self.into
 
     @property
     def kafka_options(self) -> dict[str, str]:
-        """What every read of the source needs: the brokers, and the registry."""
+        """Return what every read of the source needs: the brokers, and the registry."""
         return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """:attr:`storage`, with its secrets."""
+        """Return :attr:`storage`, with its secrets."""
         return {name: resolve(value, f"storage.{name}") for name, value in self.storage.items()}
 
     @property
     def source_registry_options(self) -> dict[str, str]:
-        """The registry, as options of the source."""
+        """Return the registry, as options of the source."""
         return {"schema.registry.url": self.registry, **self.registry_options} if self.registry else {}
 
     def check(self) -> None:
-        """Raises IngestError with all mistakes that show without a broker."""
+        """Raise IngestError with all mistakes that show without a broker."""
         mistakes = [text for _, text in _mistakes(self)]
         if mistakes:
             raise IngestError(_listed(mistakes, "the settings"))
 
 
 def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What is wrong with settings: where, as names of the file, and the text."""
+    """Yield what is wrong with settings: where, as names of the file, and the text."""
     if not any(name.removeprefix("kafka.") == "bootstrap.servers" for name in settings.kafka):
         yield ("kafka",), 'kafka has no bootstrap.servers: add "bootstrap.servers" = "host:9092" to [kafka]'
     else:
@@ -328,7 +330,8 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
 
 
 def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What is wrong with several tables of one topic; topics that only brokers tell to match two patterns are left to the plan."""
+    """Yield what is wrong with several tables of one topic; topics that only brokers tell to match two patterns are left to
+    the plan."""
     by_topic: dict[str, list[int]] = {}
     for number, table in enumerate(tables):
         by_topic.setdefault(table.topic, []).append(number)
@@ -350,7 +353,7 @@ def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], s
 
 
 def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What tables of Iceberg's format cannot have."""
+    """Yield what tables of Iceberg's format cannot have."""
     if settings.table_format != "iceberg":
         if settings.catalog:
             yield ("catalog",), "catalog is given, and table_format is not iceberg: set it, or leave the catalog out"
@@ -376,7 +379,7 @@ _NEEDED: Final = {
 
 
 def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What is wrong with each client setting alone, or, if nothing is, with all of them together."""
+    """Yield what is wrong with each client setting alone, or, if nothing is, with all of them together."""
     given = {name.removeprefix("kafka."): (name, value) for name, value in kafka.items()}
     alone = [(name, {"bootstrap.servers": "broker:9092", setting: value}) for setting, (name, value) in given.items()]
     n_mistakes = 0
@@ -455,7 +458,7 @@ def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iter
 
 
 def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[tuple[str, ...], str]]:
-    """What shows without Spark of the records that a table takes, and what becomes of them."""
+    """Yield what shows without Spark of the records that a table takes, and what becomes of them."""
     if place[0] == "defaults":
         for name in _OF_ONE_TABLE:
             if getattr(table, name):
@@ -505,7 +508,7 @@ _CLOSING: Final = {")": "(", "]": "["}
 
 
 def _sql_mistake(text: str) -> str | None:
-    """What is wrong with an expression of SQL as far as quotes and brackets tell; the rest is Spark's to say."""
+    """Return what is wrong with an expression of SQL as far as quotes and brackets tell; the rest is Spark's to say."""
     if not text.strip():
         return "it is empty"
     bare = _without_texts(text)
@@ -523,7 +526,7 @@ def _sql_mistake(text: str) -> str | None:
 
 
 def _without_texts(sql: str) -> str:
-    """An expression without its texts, and names in backticks."""
+    """Return an expression without its texts, and names in backticks."""
     return re.sub(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", " ", sql)
 
 
@@ -537,7 +540,7 @@ def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str
 
 
 def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in a TOML file.
+    """Return the settings in a TOML file.
 
     Args:
         given: what the command line gives, in place of what the file has.
@@ -572,7 +575,7 @@ def _over(given: Any, found: Any) -> Any:  # Any: values of TOML
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
-    """Settings of what a command line or a program gives. Raises IngestError with all mistakes."""
+    """Return settings of what a command line or a program gives. Raises IngestError with all mistakes."""
     mistakes, settings = _from_document(given)
     if settings is None:
         raise IngestError(_listed([text for _, text in mistakes], "the settings"))
@@ -586,7 +589,7 @@ def _listed(mistakes: list[str], where: str) -> str:
 
 
 def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
-    """Settings from a document, or its mistakes, each with its place."""
+    """Return settings from a document, or its mistakes, each with its place."""
     mistakes: list[tuple[tuple[str, ...], str]] = []
     given = dict(found)
     arrays = given.pop("table", [])
@@ -640,7 +643,7 @@ def _checked_fields(
     mistakes: list[tuple[tuple[str, ...], str]],
     besides: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The known names of a table of the file, with values of their types; mistakes are added."""
+    """Return the known names of a table of the file, with values of their types; mistakes are added."""
     known = {each.name: str(each.type) for each in fields(of) if each.name not in besides}
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -664,7 +667,7 @@ def _checked_fields(
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """``bootstrap.servers = "…"`` without quotes is a nested table in TOML: its names are joined again."""
+    """Join nested names again: ``bootstrap.servers = "…"`` without quotes is a nested table in TOML."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -677,7 +680,7 @@ def _text(value: Any) -> str:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
+    """Return the line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
     found: dict[tuple[str, ...], int] = {(): 1}
     place: tuple[str, ...] = ()
     numbers: dict[str, int] = {}

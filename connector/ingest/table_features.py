@@ -108,7 +108,7 @@ def _types(data_type: DataType) -> Iterator[DataType]:
 
 
 def _parts(data_type: Any) -> list[tuple[str, DataType]]:  # Any: Spark's types
-    """The types inside of one, by their names."""
+    """Return the types inside of one, by their names."""
     if isinstance(data_type, StructType):
         return [(each.name.lower(), each.dataType) for each in data_type]
     if isinstance(data_type, ArrayType):
@@ -119,7 +119,7 @@ def _parts(data_type: Any) -> list[tuple[str, DataType]]:  # Any: Spark's types
 
 
 def _widens(held: DataType, new: DataType) -> bool:
-    """Whether a part of a type becomes a wider one, as Delta can with its feature."""
+    """Return whether a part of a type becomes a wider one, as Delta can with its feature."""
     of_new = dict(_parts(new))
     return _is_wider(held, new) or any(
         _widens(inner, of_new[name]) for name, inner in _parts(held) if name in of_new and type(held) is type(new)

@@ -24,7 +24,7 @@ _VOLUMES: Final = "/Volumes/"
 
 
 def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTable:
-    """The table of this name, which may not exist."""
+    """Return the table of this name, which may not exist."""
     if settings.table_format == "iceberg":
         from pykafka_wire.ingest.iceberg_table import IcebergTable  # whose library is optional
 
@@ -33,7 +33,7 @@ def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTab
 
 
 def open_log(session: SparkSession, settings: Settings, name: str) -> ReadLog:
-    """What the table of this name says of its commits."""
+    """Return what the table of this name says of its commits."""
     if settings.table_format == "iceberg":
         from pykafka_wire.ingest.iceberg_log import IcebergLog
 
@@ -43,7 +43,8 @@ def open_log(session: SparkSession, settings: Settings, name: str) -> ReadLog:
 
 
 def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:
-    """What opens each table as a dataset of pyarrow's, by name, without Spark; None where that is not known without Spark."""
+    """Return what opens each table as a dataset of pyarrow's, by name, without Spark; None where that is not known without
+    Spark."""
     if settings.table_format == "iceberg":
         from pykafka_wire.ingest.iceberg_table import stored_dataset, table_names
 
@@ -62,12 +63,12 @@ def _delta_dataset(folder: str) -> Any:
 
 
 def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
-    """What looks after the table of this name."""
+    """Return what looks after the table of this name."""
     return (ExpiringUpkeep if settings.table_format == "iceberg" else DeltaUpkeep)(settings, table, name)
 
 
 def missing_place(session: SparkSession, settings: Settings) -> str | None:
-    """What has to be made before there can be tables, None if nothing has to."""
+    """Return what has to be made before there can be tables, None if nothing has to."""
     if settings.table_format == "iceberg":
         from pykafka_wire.ingest.iceberg_table import namespace_exists
 
@@ -78,14 +79,14 @@ def missing_place(session: SparkSession, settings: Settings) -> str | None:
 
 
 def spark_reason(settings: Settings, table: Table) -> str | None:
-    """Why Spark writes the files of a table of these settings; None if tasks of this package do."""
+    """Return why Spark writes the files of a table of these settings; None if tasks of this package do."""
     if table.has_sql or table.types:
         return "where, types, select and expect are Spark's to apply"
     return None if settings.table_format == "iceberg" else DeltaFolder.settings_against(settings, table)
 
 
 def session_reason(session: SparkSession, settings: Settings) -> str | None:
-    """Why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's."""
+    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's."""
     if settings.table_format == "iceberg" or ":" in settings.into or settings.into.startswith(_VOLUMES):
         return None
     advice = "name its file system in into, such as file:///lake, s3://… or hdfs://…, to let tasks write"
@@ -98,7 +99,7 @@ def session_reason(session: SparkSession, settings: Settings) -> str | None:
 
 
 def files_table(settings: Settings, target: TopicTable, name: str) -> FilesTable:
-    """The table, where :func:`spark_reason` has nothing against it, as files are committed to it."""
+    """Return the table, where :func:`spark_reason` has nothing against it, as files are committed to it."""
     if not isinstance(target, LandedTable):
         return cast("FilesTable", target)
     return DeltaFolder(settings.place(name), settings.storage_options)

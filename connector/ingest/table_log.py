@@ -131,7 +131,7 @@ class TableLog:
             self.base = next(filter(None, schemas), None) or self._stored(newest)[1]
 
     def size(self) -> TableSize | None:
-        """The table's size: of a checksum file or of the last look, with what the commits since have added and removed.
+        """Return the table's size: of a checksum file or of the last look, with what the commits since have added and removed.
 
         Raises:
             OptionError, OSError: as :meth:`refresh`.
@@ -155,7 +155,7 @@ class TableLog:
         return self._size
 
     def _changed(self, size: TableSize, version: int) -> TableSize | None:
-        """A size with what a commit adds and removes; None where its file does not say it."""
+        """Return a size with what a commit adds and removes; None where its file does not say it."""
         data = self._read(f"{version:020d}.json")
         if data is None or len(data) == _MAX_BYTES:
             return None
@@ -170,17 +170,17 @@ class TableLog:
         return TableSize(files, n_bytes)
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-        """Each commit that changes the schema, with the schema before, None before the first one, and after it."""
+        """Return each commit that changes the schema, with the schema before, None before the first one, and after it."""
         return schema_changes(self.base, self.commits)
 
     @property
     def schema(self) -> StructType | None:
-        """The present schema, None where neither commits nor checksum files have it."""
+        """Return the present schema, None where neither commits nor checksum files have it."""
         found = [commit.schema for commit in self.commits if commit.schema is not None]
         return found[-1] if found else self.base
 
     def _newest(self) -> int:
-        """The newest version: by the names in the folder at first, then by looking for the next ones."""
+        """Return the newest version: by the names in the folder at first, then by looking for the next ones."""
         import pyarrow.fs
 
         filesystem, folder = self._opened()
@@ -197,7 +197,7 @@ class TableLog:
                 return self._seen
 
     def _opened(self) -> tuple[Any, str]:
-        """The file system, and what is before a name in the table's folder."""
+        """Return the file system, and what is before a name in the table's folder."""
         if self._files is None:
             filesystem, folder = UriFolder(uri=self.folder, storage=self.storage).open()
             self._files = filesystem, f"{folder}/" if folder else ""
@@ -222,7 +222,7 @@ class TableLog:
         return known, _schema(found.get("metadata"))
 
     def _stored(self, version: int) -> tuple[TableSize | None, StructType | None]:
-        """Size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
+        """Return size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
         try:
             import deltalake
 
@@ -235,7 +235,7 @@ class TableLog:
         return TableSize(len(sizes), sum(sizes)), schema
 
     def _commit(self, version: int) -> LoggedCommit | None:
-        """A commit; None where its file is gone."""
+        """Return a commit; None where its file is gone."""
         data = self._read(f"{version:020d}.json")
         if data is None:
             return None
@@ -269,7 +269,7 @@ class TableLog:
 def schema_changes(
     base: StructType | None, commits: Iterable[LoggedCommit]
 ) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-    """Each commit that changes the schema, with the schema before it, at first ``base``, and after it."""
+    """Yield each commit that changes the schema, with the schema before it, at first ``base``, and after it."""
     before = base
     for commit in commits:
         if commit.schema is not None and commit.schema != before:
@@ -288,7 +288,8 @@ def _n_rows(adds: list[Mapping[str, Any]]) -> int | None:
 
 
 def flat_types(schema: Any, path: str = "") -> dict[str, str]:  # Any: Spark's types
-    """The types of all columns and nested fields that are no structs themselves, by their paths, such as ``items[].price``."""
+    """Return the types of all columns and nested fields that are no structs themselves, by their paths, such as
+    ``items[].price``."""
     if isinstance(schema, StructType):
         found: dict[str, str] = {}
         for each in schema:
@@ -307,7 +308,7 @@ def _has_fields(data_type: Any) -> bool:
 
 
 def changes_between(before: StructType | None, after: StructType) -> tuple[Mapping[str, str], ...]:
-    """What a schema has that the one before it has not, and the reverse: as
+    """Return what a schema has that the one before it has not, and the reverse: as
     :class:`~pykafka_wire.page.snapshots.SchemaChange` has them."""
     old, new = ({} if before is None else flat_types(before)), flat_types(after)
     added = [{"kind": "added", "column": path, "type": kind} for path, kind in new.items() if path not in old]

@@ -157,10 +157,10 @@ class TableStatus:
 
     @property
     def key(self) -> str:
-        """As :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
+        """Return the table's :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
         return f"{self.topic}:{self.name}" if self.is_part else self.topic
 
     @property
     def error(self) -> str | None:
-        """Why the table is retrying or stopped, None while it is landing."""
+        """Return why the table is retrying or stopped, None while it is landing."""
         return self.state.reason

@@ -126,7 +126,7 @@ class Surroundings:
 
 
 def _counted(seen: Observation, table: str) -> dict[str, Any]:
-    """What was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
+    """Return what was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
     counted: Future[dict[str, Any]] = Future()
 
     def wait() -> None:
@@ -152,7 +152,8 @@ def _landed_meanwhile(table: str) -> RuntimeError:
 def commits_of(
     part: TopicRange, position: Mapping[int, int], after: int, until: int, max_rows: int
 ) -> list[tuple[int, TopicRange]]:
-    """What a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its number.
+    """Return what a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its
+    number.
 
     A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``, as far
     as there are numbers: Delta takes each but once.
@@ -270,7 +271,8 @@ class TableWriter:
         return schema, version
 
     def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
-        """What the table holds. A table that is new begins where the query began with the topic, and is made if there are rows."""
+        """Return what the table holds. A table that is new begins where the query began with the topic, and is made if there
+        are rows."""
         files = self._by_files()
         table = self._target if isinstance(files, str) else files
         if not table.exists:
@@ -302,7 +304,7 @@ class TableWriter:
         return landed
 
     def _newest_ms(self, landed: Landed) -> int | None:
-        """The timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
+        """Return the timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
         if landed.micro_batch < 0 or not landed.start:
             return None
         if landed.newest_ms is not None:
@@ -317,7 +319,7 @@ class TableWriter:
         return None
 
     def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
-        """Where a table that is new begins in each partition, or one that is not in those that were added.
+        """Return where a table that is new begins in each partition, or one that is not in those that were added.
 
         What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
         micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
@@ -331,7 +333,8 @@ class TableWriter:
         return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}
 
     def _ends(self) -> dict[int, int]:
-        """Where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is old."""
+        """Return where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is
+        old."""
         self._surroundings.await_rejects()
         prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
         rejects = self._rejects.rows
@@ -365,8 +368,8 @@ class TableWriter:
         return begins_at
 
     def _first_columns(self, part: TopicRange) -> str:
-        """The columns of a new table; those that are known in any case where the values' type is not, so that the table remembers
-        where its topic begins.
+        """Return the columns of a new table; those that are known in any case where the values' type is not, so that the
+        table remembers where its topic begins.
         """
         try:
             schema = self._reader.value_schema(part.topic, self._table)
@@ -415,7 +418,7 @@ class TableWriter:
             progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
 
     def _older_schema(self, error: Exception) -> ValueSchema:
-        """The schema that the table was last written with; values that it cannot read go to the rejects."""
+        """Return the schema that the table was last written with; values that it cannot read go to the rejects."""
         last = self._target.landed()
         if last is None or last.schema_id is None:
             raise error
@@ -456,12 +459,12 @@ class TableWriter:
 
     @property
     def _counts_untaken(self) -> bool:
-        """Whether this is the table that counts the records that no table of the topic takes: the first one."""
+        """Return whether this is the table that counts the records that no table of the topic takes: the first one."""
         first, *_ = self._settings.destinations(self._topic)
         return first.table.is_part and first.name == self._name
 
     def _census(self) -> Census | None:
-        """What shows in the read of this table which records no table takes; None where only other reads do."""
+        """Return what shows in the read of this table which records no table takes; None where only other reads do."""
         tables = [each.table for each in self._settings.destinations(self._topic)]
         if not self._counts_untaken or not read_alike(tables):
             return None
@@ -559,7 +562,7 @@ class TableWriter:
             self._target.append(rows, landed)
 
     def _by_files(self) -> FilesTable | str:
-        """The table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
+        """Return the table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
         if (reason := spark_reason(self._settings, self._table)) is not None:
             return reason
         if self._files is None:
@@ -623,7 +626,7 @@ class TableWriter:
             )
 
     def _n_landed(self, landed: Landed) -> int | None:
-        """How many records of a commit are rows; None where its rows do not say it.
+        """Return how many records of a commit are rows; None where its rows do not say it.
 
         Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete. Records that the
         table does not take are no rows either.
@@ -632,12 +635,12 @@ class TableWriter:
         return landed.n_added if is_whole else None
 
     def _n_records(self, part: TopicRange) -> int:
-        """How many records a range has; offsets of transactions and of compacted topics have none."""
+        """Return how many records a range has; offsets of transactions and of compacted topics have none."""
         options = {**self._reader.options(part, self._table), "columns": "offset"}
         return self._session.read.format("pykafka-wire").options(**options).load().count()
 
     def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
-        """``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
+        """Return ``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
 
         The settings may have changed since. No row of the table is a reject; what it lacks is one, whether it can be read by now or
         not, where the commit's number of rows shows which records those are: they have been appended, and none deleted since.
@@ -655,13 +658,13 @@ class TableWriter:
         return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
 
     def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        """``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
+        """Return ``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
         known = None if self._is_missing else self._target
         rows = self._reader.read(self._session, part, self._table, schema, known)
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
     def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: Any) -> None:
-        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+        """Write records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
         if rejects is None:
             self._commit_rejects(self._bad(part, schema), part, micro_batch)
         else:
@@ -686,7 +689,7 @@ class TableWriter:
 
 
 def _span(part: TopicRange, rejects: Any) -> TopicRange:
-    """The offsets of a range from the first reject of each partition to the last one."""
+    """Return the offsets of a range from the first reject of each partition to the last one."""
     ends = rejects.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
     start = {each["partition"]: each["offset_min"] for each in ends}
     end = {each["partition"]: each["offset_max"] + 1 for each in ends}

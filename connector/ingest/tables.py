@@ -98,7 +98,7 @@ class Landed:
 
     @property
     def transaction(self) -> dict[str, str]:
-        """Delta's id and version, by which it refuses a commit that is there already."""
+        """Return Delta's id and version, by which it refuses a commit that is there already."""
         return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
 
     def follows(self, held: Landed) -> bool:
@@ -117,7 +117,7 @@ class Landed:
 
     @classmethod
     def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
-        """None for the commit of another program."""
+        """Return None for the commit of another program."""
         try:
             found: Any = json.loads(text or "null")[_METADATA]
         except (ValueError, TypeError, KeyError):
@@ -142,7 +142,7 @@ class Truncation:
     seen_ns: int | None
 
     def ends(self, partition: str, offset: str, timestamp: str, seen_ns: str | None = None) -> str:
-        """The condition by which a change or a row of these columns is older.
+        """Return the condition by which a change or a row of these columns is older.
 
         Where nothing tells which of two in the same millisecond was first, a change is newer, and a row that a table has is older.
         """
@@ -170,7 +170,7 @@ def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def start_of(text: str) -> dict[int, int]:
-    """The offsets in :data:`START_PROPERTY`."""
+    """Return the offsets in :data:`START_PROPERTY`."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
 
 
@@ -201,7 +201,7 @@ class TopicTable(Protocol):
 
     @property
     def is_folder(self) -> bool:
-        """Whether the table is a folder alone, which its first rows make a table."""
+        """Return whether the table is a folder alone, which its first rows make a table."""
 
     @property
     def exists(self) -> bool: ...
@@ -211,21 +211,21 @@ class TopicTable(Protocol):
 
     @property
     def id(self) -> str:
-        """Of a table of this name that is made once."""
+        """Return the id of the table; another table of this name has another."""
 
     @property
     def version(self) -> int:
-        """Of the newest commit, of any program."""
+        """Return the version of the newest commit, of any program."""
 
     @property
     def rows(self) -> DataFrame: ...
 
     @property
     def places(self) -> DataFrame:
-        """``partition`` and ``offset`` of the table's rows."""
+        """Return ``partition`` and ``offset`` of the table's rows."""
 
     def pinned(self) -> tuple[DataFrame, int | None]:
-        """The table as it is now, and its version."""
+        """Return the table as it is now, and its version."""
 
     def properties(self) -> dict[str, str]: ...
 
@@ -233,10 +233,10 @@ class TopicTable(Protocol):
         """Note what the table holds, and where it begins: at its first commit's start."""
 
     def landed(self) -> Landed | None:
-        """What the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds; None where there is none."""
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """What each commit of an ingest holds, the newest first, from a version on, by default the table's."""
+        """Return what each commit of an ingest holds, the newest first, from a version on, by default the table's."""
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
@@ -274,12 +274,13 @@ class LandedTable:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the table is a folder alone, and in no catalog."""
+        """Return whether the table is a folder alone, and in no catalog."""
         return self.identifier.startswith(_FOLDER)
 
     @property
     def exists(self) -> bool:
-        """
+        """Return whether the table exists.
+
         Raises:
             IngestError: the session has no Delta.
         """
@@ -306,12 +307,12 @@ class LandedTable:
 
     @property
     def id(self) -> str:
-        """Delta's, of a table of this name that is made once."""
+        """Return Delta's id of the table; another table of this name has another."""
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
 
     @property
     def version(self) -> int:
-        """The number of the newest commit, of any program."""
+        """Return the number of the newest commit, of any program."""
         return int(self._commits(1)[0].version)
 
     @property
@@ -320,23 +321,23 @@ class LandedTable:
 
     @property
     def places(self) -> DataFrame:
-        """``partition`` and ``offset`` of the table's rows."""
+        """Return ``partition`` and ``offset`` of the table's rows."""
         names = [self._prefix + name for name in ("partition", "offset")]
         return self._session.table(self.identifier).select(*map(quoted, names)).toDF("partition", "offset")
 
     def properties(self) -> dict[str, str]:
-        """The table's, asked for once, and again after :meth:`set_properties`."""
+        """Return the table's, asked for once, and again after :meth:`set_properties`."""
         if not self._properties:
             found = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
             self._properties = {row.key: row.value for row in found}
         return self._properties
 
     def landed(self) -> Landed | None:
-        """What the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds; None where there is none."""
         return next(self.history(), None)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """What each commit of an ingest holds, the newest first, as far back as the table's history goes.
+        """Yield what each commit of an ingest holds, the newest first, as far back as the table's history goes.
 
         Args:
             version: of the newest commit to look at, by default the table's.
@@ -347,7 +348,7 @@ class LandedTable:
             yield from _landed_in(self._commits(None)[_RECENT:], version)
 
     def _commits(self, limit: int | None) -> list[Row]:
-        """Version, metadata and metrics of commits."""
+        """Return version, metadata and metrics of commits."""
         history = self._session.sql(
             f"DESCRIBE HISTORY {self.identifier}" + ("" if limit is None else f" LIMIT {limit}")
         )
@@ -414,7 +415,7 @@ class LandedTable:
         return bool(lacking)
 
     def _enabling(self, columns: DataType) -> dict[str, str]:
-        """The properties that a new table needs for its columns."""
+        """Return the properties that a new table needs for its columns."""
         assert isinstance(columns, StructType)
         features = needed_features(columns, None)
         for feature in features:
@@ -446,7 +447,7 @@ class LandedTable:
             writer.saveAsTable(self.identifier)
 
     def truncations(self) -> list[Truncation]:
-        """The last TRUNCATE of each partition that the table has landed."""
+        """Return the last TRUNCATE of each partition that the table has landed."""
         return [Truncation(**each) for each in json.loads(self.properties().get(TRUNCATED_PROPERTY, "[]"))]
 
     def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
@@ -509,7 +510,7 @@ class LandedTable:
             )
 
     def topic_columns(self) -> list[StructField]:
-        """The columns that are the topic's, and none that a user has added."""
+        """Return the columns that are the topic's, and none that a user has added."""
         own = self.properties().get(COLUMNS_PROPERTY)
         return [each for each in self.schema if own is None or each.name.lower() in json.loads(own)]
 
@@ -519,7 +520,7 @@ class LandedTable:
             self._write(rows.limit(0), {})
 
     def pinned(self) -> tuple[DataFrame, int | None]:
-        """The table as it is now, and its version."""
+        """Return the table as it is now, and its version."""
         return pinned(self._session, self.identifier)
 
     def delete_places(self, name: str, places: DataFrame) -> None:
@@ -533,7 +534,7 @@ class LandedTable:
 
     @property
     def location(self) -> str:
-        """The table's folder."""
+        """Return the table's folder."""
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].location)
 
     def optimize(self, target_bytes: int) -> None:
@@ -549,7 +550,7 @@ class LandedTable:
 
     @contextmanager
     def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:
-        """The session's settings for one commit: they belong to the session, and statements take no options."""
+        """Set the session's settings for one commit: they belong to the session, and statements take no options."""
         given = {} if landed is None else {_USER_METADATA: landed.to_json()}
         if landed is not None and with_transaction:
             given |= {f"{_WRITE}{name}": value for name, value in landed.transaction.items()}
@@ -568,19 +569,19 @@ class LandedTable:
 
 
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:
-    """The properties of a table, whose first commit, or what it begins at, is ``first``."""
+    """Return the properties of a table, whose first commit, or what it begins at, is ``first``."""
     of_owner = {} if first is None else owner_properties(first)
     return {**table.properties, **of_owner, **made_properties(table)}
 
 
 def made_properties(table: Table) -> dict[str, str]:
-    """How a new table takes its topic: by which types it is read, and which records."""
+    """Return how a new table takes its topic: by which types it is read, and which records."""
     types = connect_types(table, None, is_new=True)
     return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | part_properties(table)
 
 
 def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
-    """Returns the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
+    """Return the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
 
     Raises:
         IngestError: the rows have no such column.
@@ -595,17 +596,17 @@ def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def key_gaps_of(properties: Mapping[str, str]) -> frozenset[str]:
-    """The names in :data:`KEY_GAPS_PROPERTY`."""
+    """Return the names in :data:`KEY_GAPS_PROPERTY`."""
     return frozenset(json.loads(properties.get(KEY_GAPS_PROPERTY, "[]")))
 
 
 def part_properties(table: Table) -> dict[str, str]:
-    """Which of its topic's records a table takes; nothing for all."""
+    """Return which of its topic's records a table takes; nothing for all."""
     return {} if table.taken_part is None else {PART_PROPERTY: table.taken_part}
 
 
 def owner_properties(first: Landed) -> dict[str, str]:
-    """Whose a table is, and where it begins: at the start of ``first``."""
+    """Return whose a table is, and where it begins: at the start of ``first``."""
     return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: json.dumps(_sorted(first.start))}
 
 
@@ -626,7 +627,7 @@ class OwnedTable(Protocol):
 
 
 def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
-    """Raises IngestError for a table that another ingest, or another program, writes to."""
+    """Raise IngestError for a table that another ingest, or another program, writes to."""
     found = table.properties()
     owner, owned_topic = found.get(QUERY_PROPERTY), found.get(TOPIC_PROPERTY)
     if owner is None:
@@ -647,7 +648,7 @@ def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
 
 
 def is_within(inner: Any, outer: Any) -> bool:
-    """Whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
+    """Return whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
     if isinstance(inner, StructType) and isinstance(outer, StructType):
         known = {each.name.lower(): each.dataType for each in outer}
         return all(each.name.lower() in known and is_within(each.dataType, known[each.name.lower()]) for each in inner)
@@ -658,7 +659,7 @@ def is_within(inner: Any, outer: Any) -> bool:
 
 
 def clash(found: Any, path: str = "") -> str | None:  # Any: Spark's types
-    """The first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
+    """Return the first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
     if isinstance(found, StructType):
         seen: dict[str, str] = {}
         for each in found:
@@ -685,7 +686,7 @@ def _by(clause: str, columns: Sequence[str]) -> str:
 
 
 def type_ddl(data_type: Any) -> str:  # Any: Spark's types
-    """A type as SQL, with the names of its fields quoted."""
+    """Return a type as SQL, with the names of its fields quoted."""
     if isinstance(data_type, StructType):
         return "STRUCT<" + ", ".join(f"{quoted(each.name)}: {type_ddl(each.dataType)}" for each in data_type) + ">"
     if data_type.typeName() == "array":

@@ -44,18 +44,18 @@ class TopicLog:
             )
 
     def kept(self, part: TopicRange) -> TopicRange:
-        """What of a range the topic still has."""
+        """Return what of a range the topic still has."""
         start = {p: min(end, max(self.first.get(p, end), part.start.get(p, 0))) for p, end in part.end.items()}
         return replace(part, start=start)
 
 
 def kept_range(options: Mapping[str, str], part: TopicRange) -> TopicRange:
-    """What of a range its topic still has; nothing, if it was deleted or created again."""
+    """Return what of a range its topic still has; nothing, if it was deleted or created again."""
     return TopicLog.of(options, part).kept(part)
 
 
 def has_records(options: Mapping[str, str], topic: str) -> bool:
-    """Whether there is anything in a topic's log."""
+    """Return whether there is anything in a topic's log."""
     log = TopicLog.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
     return log.first != log.end
 

@@ -95,7 +95,7 @@ class TopicRange:
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
     def options(self, checkpoint: str) -> dict[str, str]:
-        """As options of a batch read, which detects topics that were deleted or created again."""
+        """Return the range as options of a batch read, which detects topics that were deleted or created again."""
         return {
             "subscribe": self.topic,
             "startingOffsets": f"checkpoint:{self._position(self.start, checkpoint)}",
@@ -129,7 +129,7 @@ class ValueSchema:
 
 
 def _row_in(envelope: DataType, topic: str) -> DataType:
-    """The type of the database's row in Debezium's envelope.
+    """Return the type of the database's row in Debezium's envelope.
 
     Raises:
         IngestError: it is not Debezium's.
@@ -174,7 +174,7 @@ class KnownTable(Protocol):
     def properties(self) -> dict[str, str]: ...
 
     def topic_columns(self) -> list[StructField]:
-        """The columns that are the topic's, and none that a user has added."""
+        """Return the columns that are the topic's, and none that a user has added."""
 
 
 class TableColumn(NamedTuple):
@@ -187,7 +187,7 @@ class TableColumn(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As Spark's expression."""
+        """Return the path as Spark's expression."""
         return self.source if self.field is None else f"{self.source}.{quoted(self.field)}"
 
 
@@ -201,7 +201,7 @@ class TopicReader:
         self._key_formats: dict[str, str | None] = {}
 
     def value_schema(self, topic: str, table: Table, schema_id: RegistryId | None = None) -> ValueSchema:
-        """How values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
+        """Return how values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
 
         Raises:
             IngestError: the format is to be the registry's, and the registry has no schema for the topic.
@@ -238,12 +238,12 @@ class TopicReader:
         return ValueSchema(format=found, schema_id=schema_id, schema=schema)
 
     def asks_registry(self, table: Table) -> bool:
-        """Whether a table's values have a schema of the registry."""
+        """Return whether a table's values have a schema of the registry."""
         is_of_registry = table.format in ("registry", *NEED_SCHEMA) and table.schema is None
         return is_of_registry and self._registry is not None
 
     def columns_text(self, topic: str, table: Table, schema: ValueSchema) -> str:
-        """The value's columns as DDL, without a Spark session; a sentence where only the values show them.
+        """Return the value's columns as DDL, without a Spark session; a sentence where only the values show them.
 
         Those of ``select`` are its expressions: what they are is Spark's to say.
         """
@@ -257,7 +257,8 @@ class TopicReader:
         return column_ddl(value) if isinstance(value, StructType) else f"value {value.simpleString().upper()}"
 
     def record_types(self, topic: str, table: Table, schema: ValueSchema) -> StructType:
-        """The types of what a table's expressions see, without a record; without ``key`` where only records tell its type."""
+        """Return the types of what a table's expressions see, without a record; without ``key`` where only records tell its
+        type."""
         types = StructType([StructField("value", self._value_type(topic, table, schema))])
         key_format = self._key_format(topic, table, schema.format, None)
         if key_format == "json" and table.key_schema is not None:
@@ -272,12 +273,12 @@ class TopicReader:
     def sql_mistakes(
         self, session: SparkSession, topic: str, table: Table, schema: ValueSchema
     ) -> list[tuple[str, bool]]:
-        """What is wrong with a table's expressions; see :meth:`Contract.mistakes`."""
+        """Return what is wrong with a table's expressions; see :meth:`Contract.mistakes`."""
         rows = session.createDataFrame([], self.record_types(topic, table, schema))
         return Contract(table, self._settings.prefix).mistakes(rows)
 
     def selected_columns(self, session: SparkSession, topic: str, table: Table, schema: ValueSchema) -> str:
-        """The value's columns in the table as DDL, of expressions without a mistake."""
+        """Return the value's columns in the table as DDL, of expressions without a mistake."""
         rows = session.createDataFrame([], self.record_types(topic, table, schema))
         return column_ddl(Contract(table, self._settings.prefix).columns(rows))
 
@@ -291,7 +292,7 @@ class TopicReader:
         return _row_in(value, topic) if table.mode == "cdc" else value
 
     def _source_type(self, topic: str, table: Table, column: str, column_format: str) -> DataType:
-        """The type that the source gives to a column, by the newest schema."""
+        """Return the type that the source gives to a column, by the newest schema."""
         from pykafka_wire.datasource import PykafkaWireDataSource
 
         options = {**self._settings.kafka_options, "timesAsNumbers": "true", **_options_of(table)}
@@ -309,7 +310,7 @@ class TopicReader:
         return found[column].dataType
 
     def _key_format(self, topic: str, table: Table, value_format: str, held: DataType | None) -> str | None:
-        """None for keys that are JSON if they look like it: of a new table of changes in JSON."""
+        """Return None for keys that are JSON if they look like it: of a new table of changes in JSON."""
         if table.key_format is not None:
             return table.key_format
         if (registered := self._registered_key_format(topic, table, held)) is not None:
@@ -319,7 +320,7 @@ class TopicReader:
         return None if held is None else "json"
 
     def _registered_key_format(self, topic: str, table: Table, held: DataType | None) -> str | None:
-        """The format of the newest schema of keys; None where the registry has none.
+        """Return the format of the newest schema of keys; None where the registry has none.
 
         Raises:
             RegistryError: it does not say it, now or earlier, and the table's keys are not bytes.
@@ -347,7 +348,7 @@ class TopicReader:
         )
 
     def options(self, part: TopicRange, table: Table) -> dict[str, str]:
-        """The options of every read of a range; whether lost records fail it is the table's to say."""
+        """Return the options of every read of a range; whether lost records fail it is the table's to say."""
         of_table = {name.lower(): value for name, value in table.options.items()}
         return {
             **self._settings.kafka_options,
@@ -356,7 +357,7 @@ class TopicReader:
         }
 
     def typed_options(self, part: TopicRange, table: Table, *, value_format: str, key_format: str) -> dict[str, str]:
-        """The options of a read of typed columns, but for their schemas.
+        """Return the options of a read of typed columns, but for their schemas.
 
         The registry is among them only where it is used: the source warns of one that has no effect, here in every micro-batch.
         """
@@ -383,7 +384,7 @@ class TopicReader:
         *,
         is_landed: bool = False,
     ) -> Read:
-        """How a range is read, typed.
+        """Return how a range is read, typed.
 
         Args:
             known: the table, None for a new one; an inferred type of JSON only grows from its columns.
@@ -451,7 +452,7 @@ class TopicReader:
     def _check_keys(
         self, names: tuple[tuple[str, ...], ...], part: TopicRange, table: Table, value: DataType | None
     ) -> None:
-        """Raises KeysDifferError: a primary key loses or gets columns in a range, which its rows of the type ``value`` have, too.
+        """Raise KeysDifferError: a primary key loses or gets columns in a range, which its rows of the type ``value`` have, too.
 
         Other keys of different columns are of different rows.
         """
@@ -461,13 +462,13 @@ class TopicReader:
             raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
 
     def _key_schemas(self, topic: str, table: Table) -> KeySchemas | None:
-        """Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""
+        """Return Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""
         if self._registry is None or self._registry.is_glue or table.key_format not in (None, "avro"):
             return None
         return None if table.key_schema is not None else key_schemas(self._registry, self._subject(topic, table, "key"))
 
     def _key_schema(self, session: SparkSession, part: TopicRange, table: Table, *, is_landed: bool) -> dict[str, str]:
-        """The option by which a range's keys are read whose fields are not those of the newest schema.
+        """Return the option by which a range's keys are read whose fields are not those of the newest schema.
 
         Raises:
             KeysDifferError: as :meth:`plan`.
@@ -486,7 +487,8 @@ class TopicReader:
     def _framed_keys(
         self, session: SparkSession, part: TopicRange, table: Table, schemas: KeySchemas
     ) -> tuple[DataFrame, dict[bytes, tuple[str, ...]]]:
-        """``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the names of the fields by frame."""
+        """Return ``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the names of the fields by
+        frame."""
         columns = "partition,offset,timestamp,key,headers"
         rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=columns).load()
         framed = rows.select("partition", "offset", "timestamp", F.expr(_KEY_FRAME).alias("frame"))
@@ -494,7 +496,8 @@ class TopicReader:
         return framed, schemas.names(bytes(row.frame) for row in counted.limit(_MAX_FRAMES).collect())
 
     def _key_names(self, session: SparkSession, part: TopicRange, table: Table) -> DataFrame:
-        """``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``, those of the fields."""
+        """Return ``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``, those of the
+        fields."""
         schemas = self._key_schemas(part.topic, table)
         if schemas is None:
             return key_names(session.read.format("pykafka-wire").options(**self.options(part, table)).load())
@@ -546,7 +549,7 @@ class TopicReader:
         with_headers: bool = False,
         census: Census | None = None,
     ) -> DataFrame:
-        """As :meth:`changes`.
+        """Return what :meth:`changes` does.
 
         Args:
             known, is_landed: as :meth:`plan`'s.
@@ -564,7 +567,7 @@ class TopicReader:
         with_headers: bool = False,
         census: Census | None = None,
     ) -> DataFrame:
-        """As :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append.
+        """Return what :meth:`rows` does, with Kafka's headers where they are asked for; changes of rows unless the mode is append.
 
         Without the records that the table does not take, in mode append. See :class:`~pykafka_wire.ingest.contracts.Contract`.
         """
@@ -580,7 +583,7 @@ class TopicReader:
         return contract.changes(changed, census)
 
     def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
-        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
+        """Return the typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
         readings = read.readings
         errors: list[Column] = [F.col(name) for name in read.errors]
         more = {"includeHeaders": "true"} if with_headers else {}
@@ -599,7 +602,7 @@ class TopicReader:
         return rows
 
     def untaken(self, session: SparkSession, part: TopicRange, destinations: Sequence[Destination]) -> DataFrame:
-        """``partition`` and ``offset`` of the records of a range that none of a topic's tables takes."""
+        """Return ``partition`` and ``offset`` of the records of a range that none of a topic's tables takes."""
         taken = []
         for each in destinations:
             rows = self.read(session, part, each.table, self.value_schema(part.topic, each.table), None)
@@ -607,7 +610,7 @@ class TopicReader:
         return untaken(self.raw(session, part, destinations[0].table), taken)
 
     def _is_enveloped(self, session: SparkSession, part: TopicRange, table: Table, column: str) -> bool:
-        """Whether a document of a range is in Kafka Connect's envelope.
+        """Return whether a document of a range is in Kafka Connect's envelope.
 
         All are looked at where rows replace each other. A converter's setting is that of all its records: where rows are added, the
         first and the last document of each partition show it.
@@ -624,7 +627,7 @@ class TopicReader:
         return survey(rows, {column: kind})[column].n_enveloped > 0
 
     def _documents(self, part: TopicRange, table: Table, column: str, *, at_end: bool) -> Iterator[bytes]:
-        """Some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
+        """Yield some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
         left, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
         while left:
             start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in left}
@@ -641,7 +644,7 @@ class TopicReader:
     def _surveys(
         self, session: SparkSession, part: TopicRange, table: Table, kinds: dict[str, Kind]
     ) -> dict[str, JsonSurvey]:
-        """What the JSON texts of all records of a range are."""
+        """Return what the JSON texts of all records of a range are."""
         if not kinds:
             return {}
         columns = ",".join(kinds)
@@ -649,7 +652,7 @@ class TopicReader:
         return survey(session.read.format("pykafka-wire").options(**options).load(), kinds)
 
     def _held(self, known: KnownTable | None, table: Table) -> dict[str, DataType | None]:
-        """The types that a table has already of values and keys."""
+        """Return the types that a table has already of values and keys."""
         if known is None:
             return {"value": None, "key": None}
         prefix = self._settings.prefix
@@ -660,18 +663,18 @@ class TopicReader:
         return {"value": StructType(own) if own and not table.select else None, "key": keys[0] if keys else None}
 
     def _reader_schema(self, topic: str, table: Table, schema: Schema, held: DataType | None) -> str | None:
-        """The text of the schema that values are read by, with the removed fields that the table has."""
+        """Return the text of the schema that values are read by, with the removed fields that the table has."""
         assert self._registry is not None, "the schema is the registry's"
         subject = self._subject(topic, table, "value")
         return schema_text(self._registry, subject, schema, table, held if isinstance(held, StructType) else None)
 
     def raw(self, session: SparkSession, part: TopicRange, table: Table) -> DataFrame:
-        """The records as bytes, with their headers."""
+        """Return the records as bytes, with their headers."""
         options = {**self.options(part, table), "includeHeaders": "true"}
         return session.read.format("pykafka-wire").options(**options).load()
 
     def table_columns(self, rows: StructType) -> list[TableColumn]:
-        """The columns of a table, of typed rows.
+        """Return the columns of a table, of typed rows.
 
         Raises:
             IngestError: two columns would have one name.
@@ -694,7 +697,7 @@ class TopicReader:
         return columns
 
     def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
-        """The columns of a table, of rows that could be read, and other columns as they are.
+        """Return the columns of a table, of rows that could be read, and other columns as they are.
 
         Raises:
             IngestError: two columns would have one name.
@@ -702,33 +705,34 @@ class TopicReader:
         return rows.select(*(F.col(each.path).alias(each.name) for each in self.table_columns(rows.schema)), *others)
 
     def empty_table(self) -> str:
-        """The columns of a table of which no value is known yet, as DDL."""
+        """Return the columns of a table of which no value is known yet, as DDL."""
         prefix = self._settings.prefix
         types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
 
 
 def _is_surveyed(table: Table, column: str) -> bool:
-    """Whether the documents show where their declared columns are: keys of changes with a field of the envelope's name."""
+    """Return whether the documents show where their declared columns are: keys of changes with a field of the envelope's name."""
     text = table.key_schema
     return table.mode == "cdc" and column == "key" and text is not None and not _has_room_for_payload(text)
 
 
 def _options_of(table: Table) -> dict[str, str]:
-    """A table's options of the source; records of types that it does not name are not its own."""
+    """Return a table's options of the source; records of types that it does not name are not its own."""
     of_types = {"valueTypes": ", ".join(table.types), "onOtherValueType": "skip"} if table.types else {}
     return {**of_types, **table.options}
 
 
 def _has_room_for_payload(columns: str) -> bool:
-    """Whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
+    """Return whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
     declared = DataType.fromDDL(columns)
     is_of_fields = isinstance(declared, StructType) and not columns.lstrip().upper().startswith("STRUCT<")
     return is_of_fields and "payload" not in {each.lower() for each in getattr(declared, "names", [])}
 
 
 def _are_json_keys(found: JsonSurvey, table: Table) -> bool:
-    """Whether keys of which nothing is said are JSON: a row's columns of Debezium's, or what Connect has put in its envelope."""
+    """Return whether keys of which nothing is said are JSON: a row's columns of Debezium's, or what Connect has put in its
+    envelope."""
     if table.mode != "cdc":
         return found.n_enveloped > 0
     return found.n_objects > 0 or not (found.n_plain or found.n_others)

@@ -34,7 +34,8 @@ _PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
 
 
 def is_older(partition: str, offset: str, timestamp: str, until: str = "until") -> str:
-    """The condition by which a record is older than the place ``until``; without a partition, not of its millisecond either."""
+    """Return the condition by which a record is older than the place ``until``; without a partition, not of its millisecond
+    either."""
     return (
         f"CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
         f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END"
@@ -42,7 +43,7 @@ def is_older(partition: str, offset: str, timestamp: str, until: str = "until") 
 
 
 def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | None = None) -> DataFrame:
-    """Changes whose missing values are those that an older change of the same row in this range has.
+    """Return changes whose missing values are those that an older change of the same row in this range has.
 
     A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
     it had another key before: then its older values are in this range, or in the table. A row that keeps its key has them in the
@@ -83,7 +84,7 @@ def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | 
 
 
 def _events(again: DataFrame) -> DataFrame:
-    """All changes of a range, with the keys that their headers name."""
+    """Return all changes of a range, with the keys that their headers name."""
     key_type = again.schema["key"].dataType
     events = again.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
     marks = (DELETE, CREATED, UNAVAILABLE, _FROM, _TO)
@@ -91,7 +92,7 @@ def _events(again: DataFrame) -> DataFrame:
 
 
 def _other_key(header: str, key_type: DataType) -> Column:
-    """The key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
+    """Return the key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
     if not isinstance(key_type, StructType) or not all(isinstance(each.dataType, _PLAIN) for each in key_type):
         return F.lit(None).cast(key_type)
     of_name = F.filter("headers", lambda each: each["key"] == F.lit(header))
@@ -116,7 +117,7 @@ class _Search:
     rows_under: RowsUnder | None
 
     def place(self, name: str) -> str:
-        """The column of what is known of a row's column."""
+        """Return the column of what is known of a row's column."""
         return f"known{self.names.index(name)}"
 
     @property
@@ -124,7 +125,7 @@ class _Search:
         return [self.place(name) for name in self.names]
 
     def look(self, places: DataFrame, events: DataFrame) -> DataFrame:
-        """What the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
+        """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
         is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
         found = events.join(F.broadcast(places), is_of_row)
         is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
@@ -165,7 +166,7 @@ class _Search:
         return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
 
     def follow(self, known: DataFrame, events: DataFrame) -> DataFrame:
-        """What is known, with the values of rows that had another key, from before they were moved."""
+        """Return what is known, with the values of rows that had another key, from before they were moved."""
         moved, chain = self._moved(known), None
         for _ in range(_MAX_MOVES):
             if moved.isEmpty():
@@ -185,12 +186,13 @@ class _Search:
         return known
 
     def _moved(self, known: DataFrame) -> DataFrame:
-        """The rows that had another key, and of which not all is known."""
+        """Return the rows that had another key, and of which not all is known."""
         is_unknown = reduce(lambda a, b: a | b, (F.col(each).isNull() for each in self._places))
         return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
 
     def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
-        """Where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new one."""
+        """Return where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new
+        one."""
         # The tombstone behind a delete has its header, too: the row ended at the delete.
         of_key = Window.partitionBy("partition", "key").orderBy("offset")
         before = F.lag(F.when(F.col(DELETE), F.col(_TO))).over(of_key)
@@ -224,7 +226,7 @@ class _Search:
         return columns
 
     def _with(self, known: DataFrame, more: DataFrame) -> DataFrame:
-        """What is known, and where it is not, what more has."""
+        """Return what is known, and where it is not, what more has."""
         more = more.select("target", *(F.col(each).alias(f"more_{each}") for each in self._places))
         columns = [F.coalesce(each, f"more_{each}").alias(each) for each in self._places]
         return known.join(more, "target", "left").select("target", "begun", "origin", *columns)

@@ -41,7 +41,7 @@ class Upkeep(Protocol):
     """Looks after one table; not for several threads at once."""
 
     def is_time(self, n_commits: int) -> bool:
-        """Whether to look at the table after so many commits of this run."""
+        """Return whether to look at the table after so many commits of this run."""
 
     def run(self, session: SparkSession) -> None:
         """Look at the table, and do what it is time for."""
@@ -60,7 +60,7 @@ class DeltaUpkeep:
         self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
 
     def is_time(self, n_commits: int) -> bool:
-        """The log of a run's first commit may have those of many runs before it."""
+        """Return whether to look: also after a run's first commit, since the log may have commits of many runs before it."""
         if not self._is_wanted or n_commits < self._next_look:
             return False
         self._next_look = n_commits + _LOOK_EVERY
@@ -108,7 +108,8 @@ class ExpiringUpkeep:
 
 
 def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> bool:
-    """Whether what was added since the last compaction is better one file, or few: the files are small, and enough for one."""
+    """Return whether what was added since the last compaction is better one file, or few: the files are small, and enough for
+    one."""
     files = n_bytes = 0
     for commit in commits:
         if commit.operation == _COMPACTION:

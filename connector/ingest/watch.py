@@ -62,12 +62,12 @@ class WatchedTable:
 
     @property
     def rows(self) -> int:
-        """Landed since the start."""
+        """Return the rows landed since the start."""
         return self.status.rows
 
     @property
     def rejects(self) -> int:
-        """All that the table of rejects has of this table."""
+        """Return all that the table of rejects has of this table."""
         return self.status.held_rejects
 
 
@@ -96,7 +96,7 @@ class IngestWatch:
     """Looks at an ingest again and again, and so knows its rates."""
 
     def __init__(self, run: Ingest, planned: Sequence[PlannedTable]) -> None:
-        """``planned`` are the topics, also those without new records."""
+        """Take the topics, also those without new records, as ``planned``."""
         self._run = run
         self._planned = planned
         declared = {each.key: run.settings.destination(each.key).table.schema is not None for each in planned}
@@ -111,15 +111,15 @@ class IngestWatch:
         self._complete_at: dict[str, float] = {}
 
     def start(self, spark: SparkSession) -> None:
-        """From now on Spark runs."""
+        """Note that Spark runs from now on."""
         self._tasks = TaskRecords(spark)
 
     def follow(self, query: StreamingQuery) -> None:
-        """From now on the query runs."""
+        """Note that the query runs from now on."""
         self._query = query
 
     def look(self) -> Watched:
-        """The ingest now."""
+        """Return the ingest now."""
         now = time.monotonic()
         progress = None if self._query is None else self._query.lastProgress
         ends = log_ends(progress)

@@ -107,7 +107,7 @@ BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def metrics_table() -> str:
-    """The metrics as a Markdown table, the one that docs/metrics.md shows."""
+    """Return the metrics as a Markdown table, the one that docs/metrics.md shows."""
     lines = ["| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|"]
     for each in METRICS:
         labels = ", ".join(f"`{label}`" for label in each.labels)

@@ -23,21 +23,21 @@ class MetricsListener(LagListener):
         self.on_duration: Callable[[str, float], None] | None = None
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
-        """Notes that a known query runs again; a new one is known by its first progress."""
+        """Note that a known query runs again; a new one is known by its first progress."""
         self.figures.started(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: Any) -> None:
-        """Takes up the figures of a finished micro-batch."""
+        """Take up the figures of a finished micro-batch."""
         super().onQueryProgress(event)
         found = self.figures.progress(event.progress)
         if found is not None and self.on_duration is not None:
             self.on_duration(*found)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Notes that the query is alive."""
+        """Note that the query is alive."""
         self.figures.idle(str(event.runId))
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Removes the gauges of a query that has ended."""
+        """Remove the gauges of a query that has ended."""
         self.figures.ended(str(event.runId))
         super().onQueryTerminated(event)

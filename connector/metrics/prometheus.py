@@ -24,12 +24,12 @@ class QueryCollector(Collector):
         self._figures = figures
 
     def describe(self) -> Iterable[Metric]:
-        """All families without values: by their names a registry detects that it has them already."""
+        """Yield all families without values: by their names a registry detects that it has them already."""
         for metric in METRICS:
             yield Metric(metric.name.removesuffix("_total"), f"{metric.meaning}.", metric.kind)
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-        """The families that have values."""
+        """Yield the families that have values."""
         for name, values in self._figures.samples().items():
             metric = BY_NAME[name]
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

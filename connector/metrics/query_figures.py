@@ -67,7 +67,7 @@ class _Query:
         self._seen: dict[tuple[str, Labels], float] = {}
 
     def begin(self, run: str) -> None:
-        """A run has started or made progress: its gauges take the place of the last ones."""
+        """Begin the gauges anew: a run has started or made progress."""
         self.gauges.clear()
         if run != self.run:
             self.run = run
@@ -131,7 +131,7 @@ class QueryFigures:
         return label, duration
 
     def started(self, run_id: str, label: str) -> None:
-        """A query's run has begun. A restarted query may find nothing to read for long, and runs nevertheless."""
+        """Note that a query's run has begun. A restarted query may find nothing to read for long, and runs nevertheless."""
         with self._lock:
             query = self._queries.get(label)
             if query is None:
@@ -142,14 +142,14 @@ class QueryFigures:
             query.gauges[LAST_PROGRESS][(label,)] = time.time()
 
     def idle(self, run_id: str) -> None:
-        """A query has nothing to read: it is alive."""
+        """Note that a query has nothing to read: it is alive."""
         with self._lock:
             label = self._labels.get(run_id)
             if label is not None:
                 self._queries[label].gauges[LAST_PROGRESS][(label,)] = time.time()
 
     def ended(self, run_id: str) -> None:
-        """A query's run has ended: its gauges go, its counters stay."""
+        """Note that a query's run has ended: its gauges go, its counters stay."""
         with self._lock:
             label = self._labels.pop(run_id, None)
             if label is None or self._queries[label].run != run_id:
@@ -161,12 +161,12 @@ class QueryFigures:
                 del self._queries[each]
 
     def samples(self) -> dict[str, dict[Labels, float]]:
-        """The values of all counters and gauges, by metric."""
+        """Return the values of all counters and gauges, by metric."""
         return {name: self.values(name) for name in BY_NAME if name != DURATION}
 
     def values(self, metric: str) -> dict[Labels, float]:
-        """The values of one counter or gauge. Where two queries have the same one, such as the end of a log that both read, the
-        larger value counts."""
+        """Return the values of one counter or gauge. Where two queries have the same one, such as the end of a log that both
+        read, the larger value counts."""
         found: dict[Labels, float] = {}
         with self._lock:
             for query in self._queries.values():
@@ -178,7 +178,7 @@ class QueryFigures:
         return found
 
     def durations(self) -> Iterator[tuple[str, Durations]]:
-        """The histogram of each query's micro-batches, by label."""
+        """Yield the histogram of each query's micro-batches, by label."""
         with self._lock:
             copied = [
                 (label, Durations(list(q.durations.counts), q.durations.sum_s)) for label, q in self._queries.items()
@@ -203,7 +203,7 @@ class QueryFigures:
 
 
 def _figure(metric: Metric, report: Mapping[str, Any] | None) -> float | None:
-    """A metric's figure in a report; None where that has none."""
+    """Return a metric's figure in a report; None where that has none."""
     found = []
     for where, _, key in (each.rpartition(".") for each in metric.keys):
         figures = report.get(where) if report is not None and where else report
@@ -214,7 +214,7 @@ def _figure(metric: Metric, report: Mapping[str, Any] | None) -> float | None:
 
 
 def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, report: Mapping[str, Any]) -> None:
-    """The lag and the offsets of each topic-partition."""
+    """Add the lag and the offsets of each topic-partition."""
     reached = json.loads(source.endOffset or "{}").get("offsets", {})
     for topic, partitions in report["offsets"].items():
         for partition, latest in partitions.items():
@@ -227,5 +227,5 @@ def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, repo
 
 
 def _rate(value: float) -> float:
-    """A rate as Spark has it; 0 where it is no number, as in a query's first micro-batch."""
+    """Return a rate as Spark has it; 0 where it is no number, as in a query's first micro-batch."""
     return value if math.isfinite(value) else 0.0

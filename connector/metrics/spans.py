@@ -34,7 +34,7 @@ class SpanListener(LagListener):
         self._tracer: Tracer = get_tracer("pykafka_wire", __version__, tracer_provider)
 
     def onQueryProgress(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
-        """Makes the spans of a finished micro-batch."""
+        """Make the spans of a finished micro-batch."""
         super().onQueryProgress(event)
         progress = event.progress
         reports = list(source_reports(progress))
@@ -75,5 +75,5 @@ def _sum_ns(durations: Mapping[str, int], names: Iterable[str]) -> int:
 
 
 def _nanoseconds(timestamp: str) -> int:
-    """Since the epoch, of a time such as ``2026-11-24T06:00:00.123Z``."""
+    """Return the nanoseconds since the epoch, of a time such as ``2026-11-24T06:00:00.123Z``."""
     return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1_000) * 1_000_000

@@ -30,7 +30,7 @@ class PageSettings:
 
     @classmethod
     def parse(cls, text: str, *, shows_values: bool = False) -> PageSettings:
-        """Settings from ``[HOST:]PORT``; an IPv6 address stands in brackets.
+        """Return settings from ``[HOST:]PORT``; an IPv6 address stands in brackets.
 
         Raises:
             OptionError: it is neither.
@@ -46,7 +46,7 @@ class PageSettings:
 
     @classmethod
     def of(cls, given: PageSettings | str | int) -> PageSettings:
-        """Settings as a program gives them: whole, or ``[HOST:]PORT``.
+        """Return settings as a program gives them: whole, or ``[HOST:]PORT``.
 
         Raises:
             OptionError: as :meth:`parse`.
@@ -55,11 +55,11 @@ class PageSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this machine can connect."""
+        """Return whether only programs of this machine can connect."""
         return _is_loopback(self.host)
 
     def listen(self) -> socket.socket:
-        """A socket that listens.
+        """Return a socket that listens.
 
         Raises:
             OptionError: the port is in use, or the host is not this machine's.
@@ -89,12 +89,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def shown(host: str, port: int) -> str:
-    """Host and port as a URL has them."""
+    """Return host and port as a URL has them."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reachable(host: str) -> str:
-    """A name by which others reach this machine, for a page that listens at all addresses."""
+    """Return a name by which others reach this machine, for a page that listens at all addresses."""
     try:
         is_any = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -117,19 +117,19 @@ class Guard:
         return f"Guard(token={'***' if self.token else None})"
 
     def url(self, host: str, port: int) -> str:
-        """The link to the page; the token stands behind ``#``, which browsers do not send."""
+        """Return the link to the page; the token stands behind ``#``, which browsers do not send."""
         fragment = f"#token={quote(self.token, safe='')}" if self.token else ""
         return f"http://{shown(reachable(host), port)}/{fragment}"
 
     def knows_host(self, header: str) -> bool:
-        """Whether a request that names this host may be answered."""
+        """Return whether a request that names this host may be answered."""
         if self.token is not None:
             return True
         host = header[1 : header.find("]")] if header.startswith("[") else header.rpartition(":")[0] or header
         return _is_loopback(host)
 
     def allows(self, authorization: str) -> bool:
-        """Whether an ``Authorization`` header has the token."""
+        """Return whether an ``Authorization`` header has the token."""
         if self.token is None:
             return True
         scheme, _, given = authorization.partition(" ")

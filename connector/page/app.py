@@ -43,7 +43,7 @@ _NO_SUCH_PLACE: Final = "there is nothing here: the page is at /, and its data a
 
 
 def make_app(documents: LiveDocuments, guard: Guard) -> ASGIApp:
-    """The application: the page's files for everybody, ``/api`` for those whom the guard allows."""
+    """Return the application: the page's files for everybody, ``/api`` for those whom the guard allows."""
     files = {each.name: each.read_bytes() for each in resources.files("pykafka_wire.page").joinpath("static").iterdir()}
 
     async def static(request: Request) -> Response:

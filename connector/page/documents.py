@@ -17,7 +17,7 @@ Document = dict[str, Any]  # values of JSON
 
 
 def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
-    """``/api/ingest``: the whole."""
+    """Return ``/api/ingest``: the whole."""
     found: Document = {"api": API_VERSION}
     found |= {name: value for name, value in as_json(snapshot).items() if name not in _ELSEWHERE}
     rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
@@ -56,7 +56,7 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
 
 
 def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
-    """``/api/tables``: every table, those in trouble first."""
+    """Return ``/api/tables``: every table, those in trouble first."""
     order = {state: number for number, state in enumerate(STATES)}
     tables = sorted(
         snapshot.tables, key=lambda each: (order[each.state], each.held_rejects == 0, -(each.lag or 0), each.topic)
@@ -70,7 +70,7 @@ def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
 
 
 def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, samples: Samples) -> Document | None:
-    """``/api/table?topic=…``: one table as it is now; None where the ingest has no such topic."""
+    """Return ``/api/table?topic=…``: one table as it is now; None where the ingest has no such topic."""
     table = next((each for each in snapshot.tables if each.topic == topic), None)
     if table is None:
         return None
@@ -86,7 +86,7 @@ def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, sam
 
 
 def history_document(topic: str, history: TableHistory) -> Document:
-    """``/api/table/history?topic=…``: what one table's log holds."""
+    """Return ``/api/table/history?topic=…``: what one table's log holds."""
     return {"api": API_VERSION, "topic": topic, **as_json(history)}
 
 
@@ -102,7 +102,7 @@ def _table(table: TableSnapshot, samples: Samples) -> Document:
 
 
 def _catch_up(lag: int, speed: float | None) -> float | None:
-    """Seconds until a lag is landed at the present speed, None where nothing moves."""
+    """Return seconds until a lag is landed at the present speed, None where nothing moves."""
     if lag == 0:
         return 0.0
     return _short(lag / speed) if speed else None
@@ -117,5 +117,5 @@ def _short(value: float | None) -> float | None:
 
 
 def error_document(text: str) -> Mapping[str, Any]:
-    """What is answered in place of a document."""
+    """Return what is answered in place of a document."""
     return {"api": API_VERSION, "error": text}

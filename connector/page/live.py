@@ -57,20 +57,20 @@ class LiveDocuments:
         threading.Thread(target=self._take_snapshots, name="pykafka-wire-page-snapshots", daemon=True).start()
 
     def ingest(self) -> bytes:
-        """``/api/ingest``."""
+        """Return ``/api/ingest``."""
         return self._kept("ingest", ingest_document)
 
     def tables(self) -> bytes:
-        """``/api/tables``."""
+        """Return ``/api/tables``."""
         return self._kept("tables", tables_document)
 
     def table(self, topic: str) -> bytes | None:
-        """``/api/table``; None where there is no such topic."""
+        """Return ``/api/table``; None where there is no such topic."""
         found = table_document(self._newest(), topic, self._source, self._samples)
         return None if found is None else _encoded(found)
 
     async def history(self, topic: str) -> bytes | None:
-        """``/api/table/history``; None where there is no such topic.
+        """Return ``/api/table/history``; None where there is no such topic.
 
         Raises:
             NotReadyError: it takes too long, or too many others are being read.
@@ -92,7 +92,8 @@ class LiveDocuments:
         self._source.close()
 
     def _kept(self, name: str, make: Callable[[IngestSnapshot, Samples], Document]) -> bytes:
-        """A document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread alone."""
+        """Return a document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread
+        alone."""
         snapshot = self._newest()
         made_of, found = self._encoded.get(name, (None, b""))
         if made_of is not snapshot:
@@ -138,7 +139,7 @@ class _Histories:
             threading.Thread(target=self._read, name=f"pykafka-wire-page-history-{number}", daemon=True).start()
 
     def reading(self, topic: str) -> Future[bytes]:
-        """A history that is new enough, or will be.
+        """Return a history that is new enough, or will be.
 
         Raises:
             NotReadyError: too many others are being read.

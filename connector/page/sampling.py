@@ -24,7 +24,7 @@ class Series:
     """Samples of one count or gauge, NaN where it was unknown."""
 
     def __init__(self, n_missed: int, before: float) -> None:
-        """``before`` is what it was in the samples that it has missed."""
+        """Begin with ``before``, what it was in the samples that it has missed."""
         self._values = array("d", [before] * n_missed)
         self._rates: list[float | None] | None = None
 
@@ -38,7 +38,7 @@ class Series:
         return [None if each != each else each for each in self._values][-N_SAMPLES:]
 
     def rates(self, steps: array[float]) -> list[float | None]:
-        """The growth a second between each two samples, made once of them; 0 where a count began anew.
+        """Return the growth a second between each two samples, made once of them; 0 where a count began anew.
 
         Args:
             steps: seconds before each sample.
@@ -66,7 +66,7 @@ class Samples:
         self._series: dict[tuple[str, str], Series] = {}
 
     def is_due(self) -> bool:
-        """Whether the next sample is to be taken."""
+        """Return whether the next sample is to be taken."""
         return self._sampled_at is None or self._clock() - self._sampled_at >= STEP_S
 
     def add(self, snapshot: IngestSnapshot) -> None:
@@ -100,24 +100,24 @@ class Samples:
                 del self._series[key]
 
     def rates(self, kind: str, name: str) -> list[float | None]:
-        """Growth a second of one count, the oldest first, at most :data:`N_SAMPLES`."""
+        """Return growth a second of one count, the oldest first, at most :data:`N_SAMPLES`."""
         with self._lock:
             series = self._series.get((kind, name))
             return [] if series is None else series.rates(self._steps)
 
     def values(self, kind: str, name: str) -> list[float | None]:
-        """Samples of one gauge, the oldest first, at most :data:`N_SAMPLES`."""
+        """Return samples of one gauge, the oldest first, at most :data:`N_SAMPLES`."""
         with self._lock:
             series = self._series.get((kind, name))
             return [] if series is None else series.values()
 
 
 def short(value: float) -> float:
-    """A rate with as many digits as anybody reads."""
+    """Return a rate with as many digits as anybody reads."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def recent(rates: Iterable[float | None]) -> float | None:
-    """The mean of the last rates, None where none is known."""
+    """Return the mean of the last rates, None where none is known."""
     known = [each for each in list(rates)[-_RECENT:] if each is not None]
     return sum(known) / len(known) if known else None

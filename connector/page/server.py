@@ -31,7 +31,8 @@ class Page:
     """
 
     def __init__(self, settings: PageSettings) -> None:
-        """
+        """Listen; requests are responded to from :meth:`serve` on.
+
         Raises:
             MissingLibraryError: the libraries of the extra ``ui`` are not installed.
             OptionError: the port is in use, or the host is not this machine's.

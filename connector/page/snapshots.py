@@ -48,7 +48,7 @@ class PartitionSnapshot:
 
     @property
     def lag(self) -> int | None:
-        """Records of the log that the table does not have, None while either end is unknown."""
+        """Return records of the log that the table does not have, None while either end is unknown."""
         if self.position is None or self.log_end is None:
             return None
         return max(0, self.log_end - self.position)
@@ -272,27 +272,27 @@ class PageSource(Protocol):
     """Where a page has its snapshots from. Every method may be called from any thread."""
 
     def snapshot(self, *, is_watched: bool) -> IngestSnapshot:
-        """The ingest now; asks neither brokers nor Spark's executors, and returns soon.
+        """Return the ingest now; asks neither brokers nor Spark's executors, and returns soon.
 
         Args:
             is_watched: somebody looks at the page, so that what costs a little is renewed, such as the sizes of tables.
         """
 
     def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:
-        """The partitions of one topic of the snapshot."""
+        """Return the partitions of one topic of the snapshot."""
 
     def queries(self, topic: str) -> Mapping[str, str]:
-        """How to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``DuckDB``, ``pyiceberg``."""
+        """Return how to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``DuckDB``, ``pyiceberg``."""
 
     def history(self, topic: str) -> TableHistory:
-        """What the table's log holds. May take seconds."""
+        """Return what the table's log holds. May take seconds."""
 
     def close(self) -> None:
-        """No more is asked."""
+        """End: no more is asked."""
 
 
 def as_json(value: Any) -> Any:  # Any: a tree of these dataclasses, and what JSON can hold
-    """A snapshot as values of JSON: objects, lists, texts, numbers; the names of fields are the keys."""
+    """Return a snapshot as values of JSON: objects, lists, texts, numbers; the names of fields are the keys."""
     if hasattr(value, "__dataclass_fields__"):
         return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
