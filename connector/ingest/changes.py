@@ -107,7 +107,7 @@ def envelope_ddl(columns: str, column: str) -> str:
 def changed_row(column: str, data_type: DataType, row: Column) -> Column:
     """Return an envelope of JSON, which may be in another one, with its row in the table's type."""
     fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
-    change = F.struct(*(each.alias(name) for name, each in fields.items()), row.alias("after"))
+    change = F.struct(*(column.alias(name) for name, column in fields.items()), row.alias("after"))
     return F.when(F.col(column).isNotNull(), change)
 
 
@@ -198,14 +198,16 @@ def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[C
     payload = data_type[_PAYLOAD].dataType if _PAYLOAD in data_type.names else None
     if isinstance(payload, StructType) and {*payload.names} == {*fields} - {_PAYLOAD}:
         fields = {name: F.coalesce(F.col(f"key.{_PAYLOAD}.{quoted(name)}"), fields[name]) for name in payload.names}
-        key = F.struct(*(each.alias(name) for name, each in fields.items()))
+        key = F.struct(*(column.alias(name) for name, column in fields.items()))
         data_type = payload
-    has_key = reduce(lambda one, other: one | other, (each.isNotNull() for each in fields.values()))
+    has_key = reduce(lambda one, other: one | other, (column.isNotNull() for column in fields.values()))
     if isinstance(row_type, StructType) and len(fields) > 1:
-        of_row = {each.name: each.dataType for each in row_type}
+        of_row = {field.name: field.dataType for field in row_type}
         whole = [
-            (F.coalesce(each, row.getField(name)) if of_row.get(name) == data_type[name].dataType else each).alias(name)
-            for name, each in fields.items()
+            (F.coalesce(column, row.getField(name)) if of_row.get(name) == data_type[name].dataType else column).alias(
+                name
+            )
+            for name, column in fields.items()
         ]
         key = F.struct(*whole)
     return F.when(has_key, key), has_key
@@ -218,20 +220,20 @@ def _field(column: str, data_type: DataType, name: str, default: str | None = No
     if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
         payload = data_type[_PAYLOAD].dataType
         places[:0] = [(f".{_PAYLOAD}", payload)] if isinstance(payload, StructType) and "op" in payload.names else []
-    found = [
-        (F.col(f"{column}{path}.{quoted(name)}"), each[name].dataType)
-        for path, each in places
-        if isinstance(each, StructType) and name in each.names
+    candidates = [
+        (F.col(f"{column}{path}.{quoted(name)}"), parent_type[name].dataType)
+        for path, parent_type in places
+        if isinstance(parent_type, StructType) and name in parent_type.names
     ]
-    if not found and default is not None:
+    if not candidates and default is not None:
         return F.lit(None).cast(default), StringType()
-    if not found:
+    if not candidates:
         raise IngestError(
             f"mode cdc reads Debezium's envelopes, and the {column} has no field {name}: it is {data_type.simpleString()[:200]}. "
             "Use mode upsert or append for this topic."
         )
-    value = F.coalesce(*(each for each, _ in found))
-    return value if default is None else value.cast(default), found[0][1]
+    value = F.coalesce(*(column for column, _ in candidates))
+    return value if default is None else value.cast(default), candidates[0][1]
 
 
 # Values that the database has not sent.
@@ -242,7 +244,7 @@ def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
     none = F.lit(None).cast("array<string>")
     if not isinstance(row_type, StructType) or not placeholder or clash(row_type):
         return none
-    tests = {each.name: _is_placeholder(row.getField(each.name), each.dataType, placeholder) for each in row_type}
+    tests = {field.name: _is_placeholder(row.getField(field.name), field.dataType, placeholder) for field in row_type}
     held = {name: test for name, test in tests.items() if test is not None}
     if not held:
         return none
@@ -274,8 +276,10 @@ def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Col
         if placeholder in data_type.names:  # a map whose columns were inferred
             return value.getField(placeholder).cast("string") == F.lit(placeholder)
         if "wkb" in data_type.names:
-            wkb, of = value.getField("wkb"), data_type["wkb"].dataType
-            digits = F.hex(wkb if isinstance(of, BinaryType) else F.try_to_binary(wkb.cast("string"), F.lit("base64")))
+            wkb, wkb_type = value.getField("wkb"), data_type["wkb"].dataType
+            digits = F.hex(
+                wkb if isinstance(wkb_type, BinaryType) else F.try_to_binary(wkb.cast("string"), F.lit("base64"))
+            )
             return digits.isin(*_GEOMETRIES)
     return None
 
@@ -308,10 +312,10 @@ def newest(changed: DataFrame) -> DataFrame:
 
 def truncations(newest_changes: DataFrame) -> list[Truncation]:
     """Return the TRUNCATEs among the newest changes."""
-    found = newest_changes.where(F.col(TRUNCATE)).select(
+    rows = newest_changes.where(F.col(TRUNCATE)).select(
         "partition", "offset", F.unix_micros("timestamp").alias("timestamp_us"), F.col(SEEN_NS).alias("seen_ns")
     )
-    return [Truncation(**row.asDict()) for row in found.collect()]
+    return [Truncation(**row.asDict()) for row in rows.collect()]
 
 
 def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
@@ -320,7 +324,9 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
     if not truncated:
         return kept
     columns = ("partition", "offset", "timestamp", SEEN_NS)
-    return kept.where(~reduce(lambda a, b: a | b, (F.expr(each.ends(*map(quoted, columns))) for each in truncated)))
+    return kept.where(
+        ~reduce(lambda a, b: a | b, (F.expr(truncation.ends(*map(quoted, columns))) for truncation in truncated))
+    )
 
 
 def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
@@ -395,15 +401,18 @@ class Counts:
 
 def counts(rows: DataFrame, table: Table) -> list[Column]:
     """Return the columns of :class:`Counts`, for an observation of rows or of changes."""
-    found = {"n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)), "n_rejects": F.count(REASON)}
+    columns_by_name = {
+        "n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)),
+        "n_rejects": F.count(REASON),
+    }
     if table.mode == "cdc":
-        found["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
+        columns_by_name["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
     if TRUNCATE in rows.columns:
-        found |= {
+        columns_by_name |= {
             "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
             "n_unavailable": F.count_if(F.col(UNAVAILABLE).isNotNull() & F.col(REASON).isNull()),
         }
-    columns = [each.alias(name) for name, each in found.items()]
+    columns = [column.alias(name) for name, column in columns_by_name.items()]
     return [*columns, *(Untaken.columns(F.col(UNTAKEN)) if UNTAKEN in rows.columns else ())]
 
 
@@ -424,8 +433,8 @@ def rows_under(target: TopicTable, prefix: str) -> RowsUnder:
         new = places.withColumn(prefix + "key", F.col("current"))
         partition, offset, timestamp = (f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp"))
         is_row = f"{_same_row(target, new, prefix)} AND {is_older(partition, offset, timestamp, 'new.until')}"
-        found = new.alias("new").join(target.rows.alias("old"), F.expr(is_row))
-        return found.select("new.target", F.struct("old.*").alias("old"))
+        joined = new.alias("new").join(target.rows.alias("old"), F.expr(is_row))
+        return joined.select("new.target", F.struct("old.*").alias("old"))
 
     return join
 
@@ -446,7 +455,7 @@ def merge_changes(
     same_row = _same_row(target, rows, prefix)
     is_newer, unavailable = _newer(prefix, ">=" if landed is None else ">"), frozenset[str]()
     old = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
-    is_truncated = " OR ".join(each.ends(*old) for each in truncated)
+    is_truncated = " OR ".join(truncation.ends(*old) for truncation in truncated)
     if truncated:
         is_newer = f"({is_newer} OR {is_truncated})"
     if UNAVAILABLE in rows.columns:
@@ -475,15 +484,15 @@ def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
         return f"old.{column} <=> new.{column}"
     of_held = held[prefix + "key"].dataType if prefix + "key" in held.names else None
     in_key = {name.lower() for name in of_held.names} if isinstance(of_held, StructType) else set()
-    in_row = {each.name.lower() for each in held}
+    in_row = {field.name.lower() for field in held}
     gaps = _key_gaps(target, rows, prefix)
     conditions = []
-    for each in key:
-        name, old = quoted(each.name), f"old.{column}.{quoted(each.name)}" if each.name.lower() in in_key else "NULL"
-        if len(key) > 1 and each.name.lower() in in_row & gaps:
+    for field in key:
+        name, old = quoted(field.name), f"old.{column}.{quoted(field.name)}" if field.name.lower() in in_key else "NULL"
+        if len(key) > 1 and field.name.lower() in in_row & gaps:
             old = f"coalesce({old}, old.{name})"
         conditions.append(f"{old} <=> new.{column}.{name}")
-    lacking = in_key - in_row - {each.name.lower() for each in key}
+    lacking = in_key - in_row - {field.name.lower() for field in key}
     conditions += [f"old.{column}.{quoted(name)} IS NULL" for name in sorted(lacking)]
     return " AND ".join(conditions)
 
@@ -492,8 +501,10 @@ def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str
     """Return the names of the key's columns, in lower case, that keys of the table's rows may not have once these changes are
     merged."""
     known = key_gaps_of(target.properties())
-    types = [each[prefix + "key"].dataType for each in (target.schema, rows.schema) if prefix + "key" in each.names]
-    names = [{name.lower() for name in each.names} for each in types if isinstance(each, StructType)]
+    types = [
+        schema[prefix + "key"].dataType for schema in (target.schema, rows.schema) if prefix + "key" in schema.names
+    ]
+    names = [{name.lower() for name in key_type.names} for key_type in types if isinstance(key_type, StructType)]
     return known | (names[0] ^ names[1]) if len(names) > 1 else known
 
 
@@ -517,5 +528,5 @@ def _newer(prefix: str, than: str) -> str:
     """Return the condition by which the change ``new`` is newer ``than`` the row ``old``, as :func:`newest` has it; with
     ``>=`` or it."""
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
-    new, old = (f"struct({each}.{timestamp}, {each}.{partition})" for each in ("new", "old"))
+    new, old = (f"struct({side}.{timestamp}, {side}.{partition})" for side in ("new", "old"))
     return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"

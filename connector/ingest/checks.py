@@ -90,19 +90,19 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     reader = TopicReader(settings)
-    for destination in (each for topic in topics for each in settings.destinations(topic)):
+    for destination in (destination for topic in topics for destination in settings.destinations(topic)):
         topic, name = destination.topic, destination.name
         target = open_table(spark, settings, name)
-        found = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
+        proof = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:
             if target.exists:
                 yield _verified(spark, settings, reader, target, destination)
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
-                yield replace(found, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
+                yield replace(proof, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
             else:
-                yield replace(found, comparison=Comparison(n_expected=0))
+                yield replace(proof, comparison=Comparison(n_expected=0))
         except Exception as error:
-            yield replace(found, mistake=mistake_of(error))
+            yield replace(proof, mistake=mistake_of(error))
 
 
 def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
@@ -114,8 +114,8 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
 
     def position(number: int) -> dict[int, int]:
         reference = CheckpointReference(path=settings.checkpoint, batch_id=number)
-        found = position_at(log, reference, lambda tp: tp.topic == topic).offsets.offsets
-        return {tp.partition: offset for tp, offset in found.items()}
+        offsets = position_at(log, reference, lambda tp: tp.topic == topic).offsets.offsets
+        return {tp.partition: offset for tp, offset in offsets.items()}
 
     number = log.planned[-1]
     newest, known = position(number), beginning_of(log, number, topic).known
@@ -153,11 +153,11 @@ def _verified(
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
         truncated = target.truncations() if table.mode == "cdc" else []
         if table.mode == "cdc":
-            truncated += [each for changed in good for each in truncations(changed)]
+            truncated += [truncation for changed in good for truncation in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
         if table.where is not None:
             again = [rows.where(F.col(REASON).isNull()) for rows in parts]
-            good = [fits.fitting(filled(*each), has_unsent=False) for each in zip(good, again, strict=True)]
+            good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, again, strict=True)]
         rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
@@ -190,7 +190,7 @@ def _changes(
     except KeysDifferError:
         parts = reader.parts_by_key(spark, part, table)
         with_headers = table.where is not None
-        return [reader.read(spark, each, table, schema, target, with_headers=with_headers) for each in parts]
+        return [reader.read(spark, part, table, schema, target, with_headers=with_headers) for part in parts]
 
 
 def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
@@ -200,15 +200,15 @@ def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
     """
     if len(parts) == 1:
         return parts[0]
-    found = _as_texts(parts[0])
+    unchanged = _as_texts(parts[0])
     for part, changed in zip(parts[1:], newer[1:], strict=True):
         new = changed.select(F.from_json(F.to_json("key"), "map<string, string>").alias("new_key"))
         columns = [
             F.coalesce(F.col("in_key")[name], F.col("in_row")[name]).eqNullSafe(F.col("new_key")[name])
             for name in changed.select("key.*").columns
         ]
-        found = found.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(part))
-    return found
+        unchanged = unchanged.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(part))
+    return unchanged
 
 
 def _as_texts(changed: DataFrame) -> DataFrame:
@@ -268,7 +268,7 @@ def _owner(settings: Settings, topic: str, name: str) -> Destination:
     destinations = settings.destinations(topic)
     if not destinations[0].table.is_part:  # perhaps under an older name
         return replace(destinations[0], name=name)
-    by_name = {each.name: each for each in destinations}
+    by_name = {destination.name: destination for destination in destinations}
     if name not in by_name:
         raise IngestError(
             f"the settings have no table {name} of topic {topic}: give it back its [[table]], or delete these rejects."

@@ -87,9 +87,9 @@ def before(offsets: Mapping[int, int]) -> Column:
     return F.coalesce(F.col("offset") < bound, F.lit(False))
 
 
-def compare(expected: DataFrame, found: DataFrame, explanations: Explanations | None = None) -> Comparison:
+def compare(expected: DataFrame, actual: DataFrame, explanations: Explanations | None = None) -> Comparison:
     """Compare the columns ``partition`` and ``offset`` of two frames, in which a record is one row."""
-    pieces = [_pieces(each, name) for each, name in ((expected, "expected"), (found, "found"))]
+    pieces = [_pieces(rows, name) for rows, name in ((expected, "expected"), (actual, "found"))]
     joined = pieces[0].join(pieces[1], ["partition", "piece"], "full").persist()
     try:
         n_expected = int(joined.agg(F.coalesce(F.sum("n_expected"), F.lit(0))).first()[0])  # type: ignore[index]
@@ -97,7 +97,7 @@ def compare(expected: DataFrame, found: DataFrame, explanations: Explanations | 
         different = joined.where(~same).select("partition", "piece")
         if different.isEmpty():
             return Comparison(n_expected=n_expected)
-        return _differences(expected, found, different, n_expected, explanations or Explanations())
+        return _differences(expected, actual, different, n_expected, explanations or Explanations())
     finally:
         joined.unpersist()
 
@@ -115,13 +115,13 @@ def _pieces(rows: DataFrame, name: str) -> DataFrame:
 
 
 def _differences(
-    expected: DataFrame, found: DataFrame, pieces: DataFrame, n_expected: int, explanations: Explanations
+    expected: DataFrame, actual: DataFrame, pieces: DataFrame, n_expected: int, explanations: Explanations
 ) -> Comparison:
     def counted(rows: DataFrame, name: str) -> DataFrame:
         inside = rows.withColumn("piece", _piece()).join(F.broadcast(pieces), ["partition", "piece"], "left_semi")
         return inside.groupBy("partition", "offset").agg(F.count(F.lit(1)).alias(name))
 
-    both = counted(expected, "n_expected").join(counted(found, "n_found"), ["partition", "offset"], "full").persist()
+    both = counted(expected, "n_expected").join(counted(actual, "n_found"), ["partition", "offset"], "full").persist()
     try:
         is_missing, is_extra = F.col("n_found").isNull(), F.col("n_expected").isNull()
         is_gone, is_compacted = explanations.is_gone(), explanations.is_compacted_away()

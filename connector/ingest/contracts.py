@@ -69,12 +69,12 @@ class Census:
 def read_alike(tables: Sequence[Table]) -> bool:
     """Return whether tables of a topic read its records alike, so that one read shows what each of them takes."""
     readings = [[getattr(table, name) for name in _SETTINGS_OF_READING] for table in tables]
-    return not any(table.types for table in tables) and all(each == readings[0] for each in readings)
+    return not any(table.types for table in tables) and all(reading == readings[0] for reading in readings)
 
 
 def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
     """Return ``partition`` and ``offset`` of records that are in none of the reads ``taken``."""
-    places = reduce(DataFrame.unionByName, (each.select("partition", "offset") for each in taken))
+    places = reduce(DataFrame.unionByName, (records.select("partition", "offset") for records in taken))
     return raw.select("partition", "offset").join(places, ["partition", "offset"], "left_anti")
 
 
@@ -171,9 +171,9 @@ class Contract:
         if not self._table.select:
             return wide.withColumn("value", F.col(_ASIDE)).select(*names)
         unsent = [
-            F.when(F.arrays_overlap(UNAVAILABLE, _texts(each.uses)), F.lit(each.name))
-            for each in self._outputs(wide)
-            if each.uses
+            F.when(F.arrays_overlap(UNAVAILABLE, _texts(output.uses)), F.lit(output.name))
+            for output in self._outputs(wide)
+            if output.uses
         ]
         if unsent:
             lacking = F.array_compact(F.array(*unsent))
@@ -187,8 +187,8 @@ class Contract:
         """Raise IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
         fields = _fields_of(wide)
         needed = set(_used(self._table.where or "", fields))
-        for each in self._outputs(wide):
-            needed |= each.uses if len(each.uses) > 1 else set()
+        for output in self._outputs(wide):
+            needed |= output.uses if len(output.uses) > 1 else set()
         if not needed:
             return
         lacking = wide.where(~F.col(DELETE) & F.arrays_overlap(UNAVAILABLE, _texts(needed)))
@@ -215,10 +215,10 @@ class Contract:
             if star is not None and (star["path"] or fields is not None):
                 path = star["path"] or "value"
                 inner = wide.select(F.expr(f"{path}.* {star['rest']}")).schema
-                for each in inner:
-                    uses = {each.name} if path.lower() == "value" else _used(path, fields)
-                    column = F.expr(f"{path}.{quoted(each.name)}")
-                    outputs.append(SelectedColumn(each.name, column, each.dataType, frozenset(uses)))
+                for field in inner:
+                    uses = {field.name} if path.lower() == "value" else _used(path, fields)
+                    column = F.expr(f"{path}.{quoted(field.name)}")
+                    outputs.append(SelectedColumn(field.name, column, field.dataType, frozenset(uses)))
                 continue
             text = "value" if star is not None else text
             column = F.expr(text)
@@ -244,15 +244,15 @@ class Contract:
             return wide.select(*names)
         outputs = self._outputs(wide)
         columns: dict[str, Column] = {name: F.col(name) for name in names}
-        for key in (each for each in outputs if each.name == self._key):
+        for key in (output for output in outputs if output.name == self._key):
             columns["key"] = key.column
-        of_value = [each for each in outputs if each.name != self._key]
+        of_value = [output for output in outputs if output.name != self._key]
         if not of_value:
             raise IngestError("select names no column of the value: name one.")
-        counted = Counter(each.name.lower() for each in of_value)
+        counted = Counter(output.name.lower() for output in of_value)
         if twice := [name for name, n in counted.items() if n > 1]:
             raise IngestError(f"select has two columns {twice[0]}: name one of them otherwise (AS).")
-        columns["value"] = F.struct(*(each.column.alias(each.name) for each in of_value))
+        columns["value"] = F.struct(*(output.column.alias(output.name) for output in of_value))
         return wide.select(*(column.alias(name) for name, column in columns.items()))
 
     def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
@@ -285,7 +285,7 @@ class Contract:
             rows: typed records, as :meth:`records` takes them, of which ``key`` may be missing where its type is not known yet.
         """
         wide = _with_fields(rows)
-        table, found = self._table, list[tuple[str, bool]]()
+        table, mistakes = self._table, list[tuple[str, bool]]()
 
         def check(title: str, text: str, tell: Callable[[], object]) -> None:
             if "key" not in rows.columns and _names("key", text):
@@ -293,25 +293,25 @@ class Contract:
             try:
                 tell()
             except ParseException as error:
-                found.append((f"{title} is {text!r}, which is no SQL: {_first_line(error)}", True))
+                mistakes.append((f"{title} is {text!r}, which is no SQL: {_first_line(error)}", True))
             except AnalysisException as error:
-                found.append((f"{title} is {text!r}: {_first_line(error)}", False))
+                mistakes.append((f"{title} is {text!r}: {_first_line(error)}", False))
             except IngestError as error:
-                found.append((error.message, False))
+                mistakes.append((error.message, False))
 
         if table.where is not None:
             check("where", table.where, partial(_condition, wide, "where", table.where))
         for text in table.select:
             check("select", text, partial(Contract(replace(table, select=(text,)), self._prefix)._outputs, wide))
-        if not found and table.select:
+        if not mistakes and table.select:
             check("select", ", ".join(table.select), partial(self._selected, wide, rows.columns))
-        if found:  # what is expected of columns that are not there says nothing
-            return found
+        if mistakes:  # what is expected of columns that are not there says nothing
+            return mistakes
         rows = self._selected(wide, rows.columns)
         for name, text in table.expect.items():
             one = Contract(replace(table, expect={name: text}), self._prefix)
             check(f"expect.{name}", text, partial(one._expecting, rows, F.lit(True)))
-        return found
+        return mistakes
 
     def columns(self, rows: DataFrame) -> StructType:
         """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
@@ -335,8 +335,8 @@ def _condition(wide: DataFrame, title: str, text: str) -> Column:
 def _is_untaken(wide: DataFrame, census: Census, is_unknown: Column) -> Column:
     """Return whether no table takes a record; each takes one whose condition is unknown since the record cannot be read."""
     conditions = [
-        F.lit(True) if each.where is None else F.coalesce(_condition(wide, "where", each.where), is_unknown)
-        for each in census.tables
+        F.lit(True) if table.where is None else F.coalesce(_condition(wide, "where", table.where), is_unknown)
+        for table in census.tables
     ]
     return ~reduce(lambda one, other: one | other, conditions)
 

@@ -122,7 +122,7 @@ class DeltaFolder:
 
     def landed(self) -> Landed | None:
         """Return what the newest commit of an ingest holds; None where there is none."""
-        return next((each for limit in (1, _RECENT, None) for each in self._landed_in(limit)), None)
+        return next((landed for limit in (1, _RECENT, None) for landed in self._landed_in(limit)), None)
 
     def _landed_in(self, limit: int | None) -> Iterator[Landed]:
         for commit in self._table.history(limit):
@@ -147,8 +147,8 @@ class DeltaFolder:
     @property
     def _stored_schema(self) -> dict[str, Any]:
         """Return Delta's schema, as its log has it."""
-        found: dict[str, Any] = json.loads(self._table.schema().to_json())
-        return found
+        schema: dict[str, Any] = json.loads(self._table.schema().to_json())
+        return schema
 
     def properties(self) -> dict[str, str]:
         return dict(self._table.metadata().configuration)
@@ -333,12 +333,12 @@ def _is_plain_type(kind: Any) -> bool:
 
 def _nullable(schema: Any) -> Any:
     """Return a schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
-    return pa.schema([pa.field(each.name, _nullable_type(each.type)) for each in schema])
+    return pa.schema([pa.field(field.name, _nullable_type(field.type)) for field in schema])
 
 
 def _nullable_type(kind: Any) -> Any:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _nullable_type(each.type)) for each in kind])
+        return pa.struct([pa.field(field.name, _nullable_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_nullable_type(kind.key_type), _nullable_type(kind.item_type))
     if pa.types.is_list(kind):

@@ -32,39 +32,39 @@ def statistics(file: WrittenFile, schema: Any, n_indexed: int = INDEXED_COLUMNS)
         schema: pyarrow's, of the file.
         n_indexed: how many columns, in order, have statistics; -1 is all.
     """
-    found: dict[str, Any] = {"numRecords": file.n_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    stats: dict[str, Any] = {"numRecords": file.n_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     chunks = _chunks(file.metadata)
     for number, (path, kind) in enumerate(leaves(schema)):
         if number == n_indexed:
             break
         if pa.types.is_list(kind) or pa.types.is_map(kind):
             if path[0] in file.null_counts:
-                _set(found["nullCount"], path, file.null_counts[path[0]])
+                _set(stats["nullCount"], path, file.null_counts[path[0]])
             continue
         of_column = chunks.get(".".join(path), [])
-        if not of_column or any(each is None or not each.has_null_count for each in of_column):
+        if not of_column or any(chunk is None or not chunk.has_null_count for chunk in of_column):
             continue
-        n_nulls = sum(each.null_count for each in of_column)
-        _set(found["nullCount"], path, n_nulls)
+        n_nulls = sum(chunk.null_count for chunk in of_column)
+        _set(stats["nullCount"], path, n_nulls)
         if n_nulls == file.n_rows or ".".join(path) in file.nan_columns or not _has_order(kind):
             continue
         bounds = _bounds(of_column)
         if bounds is not None:
-            _set(found["minValues"], path, _text(bounds[0], kind, is_maximum=False))
-            _set(found["maxValues"], path, _text(bounds[1], kind, is_maximum=True))
-    return _json(found)
+            _set(stats["minValues"], path, _text(bounds[0], kind, is_maximum=False))
+            _set(stats["maxValues"], path, _text(bounds[1], kind, is_maximum=True))
+    return _json(stats)
 
 
 def _chunks(metadata: Any) -> dict[str, list[Any]]:
     """Return the statistics of each column's row groups by its path, in which a dot of a name looks like one between names."""
-    found: dict[str, list[Any]] = {}
+    chunks_by_path: dict[str, list[Any]] = {}
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for number in range(metadata.num_columns):
             column = row_group.column(number)
-            found.setdefault(column.path_in_schema, []).append(column.statistics)
+            chunks_by_path.setdefault(column.path_in_schema, []).append(column.statistics)
     n = metadata.num_row_groups
-    return {path: each for path, each in found.items() if len(each) == n}
+    return {path: chunks for path, chunks in chunks_by_path.items() if len(chunks) == n}
 
 
 def _has_order(kind: Any) -> bool:
@@ -73,14 +73,14 @@ def _has_order(kind: Any) -> bool:
 
 def _bounds(of_column: Iterable[Any]) -> tuple[Any, Any] | None:
     low, high = [], []
-    for each in of_column:
-        if each.num_values == 0:  # nulls alone
+    for chunk in of_column:
+        if chunk.num_values == 0:  # nulls alone
             continue
-        if not each.has_min_max:
+        if not chunk.has_min_max:
             return None
         try:
-            low.append(each.min)
-            high.append(each.max)
+            low.append(chunk.min)
+            high.append(chunk.max)
         except (OverflowError, ValueError, pa.ArrowException):  # a year that Python does not know, or no UTF-8
             return None
     return (min(low), max(high)) if low else None
@@ -111,5 +111,5 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def _json(value: Any) -> str:
     """Return JSON as :func:`json.dumps` does, and decimals with all of their digits."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_json(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{_json(item)}" for name, item in value.items()) + "}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)

@@ -111,7 +111,7 @@ def code_of(error: BaseException) -> str:
     parts = list(_parts(error))
     if parts[0] in _OF_CALLS and (ours := _OURS.findall(str(error))):
         return str(ours[-1])
-    telling = [each for each in parts if each not in _OF_CALLS] or parts
+    telling = [part for part in parts if part not in _OF_CALLS] or parts
     code = telling[0] if parts[0] not in _OF_CALLS else telling[-1]
     return code.partition(".")[0] if code.isupper() else code.rpartition(".")[2]
 
@@ -124,7 +124,7 @@ def _parts(error: PySparkException | Py4JJavaError) -> Iterator[str]:
         return
     while java is not None:
         name = str(java.getClass().getName())
-        methods = {str(each.getName()) for each in java.getClass().getMethods()}
+        methods = {str(method.getName()) for method in java.getClass().getMethods()}
         yield str((java.getCondition() if "getCondition" in methods else None) or name)
         java = java.getCause()
 
@@ -141,8 +141,8 @@ def remedy_of(error: Exception) -> Remedy:
 def sentence_of(error: BaseException) -> str:
     """Return what a user reads of an error: its sentence with the code, without Spark's own sentences and tracebacks around it."""
     text = str(error)
-    sentences = [each[0] for each in _SENTENCE.finditer(text) if each[1] not in _OF_CALLS]
-    ours = [each for each in sentences if _OURS.match(each)]
+    sentences = [match[0] for match in _SENTENCE.finditer(text) if match[1] not in _OF_CALLS]
+    ours = [sentence for sentence in sentences if _OURS.match(sentence)]
     if sentences:
         sentence = str([*sentences[:1], *ours[-1:]][-1])[:_MAX_SHOWN]
         condition = _SENTENCE.match(sentence)

@@ -45,10 +45,10 @@ class Rates:
 def log_ends(progress: Any) -> LogEnds:  # Any: a StreamingQueryProgress, or its JSON; None before the first one
     """Return the ends of all logs, as a query's progress has them; none after one that Spark repeats without planning it."""
     sources = progress["sources"] if progress else []
-    found = json.loads(sources[0]["latestOffset"] or "null") if sources else None
-    if found is None:  # Spark writes the text null, too
+    ends = json.loads(sources[0]["latestOffset"] or "null") if sources else None
+    if ends is None:  # Spark writes the text null, too
         return {}
-    return {topic: {int(p): int(o) for p, o in each.items()} for topic, each in found.get("offsets", {}).items()}
+    return {topic: {int(p): int(o) for p, o in offsets.items()} for topic, offsets in ends.get("offsets", {}).items()}
 
 
 def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
@@ -60,7 +60,7 @@ def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
 
 def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: LogEnds) -> dict[tuple[str, ...], float]:
     """Return one metric of every table, by its labels; nothing for a metric that is no table's."""
-    found: dict[tuple[str, ...], float] = {}
+    values_by_labels: dict[tuple[str, ...], float] = {}
     for status in statuses.values():
         value = {
             TABLE_ROWS: status.rows,
@@ -76,5 +76,5 @@ def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: L
         if value is not None:
             labels = (query, status.topic, status.name)
             code = status.state.code if value else ""
-            found[(*labels, code) if metric in (TABLE_STOPPED, TABLE_RETRYING) else labels] = float(value)
-    return found
+            values_by_labels[(*labels, code) if metric in (TABLE_STOPPED, TABLE_RETRYING) else labels] = float(value)
+    return values_by_labels

@@ -110,15 +110,15 @@ class FileLanding:
             AnalysisException: the table cannot take the rows' types.
         """
         job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)
-        if (other := next(filter(None, (_other_type(each.type) for each in job.columns)), None)) is not None:
+        if (other := next(filter(None, (_other_type(column.type) for column in job.columns)), None)) is not None:
             return f"it has a column of the type {other}"
-        rows = StructType([StructField(each.name, each.type) for each in job.columns])
+        rows = StructType([StructField(column.name, column.type) for column in job.columns])
         self._prepare(folder, rows, begins_at)
         if (reason := folder.reason_against()) is not None:
             return reason
         held = pa.struct(folder.arrow_schema)
         layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)
-        if missing := [each for each in layout.partition_by if each not in layout.schema.names]:
+        if missing := [name for name in layout.partition_by if name not in layout.schema.names]:
             return f"the records have no {missing[0]}, which its partitions are by"
         written = job.run(folder.folder, layout)
         if written.unwritable is not None:
@@ -137,9 +137,13 @@ class FileLanding:
         def run(folder: Folder, layout: FileLayout) -> Written:
             reader = source.reader(schema)
             partitions = reader.partitions()
-            sources = [(each.source, each.field) for each in columns]
+            sources = [(column.source, column.field) for column in columns]
             task = FileTask(reader, partitions, sources, read.errors, folder, layout)
-            n_records = sum(each.end_offset - each.start_offset for part in partitions for each in _kafka(part).ranges)
+            n_records = sum(
+                offset_range.end_offset - offset_range.start_offset
+                for part in partitions
+                for offset_range in _kafka(part).ranges
+            )
             if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
                 for part in partitions:
                     _kafka(part).receiver = receiver_of_figures(self._session)
@@ -155,7 +159,7 @@ class FileLanding:
         columns = self._reader.table_columns(rows.schema)
 
         def run(folder: Folder, layout: FileLayout) -> Written:
-            of_table = [F.col(each.path).alias(each.name) for each in columns]
+            of_table = [F.col(column.path).alias(column.name) for column in columns]
             place = [F.col(name).alias(f"_pykafka_wire_{name}") for name in PLACE]
             return write_rows(rows.select(*of_table, *place, REASON), folder, layout, (REASON,))
 
@@ -182,7 +186,7 @@ def _kafka(partition: InputPartition) -> KafkaInputPartition:
 def _needs_mapping(data_type: Any) -> bool:
     """Return whether a name has characters that a table without column mapping cannot have."""
     if isinstance(data_type, StructType):
-        return any(_REFUSED.intersection(each.name) or _needs_mapping(each.dataType) for each in data_type)
+        return any(_REFUSED.intersection(field.name) or _needs_mapping(field.dataType) for field in data_type)
     return any(
         _needs_mapping(getattr(data_type, part)) for part in ("elementType", "valueType") if hasattr(data_type, part)
     )
@@ -192,7 +196,7 @@ def _other_type(data_type: Any) -> str | None:
     """Return the first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
     inner: Iterable[DataType]
     if isinstance(data_type, StructType):
-        inner = [each.dataType for each in data_type]
+        inner = [field.dataType for field in data_type]
         return next(filter(None, map(_other_type, inner)), None) if inner else "STRUCT<>"
     if isinstance(data_type, ArrayType):
         return _other_type(data_type.elementType)

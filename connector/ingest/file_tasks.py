@@ -71,11 +71,11 @@ class Written:
 
     @property
     def n_rows(self) -> int:
-        return sum(each.n_rows for each in self.files)
+        return sum(file.n_rows for file in self.files)
 
     @property
     def n_bytes(self) -> int:
-        return sum(each.n_bytes for each in self.files)
+        return sum(file.n_bytes for file in self.files)
 
 
 class AlreadyLandedError(Exception):
@@ -269,12 +269,12 @@ def _written(yielded: DataFrame) -> Written:
 
 
 def _of_results(results: Sequence[_Result]) -> Written:
-    read = [each for each in results if isinstance(each, ReadRecords)]
-    rejects = [each.rejects for each in read]
+    read = [result for result in results if isinstance(result, ReadRecords)]
+    rejects = [records.rejects for records in read]
     return Written(
-        unwritable=next((each for each in results if isinstance(each, str)), None),
-        files=tuple(each for each in results if isinstance(each, WrittenFile)),
-        n_rejects=sum(each.n_rejects for each in read),
-        rejects=pa.concat_tables(rejects) if rejects and all(each is not None for each in rejects) else None,
-        newest_ms=max((each.newest_ms for each in read), default=0),
+        unwritable=next((result for result in results if isinstance(result, str)), None),
+        files=tuple(result for result in results if isinstance(result, WrittenFile)),
+        n_rejects=sum(records.n_rejects for records in read),
+        rejects=pa.concat_tables(rejects) if rejects and all(reject is not None for reject in rejects) else None,
+        newest_ms=max((records.newest_ms for records in read), default=0),
     )

@@ -23,8 +23,8 @@ def fits(rows: Any, table: Any) -> bool:
     Names of fields are compared without regard to case.
     """
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
-        held = {each.name.lower(): each.type for each in table}
-        return all(each.name.lower() in held and fits(each.type, held[each.name.lower()]) for each in rows)
+        held = {field.name.lower(): field.type for field in table}
+        return all(field.name.lower() in held and fits(field.type, held[field.name.lower()]) for field in rows)
     if pa.types.is_map(rows) and pa.types.is_map(table):
         return fits(rows.key_type, table.key_type) and fits(rows.item_type, table.item_type)
     if pa.types.is_list(rows) and pa.types.is_list(table):
@@ -44,10 +44,13 @@ def fits(rows: Any, table: Any) -> bool:
 def file_type(rows: Any, table: Any) -> Any:
     """Return the type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
     if pa.types.is_struct(rows):
-        held = {each.name.lower(): each for each in table}
-        fields = [(held[each.name.lower()], each) for each in rows]
+        held = {field.name.lower(): field for field in table}
+        fields = [(held[field.name.lower()], field) for field in rows]
         return pa.struct(
-            [pa.field(field.name, file_type(each.type, field.type), metadata=field.metadata) for field, each in fields]
+            [
+                pa.field(field.name, file_type(row_field.type, field.type), metadata=field.metadata)
+                for field, row_field in fields
+            ]
         )
     if pa.types.is_map(rows):
         key, item = (
@@ -64,8 +67,8 @@ def file_type(rows: Any, table: Any) -> Any:
 def merged_type(rows: Any, table: Any) -> Any:
     """Return the type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
-        held = {each.name.lower(): each for each in table}
-        return pa.struct([_merged_field(each, held.get(each.name.lower())) for each in rows])
+        held = {field.name.lower(): field for field in table}
+        return pa.struct([_merged_field(field, held.get(field.name.lower())) for field in rows])
     if pa.types.is_map(rows) and pa.types.is_map(table):
         return pa.map_(rows.key_type, merged_type(rows.item_type, table.item_type))
     if pa.types.is_list(rows) and pa.types.is_list(table):
@@ -80,9 +83,9 @@ def _merged_field(rows: Any, table: Any) -> Any:
 def small_type(kind: Any) -> Any:
     """Return a type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(small_type(each.type)) for each in kind])
+        return pa.struct([field.with_type(small_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(*(each.with_type(small_type(each.type)) for each in (kind.key_field, kind.item_field)))
+        return pa.map_(*(field.with_type(small_type(field.type)) for field in (kind.key_field, kind.item_field)))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(kind.value_field.with_type(small_type(kind.value_type)))
     return _SMALL.get(kind, kind)

@@ -34,7 +34,7 @@ class IcebergLog:
             OSError: the table cannot be loaded.
         """
         stored = _loaded(self._settings, self._name)
-        schemas = {each.schema_id: _spark_schema(each) for each in stored.schemas().values()}
+        schemas = {schema.schema_id: _spark_schema(schema) for schema in stored.schemas().values()}
         snapshots = stored.metadata.snapshots[-_KEPT:]
         self.is_whole = not snapshots or snapshots[0].parent_snapshot_id is None
         self.commits.clear()
@@ -66,8 +66,8 @@ class IcebergLog:
         snapshot = _loaded(self._settings, self._name).current_snapshot()
         if snapshot is None:
             return TableSize(0, 0)
-        found = snapshot.summary.additional_properties
-        return TableSize(int(found.get("total-data-files", 0)), int(found.get("total-files-size", 0)))
+        summary = snapshot.summary.additional_properties
+        return TableSize(int(summary.get("total-data-files", 0)), int(summary.get("total-files-size", 0)))
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
         """Yield what :meth:`~pykafka_wire.ingest.table_log.TableLog.schemas` does."""
@@ -82,4 +82,4 @@ def _loaded(settings: Settings, name: str) -> Any:  # Any: pyiceberg is optional
 
 
 def _spark_schema(schema: Any) -> StructType:
-    return StructType([StructField(each.name, spark_type(each.type)) for each in arrow_type(schema)])
+    return StructType([StructField(field.name, spark_type(field.type)) for field in arrow_type(schema)])

@@ -70,8 +70,8 @@ def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
     name, *namespace = settings.into.split(".")
     given = {
         # file: is the beginning of a URI here.
-        each: resolve(value, f"catalog.{each}") if value.startswith(_REFERENCES) else value
-        for each, value in settings.catalog.items()
+        name: resolve(value, f"catalog.{name}") if value.startswith(_REFERENCES) else value
+        for name, value in settings.catalog.items()
     }
     return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
 
@@ -91,7 +91,7 @@ def load_table(settings: Settings, name: str) -> Any:
 def table_names(settings: Settings) -> list[str]:
     """Return the names of the namespace's tables."""
     catalog, namespace = _opened(settings)
-    return sorted(each[-1] for each in catalog.list_tables(namespace))
+    return sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
 
 
 def stored_dataset(settings: Settings, name: str) -> Any:
@@ -107,14 +107,20 @@ def stored_dataset(settings: Settings, name: str) -> Any:
     places = [io.parse_location(path, io.properties) for path in paths]
     filesystem = io.fs_by_scheme(*places[0][:2])
     schema = pa.schema(arrow_type(stored.schema()))
-    return pyarrow.dataset.dataset([each[2] for each in places], schema=schema, format="parquet", filesystem=filesystem)
+    return pyarrow.dataset.dataset(
+        [place[2] for place in places], schema=schema, format="parquet", filesystem=filesystem
+    )
 
 
 def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
     """Return the files whose rows are the table's, with columns of the names that it has; None where there are deletes or
     other names."""
     tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
-    pairs = {(each, schema.find_column_name(each)) for schema in stored.schemas().values() for each in schema.field_ids}
+    pairs = {
+        (field_id, schema.find_column_name(field_id))
+        for schema in stored.schemas().values()
+        for field_id in schema.field_ids
+    }
     is_by_name = len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
     if not is_by_name or any(task.delete_files for task in tasks):
         return None
@@ -200,12 +206,12 @@ class IcebergTable:
 
     @property
     def schema(self) -> StructType:
-        return StructType([StructField(each.name, spark_type(each.type)) for each in self.arrow_schema])
+        return StructType([StructField(field.name, spark_type(field.type)) for field in self.arrow_schema])
 
     @property
     def partition_by(self) -> tuple[str, ...]:
         spec, schema = self._table.spec(), self._table.schema()
-        return tuple(schema.find_column_name(each.source_id) for each in spec.fields)
+        return tuple(schema.find_column_name(field.source_id) for field in spec.fields)
 
     @property
     def version(self) -> int:
@@ -276,7 +282,7 @@ class IcebergTable:
         Others that the table keeps are of branches, or were rolled back.
         """
         metadata = self._table.metadata
-        by_id = {each.snapshot_id: each for each in metadata.snapshots}
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
         snapshot = by_id.get(metadata.current_snapshot_id if version in (None, -1) else version)
         while snapshot is not None:
             yield snapshot
@@ -324,13 +330,13 @@ class IcebergTable:
             IngestError: files cannot be committed to the table as it is.
         """
         schema = self._table.schema()
-        required = next((each.name for each in schema.fields if each.required), None)
+        required = next((field.name for field in schema.fields if field.required), None)
         if required is not None:
             raise IngestError(
                 f"the Iceberg table {self.identifier} requires a value of {required}, and a topic promises none: make the column "
                 "optional, or give the topic another table by name in [[table]]."
             )
-        other = next((each for each in self._table.spec().fields if str(each.transform) != "identity"), None)
+        other = next((field for field in self._table.spec().fields if str(field.transform) != "identity"), None)
         if other is not None:
             raise IngestError(
                 f"the Iceberg table {self.identifier} has partitions by {other.transform} of "
@@ -414,7 +420,9 @@ class IcebergTable:
     def _has(self, landed: Landed) -> bool:
         """Return whether the table has a micro-batch already, or stands elsewhere than where it begins."""
         application, number = landed.transaction["txnAppId"], landed.micro_batch
-        parts = ((each.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@") for each in self._snapshots())
+        parts = (
+            (snapshot.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@") for snapshot in self._snapshots()
+        )
         if next((int(last) for name, _, last in parts if name == application), -1) >= number:
             return True
         if self._is_of_rejects:
@@ -456,7 +464,10 @@ class IcebergTable:
         for row in places.collect():
             offsets.setdefault(row.partition, []).append(row.offset)
         if offsets:
-            parts = [f"(partition = {each} AND offset IN ({', '.join(map(str, of))}))" for each, of in offsets.items()]
+            parts = [
+                f"(partition = {partition} AND offset IN ({', '.join(map(str, rejected))}))"
+                for partition, rejected in offsets.items()
+            ]
             self.refresh()
             self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
 
@@ -481,11 +492,11 @@ class IcebergTable:
         metadata = self._table.metadata
         oldest_ms = metadata.last_updated_ms - keep_ms
         with_position = (
-            each.snapshot_id for each in self._snapshots() if _SUMMARY in each.summary.additional_properties
+            snapshot.snapshot_id for snapshot in self._snapshots() if _SUMMARY in snapshot.summary.additional_properties
         )
-        kept = {next(with_position, None), *(each.snapshot_id for each in metadata.refs.values())}
-        old = [each.snapshot_id for each in metadata.snapshots if each.timestamp_ms < oldest_ms]
-        if expired := [each for each in old if each not in kept]:
+        kept = {next(with_position, None), *(ref.snapshot_id for ref in metadata.refs.values())}
+        old = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms < oldest_ms]
+        if expired := [snapshot_id for snapshot_id in old if snapshot_id not in kept]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
 
@@ -508,7 +519,7 @@ def _for_spark(path: str) -> str:
 def _partition_value(value: Any) -> Any:
     """Return a value as Iceberg has it in its manifests."""
     if isinstance(value, datetime):
-        at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
         # As whole numbers: a float has no microseconds from the year 2255 on.
-        return (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+        return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
     return (value - _EPOCH).days if isinstance(value, date) else value

@@ -120,13 +120,13 @@ class Ingest:
         Connect lands the tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
         stopped = {
             key: TableStatus(
-                topic=each.topic,
-                name=each.name,
-                is_part=each.table.is_part,
+                topic=destination.topic,
+                name=destination.name,
+                is_part=destination.table.is_part,
                 state=TableState().failed(failure, time.monotonic()),
             )
             for key, failure in self._mistaken.items()
-            for each in (self.settings.destination(key),)
+            for destination in (self.settings.destination(key),)
         }
         return stopped | (self._landing.statuses if self._landing is not None else {})
 
@@ -155,25 +155,27 @@ class Ingest:
         names: dict[str, Destination] = {}
         planned: list[PlannedTable] = []
         unreachable: UnreachableRegistryError | None = None
-        for destination in (each for topic in self.topics() for each in self.settings.destinations(topic)):
+        for destination in (
+            destination for topic in self.topics() for destination in self.settings.destinations(topic)
+        ):
             topic, table, name = destination.topic, destination.table, destination.name
             other = names.setdefault(name.lower(), destination)
-            found, columns = None, ""
+            schema, columns = None, ""
             failed: Exception | None = None
             try:
                 self._check_alone(destination, other)
                 if unreachable is not None and reader.asks_registry(table):
                     raise unreachable  # each request waits for it as long
-                found = reader.value_schema(topic, table)
-                columns = reader.columns_text(topic, table, found)
+                schema = reader.value_schema(topic, table)
+                columns = reader.columns_text(topic, table, schema)
             except UnreachableRegistryError as error:
                 unreachable = failed = error
             except Exception as error:  # whatever it is, the others are landed all the same
                 failed = error
             planned.append(
                 PlannedTable(
-                    topic=topic, table=name, mode=table.mode, format=found.format if found else table.format,
-                    schema_id=found.schema_id if found else None, columns=columns,
+                    topic=topic, table=name, mode=table.mode, format=schema.format if schema else table.format,
+                    schema_id=schema.schema_id if schema else None, columns=columns,
                     by_spark=spark_reason(self.settings, table), mistake=_mistake_of(failed),
                     failure=None if failed is None else Failure.of(failed),
                     where=table.where, expect=table.expect, is_part=table.is_part,
@@ -200,7 +202,7 @@ class Ingest:
 
     def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
         """Return whether tables have expressions of SQL, which Spark alone can check."""
-        return any(self.settings.destination(each.key).table.has_sql for each in planned)
+        return any(self.settings.destination(table.key).table.has_sql for table in planned)
 
     def planned_with_sql(self, spark: SparkSession, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
         """Return the tables with what Spark says of their expressions: their columns, and their mistakes.
@@ -209,24 +211,26 @@ class Ingest:
             IngestError: an expression is no SQL; the error lists all mistakes.
         """
         reader, checked, no_sql = TopicReader(self.settings), list[PlannedTable](), list[str]()
-        for each in planned:
-            table = self.settings.destination(each.key).table
-            if not table.has_sql or each.mistake is not None:
-                checked.append(each)
+        for planned_table in planned:
+            table = self.settings.destination(planned_table.key).table
+            if not table.has_sql or planned_table.mistake is not None:
+                checked.append(planned_table)
                 continue
             try:
-                schema = reader.value_schema(each.topic, table)
-                mistakes = reader.sql_mistakes(spark, each.topic, table, schema)
+                schema = reader.value_schema(planned_table.topic, table)
+                mistakes = reader.sql_mistakes(spark, planned_table.topic, table, schema)
                 if not mistakes:
-                    columns = reader.selected_columns(spark, each.topic, table, schema)
-                    checked.append(replace(each, columns=columns if table.select else each.columns))
+                    columns = reader.selected_columns(spark, planned_table.topic, table, schema)
+                    checked.append(replace(planned_table, columns=columns if table.select else planned_table.columns))
                     continue
             except Exception as error:  # the others are landed all the same
                 mistakes = [(sentence_of(error), False)]
             if any(is_no_sql for _, is_no_sql in mistakes):
-                no_sql += [f"table {each.table} of topic {each.topic}: {text}" for text, _ in mistakes]
+                no_sql += [
+                    f"table {planned_table.table} of topic {planned_table.topic}: {text}" for text, _ in mistakes
+                ]
             mistake = "; ".join(text for text, _ in mistakes)
-            checked.append(replace(each, mistake=mistake, failure=Failure.of(IngestError(mistake))))
+            checked.append(replace(planned_table, mistake=mistake, failure=Failure.of(IngestError(mistake))))
         _refuse(no_sql)
         return checked
 
@@ -244,7 +248,7 @@ class Ingest:
         if on_this_machine:
             # Once the ingest has run, a table's folder is that table's own trouble.
             is_first = query_of(self.settings.checkpoint) is None
-            _refuse(place_mistakes(self.settings, [each.table for each in planned] if is_first else []))
+            _refuse(place_mistakes(self.settings, [table.table for table in planned] if is_first else []))
         return planned
 
     def topics(self) -> list[str]:
@@ -252,18 +256,18 @@ class Ingest:
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
         with Cluster(ClientSettings.from_options(options)) as cluster:
             every = cluster.metadata.topics(None)
-        there = sorted(topic for topic, each in every.items() if not each.is_internal)
-        found = list(filter(self.settings.lands, there))
-        if not found:
+        there = sorted(topic for topic, description in every.items() if not description.is_internal)
+        topics = list(filter(self.settings.lands, there))
+        if not topics:
             some = ", ".join(there[:10]) + (", …" if there[10:] else "")
             _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
-        helpers = self.settings.helpers(found)
+        helpers = self.settings.helpers(topics)
         for topic, what in helpers.items():
             if is_first(self.settings.checkpoint, topic):
                 _log.warning(
                     "Topic %s is left out: it has Debezium's %s. To land it, name it in a [[table]].", topic, what
                 )
-        return [topic for topic in found if topic not in helpers]
+        return [topic for topic in topics if topic not in helpers]
 
     def start(
         self,
@@ -316,7 +320,7 @@ class Ingest:
         if self.page is not None:
             from pykafka_wire.ingest.page_source import IngestPage, Run
 
-            formats = {each.key: each.format for each in planned}
+            formats = {table.key: table.format for table in planned}
             run = Run(
                 ingest=self, spark=spark, query=query, formats=formats, shows_values=self.page.settings.shows_values
             )
@@ -324,9 +328,9 @@ class Ingest:
         return query
 
     def _close_page(self) -> None:
-        for each in (self.page, self.reads):
-            if each is not None:
-                each.close()
+        for resource in (self.page, self.reads):
+            if resource is not None:
+                resource.close()
 
     def _start(
         self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable], *, is_connect: bool
@@ -337,14 +341,14 @@ class Ingest:
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
-            mistakes += self._taken_tables(spark, [each.table for each in planned])
+            mistakes += self._taken_tables(spark, [planned_table.table for planned_table in planned])
         _refuse(mistakes)
         planned = self.planned_with_sql(spark, planned)
         if self._landing is not None:  # of an earlier start, which may have stopped tables
             self._landing.close()
             self._landing = None
         self._query = None
-        self._mistaken = {each.key: each.failure for each in planned if each.failure is not None}
+        self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
         for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
             _log.error("Topic %s is not landed%s, the others are. %s", key, until, failure.sentence)
@@ -407,11 +411,11 @@ class Ingest:
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
-        helpers = self.settings.helpers(each.topic for each in by_topic)
-        parts = [each for each in by_topic if (with_idle or each.n_offsets) and each.topic not in helpers]
+        helpers = self.settings.helpers(part.topic for part in by_topic)
+        parts = [part for part in by_topic if (with_idle or part.n_offsets) and part.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,
-            parts={each.key: part for part in parts for each in self.settings.destinations(part.topic)},
+            parts={destination.key: part for part in parts for destination in self.settings.destinations(part.topic)},
             positions={key: dict(status.position or {}) for key, status in self.statuses.items()},
         )
         try:
@@ -494,20 +498,20 @@ def _mistake_of(error: Exception | None) -> str | None:
 
 
 def _refuse(mistakes: Iterable[str]) -> None:
-    if lines := [f"  {each}" for each in mistakes]:
+    if lines := [f"  {mistake}" for mistake in mistakes]:
         raise IngestError("\n".join(["this ingest cannot start", *lines]))
 
 
 def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
     by_topic: dict[str, list[OffsetRange]] = {}
-    for each in ranges:
-        by_topic.setdefault(each.topic, []).append(each)
+    for offset_range in ranges:
+        by_topic.setdefault(offset_range.topic, []).append(offset_range)
     return [
         TopicRange(
             topic=topic,
-            topic_id=topic_id_text(each[0].topic_id) if each[0].topic_id.int else "",
-            start={r.partition: r.start_offset for r in each},
-            end={r.partition: r.end_offset for r in each},
+            topic_id=topic_id_text(parts[0].topic_id) if parts[0].topic_id.int else "",
+            start={r.partition: r.start_offset for r in parts},
+            end={r.partition: r.end_offset for r in parts},
         )
-        for topic, each in by_topic.items()
+        for topic, parts in by_topic.items()
     ]

@@ -100,8 +100,8 @@ def inferred(records: DataFrame, column: str) -> DataType | None:
 
 def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
     """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
-    found = _documents(records, kinds)
-    row: Any = found.agg(*(each for column in kinds for each in _summary(column))).first()
+    documents = _documents(records, kinds)
+    row: Any = documents.agg(*(aggregate for column in kinds for aggregate in _summary(column))).first()
     return {
         column: JsonSurvey(
             plain=inferred_type(row[f"{column}_plain"]),
@@ -114,7 +114,7 @@ def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
             n_enveloped=row[f"{column}_n_enveloped"],
             n_objects=row[f"{column}_n_objects"],
             n_others=row[f"{column}_n_others"],
-            names=tuple(sorted(tuple(each) for each in row[f"{column}_names"])),
+            names=tuple(sorted(tuple(names) for names in row[f"{column}_names"])),
         )
         for column in kinds
     }
@@ -123,15 +123,15 @@ def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
 def key_names(records: DataFrame) -> DataFrame:
     """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
     fields, sorted."""
-    found = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
-    return found.select("partition", "offset", "timestamp", "key.names").where("names IS NOT NULL")
+    documents = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
+    return documents.select("partition", "offset", "timestamp", "key.names").where("names IS NOT NULL")
 
 
 def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> DataFrame:
-    found = records.select(*(_visible(column).alias(column) for column in kinds), *others)
+    documents = records.select(*(_visible(column).alias(column) for column in kinds), *others)
     parsed = (F.struct(column, F.expr(f"try_parse_json({column})").alias("v")).alias(column) for column in kinds)
-    found = found.select(*parsed, *others)
-    return found.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()), *others)
+    documents = documents.select(*parsed, *others)
+    return documents.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()), *others)
 
 
 def _visible(column: str) -> Column:
@@ -192,7 +192,7 @@ def _summary(column: str) -> list[Column]:
         "n_objects": F.count_if(F.col(f"{column}.object")),
         "n_others": F.count_if(~F.col(f"{column}.json")),
     }
-    return [each.alias(f"{column}_{name}") for name, each in columns.items()]
+    return [parsed.alias(f"{column}_{name}") for name, parsed in columns.items()]
 
 
 # Types.
@@ -208,7 +208,7 @@ def declared_type(schema: Schema) -> DataType | None:
     if _is_decimal(schema):
         return _decimal_type(schema.get("parameters") or {})
     if kind == "struct":
-        fields = [(str(each.get("field")), declared_type(each)) for each in schema.get("fields") or []]
+        fields = [(str(field.get("field")), declared_type(field)) for field in schema.get("fields") or []]
         return StructType([StructField(field, inner or StringType()) for field, inner in fields])
     if kind == "array":
         return ArrayType(declared_type(schema.get("items")) or StringType())
@@ -221,9 +221,9 @@ def declared_type(schema: Schema) -> DataType | None:
 
 def _named(schema: Schema) -> ConnectType | None:
     """Return the type by a schema's name; None where it has none, or one that changes nothing."""
-    found = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
+    connect_type = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
     carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
-    return found if found is not None and carrier in found.carriers else None
+    return connect_type if connect_type is not None and carrier in connect_type.carriers else None
 
 
 def _column_type(named: ConnectType) -> DataType:
@@ -244,33 +244,37 @@ def row_schema(text: str | None, kind: Kind) -> Schema:
     schema: Schema = None if text is None else json.loads(text)
     if kind != "change" or schema is None:
         return schema
-    return next((each for each in schema.get("fields") or [] if each.get("field") == "after"), None)
+    return next((field for field in schema.get("fields") or [] if field.get("field") == "after"), None)
 
 
-def without_absent(wanted: DataType | None, found: JsonSurvey, kind: Kind) -> DataType | None:
+def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) -> DataType | None:
     """Return a row's type without the columns that no document has: Delta fills them, and computes those that a user has it
     generate.
 
     A key without a column that it had once is one of a table whose primary key has lost it.
     """
-    types = [*(declared_type(row_schema(schema, kind)) for schema in found.schemas), found.plain, found.payload]
-    names = {name.lower() for each in types if isinstance(each, StructType) for name in each.names}
+    types = [
+        *(declared_type(row_schema(schema, kind)) for schema in surveyed.schemas),
+        surveyed.plain,
+        surveyed.payload,
+    ]
+    names = {name.lower() for observed in types if isinstance(observed, StructType) for name in observed.names}
     if not isinstance(wanted, StructType) or (kind == "key" and not names):
         return wanted
-    kept = [each for each in wanted if each.name.lower() in names]
+    kept = [field for field in wanted if field.name.lower() in names]
     return StructType(kept) if kept else None
 
 
-def row_type(found: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
+def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
     """Return the type of a table's rows, or of their keys, that has ``held`` after what was found."""
-    declared = [declared_type(row_schema(schema, kind)) for schema in found.schemas]
-    types = [*declared, found.plain, *([found.payload] if None in found.schemas else [])]
-    known = [each for each in types if each is not None]
+    declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
+    types = [*declared, surveyed.plain, *([surveyed.payload] if None in surveyed.schemas else [])]
+    known = [observed for observed in types if observed is not None]
     if (
         isinstance(held, StructType)
         and held.names == ["value"]
         and known
-        and not any(isinstance(each, StructType) for each in known)
+        and not any(isinstance(data_type, StructType) for data_type in known)
     ):
         held = held["value"].dataType  # of documents that are no objects
     return reduce(widened, known, held)
@@ -291,19 +295,19 @@ class JsonReading:
     row: Callable[[str], tuple[Column, Column | None]]
 
 
-def reading(found: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = ()) -> JsonReading:
+def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = ()) -> JsonReading:
     """Return how a column's documents are read as rows of a type.
 
     Args:
         wanted: the type of the row, None where nothing has one.
         extra: further fields of an envelope of Debezium's, as DDL.
     """
-    schemas = [row_schema(each, kind) for each in found.schemas]
+    schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
     raw_plain = _raw(wanted, None, None)
-    raws = [_raw(wanted, each, found.payload) for each in schemas]
+    raws = [_raw(wanted, schema, surveyed.payload) for schema in schemas]
     raw_payload = reduce(_one_raw, raws) if raws else None
-    is_plain, is_enveloped = found.n_plain > 0 or not found.n_enveloped, found.n_enveloped > 0
-    by_schema = len(found.schemas) > 1
+    is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
+    by_schema = len(surveyed.schemas) > 1
     parts = []
     if is_plain and (raw_plain is not None or kind == "change"):
         parts.append(_document_ddl(raw_plain, kind, extra))
@@ -320,10 +324,10 @@ def reading(found: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Seque
         if is_enveloped:
             payload = F.col(f"{column}.payload")
             options = [
-                _converted(F.col(f"{column}.payload{at_row}"), raw_payload, schema, wanted, found.payload)
+                _converted(F.col(f"{column}.payload{at_row}"), raw_payload, schema, wanted, surveyed.payload)
                 for schema in schemas
             ]
-            value, lost = _by_schema(column, found.schemas, options) if by_schema else options[0]
+            value, lost = _by_schema(column, surveyed.schemas, options) if by_schema else options[0]
             missing = F.when(payload.isNull(), F.lit("its payload is null")) if kind == "row" else None
             # A document whose payload is null has no fields of a plain one either.
             cases.append((payload.isNotNull(), value, _first_reason(missing, _reason(lost))))
@@ -347,9 +351,9 @@ def declared_payload(columns: str) -> JsonReading:
 
     def row(column: str) -> tuple[Column, Column | None]:
         fields = [F.col(f"{column}.{quoted(name)}") for name in names]
-        plain = F.struct(*(each.alias(name) for name, each in zip(names, fields, strict=True)))
+        plain = F.struct(*(field.alias(name) for name, field in zip(names, fields, strict=True)))
         payload, value = F.col(f"{column}.payload"), F.col(column)
-        is_empty = reduce(lambda one, other: one & other, (each.isNull() for each in fields))
+        is_empty = reduce(lambda one, other: one & other, (field.isNull() for field in fields))
         reason = F.when(payload.isNull() & is_empty, F.lit("its payload is null"))
         return F.when(payload.isNotNull(), payload).when(value.isNotNull(), plain), reason
 
@@ -359,12 +363,12 @@ def declared_payload(columns: str) -> JsonReading:
 def is_enveloped(document: bytes | None) -> bool:
     """Return whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
     try:
-        found = json.loads(document or b"null")
+        envelope = json.loads(document or b"null")
     except ValueError:
         return False
-    if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
+    if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
         return False
-    schema = found["schema"]
+    schema = envelope["schema"]
     return schema is None or (isinstance(schema, dict) and isinstance(schema.get("type"), str))
 
 
@@ -384,7 +388,7 @@ def _reason(lost: Column | None) -> Column | None:
 
 
 def _first_reason(*reasons: Column | None) -> Column | None:
-    given = [each for each in reasons if each is not None]
+    given = [reason for reason in reasons if reason is not None]
     return F.coalesce(*given) if given else None
 
 
@@ -409,9 +413,14 @@ def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> 
     if wanted == WIDENED_BIGINT and not _is_decimal(schema):
         return StringType()  # rounded, not refused, behind its last decimal place
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
-        fields, of = _fields(schema), _observed(observed)
-        raws = [_raw(each.dataType, fields.get(each.name.lower()), of.get(each.name.lower())) for each in wanted]
-        return StructType([StructField(each.name, raw or StringType()) for each, raw in zip(wanted, raws, strict=True)])
+        fields, observed_types = _fields(schema), _observed(observed)
+        raws = [
+            _raw(field.dataType, fields.get(field.name.lower()), observed_types.get(field.name.lower()))
+            for field in wanted
+        ]
+        return StructType(
+            [StructField(field.name, raw or StringType()) for field, raw in zip(wanted, raws, strict=True)]
+        )
     if isinstance(wanted, ArrayType):
         inner = observed.elementType if isinstance(observed, ArrayType) else None
         return ArrayType(_raw(wanted.elementType, (schema or {}).get("items"), inner) or StringType())
@@ -452,9 +461,10 @@ def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> 
     if schema is None:
         return False
     if isinstance(wanted, StructType):
-        fields, of = _fields(schema), _observed(observed)
+        fields, observed_types = _fields(schema), _observed(observed)
         return any(
-            _is_changed(each.dataType, fields.get(each.name.lower()), of.get(each.name.lower())) for each in wanted
+            _is_changed(field.dataType, fields.get(field.name.lower()), observed_types.get(field.name.lower()))
+            for field in wanted
         )
     if isinstance(wanted, ArrayType):
         return _is_changed(wanted.elementType, schema.get("items"), getattr(observed, "elementType", None))
@@ -467,12 +477,12 @@ def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> 
 
 def _fields(schema: Schema) -> dict[str, Schema]:
     """Return the schemas of a struct's fields by their names in lower case."""
-    return {str(each.get("field")).lower(): each for each in (schema or {}).get("fields") or []}
+    return {str(field.get("field")).lower(): field for field in (schema or {}).get("fields") or []}
 
 
-def _observed(found: DataType | None) -> dict[str, DataType]:
+def _observed(observed: DataType | None) -> dict[str, DataType]:
     """Return the types that were found of a struct's fields, by their names in lower case."""
-    return {each.name.lower(): each.dataType for each in found} if isinstance(found, StructType) else {}
+    return {field.name.lower(): field.dataType for field in observed} if isinstance(observed, StructType) else {}
 
 
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
@@ -504,19 +514,19 @@ def _converted(
     if expected == wanted and raw == wanted and not _is_changed(wanted, schema, observed):
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
-        fields, of = _fields(schema), _observed(observed)
+        fields, observed_types = _fields(schema), _observed(observed)
         done = [
             _converted(
-                value.getField(each.name),
-                raw[each.name].dataType,
-                fields.get(each.name.lower()),
-                each.dataType,
-                of.get(each.name.lower()),
+                value.getField(field.name),
+                raw[field.name].dataType,
+                fields.get(field.name.lower()),
+                field.dataType,
+                observed_types.get(field.name.lower()),
                 is_item,
             )
-            for each in wanted
+            for field in wanted
         ]
-        whole = F.struct(*(part.alias(each.name) for each, (part, _) in zip(wanted, done, strict=True)))
+        whole = F.struct(*(part.alias(field.name) for field, (part, _) in zip(wanted, done, strict=True)))
         return F.when(value.isNotNull(), whole), _any([lost for _, lost in done])
     if isinstance(wanted, ArrayType | MapType) and type(raw) is type(wanted):
         name, part = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
@@ -541,7 +551,7 @@ def _lost(lost: Column | None) -> Column:
 
 
 def _any(parts: Sequence[Column | None]) -> Column | None:
-    given = [each for each in parts if each is not None]
+    given = [part for part in parts if part is not None]
     return reduce(lambda one, other: one | other, map(_lost, given)) if given else None
 
 
@@ -579,8 +589,8 @@ def _time_of_text(text: Column, wanted: DataType) -> Column:
     if isinstance(wanted, TimestampType):  # its year is the session's time zone's
         micros = F.unix_micros(text.try_cast(wanted))
         return F.when(_is_within(micros, "microseconds"), F.timestamp_micros(micros))
-    found = F.regexp_replace(text, "Z$", "").try_cast(wanted)
-    return F.when(F.year(found).between(1, 9999), found)
+    moment = F.regexp_replace(text, "Z$", "").try_cast(wanted)
+    return F.when(F.year(moment).between(1, 9999), moment)
 
 
 def _time_of_number(number: Column, unit: TimeUnit, wanted: DataType) -> Column:

@@ -45,31 +45,31 @@ _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
 
 
-def inferred_type(found: str | None) -> DataType | None:
+def inferred_type(ddl: str | None) -> DataType | None:
     """Return the type that ``schema_of_variant_agg`` has found; None where the values have none, as nulls and empty objects."""
-    if found is None:
+    if ddl is None:
         return None
     # Names with other characters are in backticks, so that no name can hold this.
-    return _storable(DataType.fromDDL(re.sub(r"(`[^`]*`)|OBJECT<", lambda part: part[1] or "STRUCT<", found)))
+    return _storable(DataType.fromDDL(re.sub(r"(`[^`]*`)|OBJECT<", lambda part: part[1] or "STRUCT<", ddl)))
 
 
-def _storable(found: DataType) -> DataType | None:
+def _storable(observed: DataType) -> DataType | None:
     """Return a type that a table can have: exact whole numbers, doubles, and text for values of several kinds."""
-    if isinstance(found, StructType):
-        fields = [(each.name, _storable(each.dataType)) for each in found]
+    if isinstance(observed, StructType):
+        fields = [(field.name, _storable(field.dataType)) for field in observed]
         kept = [StructField(name, inner) for name, inner in fields if inner is not None]
         return StructType(kept) if kept else None
-    if isinstance(found, ArrayType):
-        inner = _storable(found.elementType)
+    if isinstance(observed, ArrayType):
+        inner = _storable(observed.elementType)
         return None if inner is None else ArrayType(inner)
-    if isinstance(found, DecimalType):
-        return DecimalType(_MAX_DIGITS, 0) if found.scale == 0 else DoubleType()
-    if isinstance(found, VariantType):
+    if isinstance(observed, DecimalType):
+        return DecimalType(_MAX_DIGITS, 0) if observed.scale == 0 else DoubleType()
+    if isinstance(observed, VariantType):
         return StringType()
-    return None if isinstance(found, NullType) else found
+    return None if isinstance(observed, NullType) else observed
 
 
-def widened(held: DataType | None, found: DataType | None) -> DataType | None:
+def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
     """Return the type of a table that has ``held`` after values of ``found``: with new fields, and numbers as wide as they are.
 
     Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
@@ -77,22 +77,22 @@ def widened(held: DataType | None, found: DataType | None) -> DataType | None:
     Raises:
         IngestError: a new field has the name of one that the table has, but for its case, or there are too many columns.
     """
-    if held is None or found is None:
-        return _grown(found, "") if held is None and found is not None else held
-    if isinstance(held, StructType) and isinstance(found, StructType):
-        new = {each.name.lower(): each for each in found}
+    if held is None or observed is None:
+        return _grown(observed, "") if held is None and observed is not None else held
+    if isinstance(held, StructType) and isinstance(observed, StructType):
+        new = {field.name.lower(): field for field in observed}
         fields = []
-        for each in held:
-            other = new.pop(each.name.lower(), None)
-            if other is not None and other.name != each.name:
+        for field in held:
+            other = new.pop(field.name.lower(), None)
+            if other is not None and other.name != field.name:
                 raise IngestError(
-                    f"values have the field {other.name}, and the table has {each.name}: Delta does not tell upper from lower "
+                    f"values have the field {other.name}, and the table has {field.name}: Delta does not tell upper from lower "
                     "case. Name the columns in schema, which leaves others out."
                 )
-            inner = each.dataType if other is None else widened(each.dataType, other.dataType)
-            fields.append(StructField(each.name, inner or each.dataType))
+            inner = field.dataType if other is None else widened(field.dataType, other.dataType)
+            fields.append(StructField(field.name, inner or field.dataType))
         grown = StructType(
-            [*fields, *(StructField(each.name, _grown(each.dataType, each.name)) for each in new.values())]
+            [*fields, *(StructField(field.name, _grown(field.dataType, field.name)) for field in new.values())]
         )
         if _n_columns(grown) > _MAX_COLUMNS:
             raise IngestError(
@@ -100,56 +100,56 @@ def widened(held: DataType | None, found: DataType | None) -> DataType | None:
                 "are values. Declare the columns in schema, such an object as a MAP<STRING, ...>."
             )
         return grown
-    if isinstance(held, ArrayType) and isinstance(found, ArrayType):
-        return ArrayType(widened(held.elementType, found.elementType) or held.elementType)
+    if isinstance(held, ArrayType) and isinstance(observed, ArrayType):
+        return ArrayType(widened(held.elementType, observed.elementType) or held.elementType)
     if isinstance(held, MapType):
         values = (
-            found.valueType
-            if isinstance(found, MapType)
-            else _one_type(found)
-            if isinstance(found, StructType)
+            observed.valueType
+            if isinstance(observed, MapType)
+            else _one_type(observed)
+            if isinstance(observed, StructType)
             else None
         )
         return MapType(held.keyType, widened(held.valueType, values) or held.valueType)
-    return _wider_number(held, found)
+    return _wider_number(held, observed)
 
 
-def _wider_number(held: DataType, found: DataType) -> DataType:
+def _wider_number(held: DataType, observed: DataType) -> DataType:
     """Return a wider number, as far as Delta widens a column; the held type where the other one is no wider number."""
-    if isinstance(held, _WHOLE) and isinstance(found, _WHOLE):
-        return max(held, found, key=lambda each: _WHOLE.index(type(each)))
-    if isinstance(found, DoubleType | FloatType) and isinstance(held, LongType):
+    if isinstance(held, _WHOLE) and isinstance(observed, _WHOLE):
+        return max(held, observed, key=lambda data_type: _WHOLE.index(type(data_type)))
+    if isinstance(observed, DoubleType | FloatType) and isinstance(held, LongType):
         return WIDENED_BIGINT
-    if isinstance(found, DoubleType) and isinstance(held, FloatType | ByteType | ShortType | IntegerType):
-        return found
-    if isinstance(held, DecimalType | LongType) and isinstance(found, DecimalType):
+    if isinstance(observed, DoubleType) and isinstance(held, FloatType | ByteType | ShortType | IntegerType):
+        return observed
+    if isinstance(held, DecimalType | LongType) and isinstance(observed, DecimalType):
         digits, scale = (held.precision, held.scale) if isinstance(held, DecimalType) else (20, 0)
-        wide = max(digits - scale, found.precision - found.scale), max(scale, found.scale)
+        wide = max(digits - scale, observed.precision - observed.scale), max(scale, observed.scale)
         return DecimalType(sum(wide), wide[1]) if sum(wide) <= _MAX_DIGITS else held
-    return found if isinstance(held, DateType) and isinstance(found, TimestampNTZType) else held
+    return observed if isinstance(held, DateType) and isinstance(observed, TimestampNTZType) else held
 
 
-def _grown(found: DataType, name: str) -> DataType:
+def _grown(observed: DataType, name: str) -> DataType:
     """Return a new column's type: a map in place of an object with very many fields, unless it is the whole row."""
-    if isinstance(found, StructType):
-        if name and len(found) > _MAX_FIELDS:
+    if isinstance(observed, StructType):
+        if name and len(observed) > _MAX_FIELDS:
             _log.warning(
                 "Field %s has objects with %d different fields, more than %d: it becomes a MAP, whose keys they are. Declare it in "
                 "schema to have columns instead.",
                 name,
-                len(found),
+                len(observed),
                 _MAX_FIELDS,
             )
-            return MapType(StringType(), _one_type(found))
+            return MapType(StringType(), _one_type(observed))
         return StructType(
-            [StructField(each.name, _grown(each.dataType, f"{name}.{each.name}".lstrip("."))) for each in found]
+            [StructField(field.name, _grown(field.dataType, f"{name}.{field.name}".lstrip("."))) for field in observed]
         )
-    if isinstance(found, ArrayType):
-        return ArrayType(_grown(found.elementType, name or "element"))
-    return found
+    if isinstance(observed, ArrayType):
+        return ArrayType(_grown(observed.elementType, name or "element"))
+    return observed
 
 
-def _one_type(found: StructType) -> DataType:
+def _one_type(row_type: StructType) -> DataType:
     """Return the type of a map's values, from fields: theirs, a number's where all are numbers, else text."""
 
     def one(held: DataType, other: DataType) -> DataType:
@@ -158,17 +158,17 @@ def _one_type(found: StructType) -> DataType:
         numbers = (LongType, DoubleType, DecimalType)
         return DoubleType() if isinstance(held, numbers) and isinstance(other, numbers) else StringType()
 
-    return reduce(one, (each.dataType for each in found))
+    return reduce(one, (field.dataType for field in row_type))
 
 
-def _n_columns(found: DataType) -> int:
-    if isinstance(found, StructType):
-        return sum(1 + _n_columns(each.dataType) for each in found)
-    return _n_columns(found.elementType) if isinstance(found, ArrayType) else 0
+def _n_columns(data_type: DataType) -> int:
+    if isinstance(data_type, StructType):
+        return sum(1 + _n_columns(field.dataType) for field in data_type)
+    return _n_columns(data_type.elementType) if isinstance(data_type, ArrayType) else 0
 
 
-def column_ddl(found: DataType) -> str:
+def column_ddl(data_type: DataType) -> str:
     """Return a type as the options ``valueSchema`` and ``keySchema`` take it: the columns of a struct, or a type."""
-    if isinstance(found, StructType):
-        return ", ".join(f"{quoted(each.name)} {type_ddl(each.dataType)}" for each in found)
-    return type_ddl(found)
+    if isinstance(data_type, StructType):
+        return ", ".join(f"{quoted(field.name)} {type_ddl(field.dataType)}" for field in data_type)
+    return type_ddl(data_type)

@@ -94,12 +94,12 @@ class _TableTask:
 
     def beginning(self, target: Target) -> Beginning:
         """Return where the query began with the topic, as it was known at first: Spark's log forgets it."""
-        found = target.beginning()
+        beginning = target.beginning()
         topic_id, known = self._begins
         if topic_id != target.part.topic_id:  # created again
             known = {}
-        self._begins = target.part.topic_id, {**found.known, **known}
-        return replace(found, known=self._begins[1])
+        self._begins = target.part.topic_id, {**beginning.known, **known}
+        return replace(beginning, known=self._begins[1])
 
 
 class Landing:
@@ -182,7 +182,7 @@ class Landing:
             if self._rejects is None:  # beside the first rows of tables, which seldom need it
                 self._rejects = self._threads.submit(self._make_rejects)
             due = []
-            every = [(part, each) for part in parts for each in self._settings.destinations(part.topic)]
+            every = [(part, destination) for part in parts for destination in self._settings.destinations(part.topic)]
             for part, destination in every:
                 table = self._table(destination)
                 table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
@@ -231,8 +231,8 @@ class Landing:
             counted = table.rows.groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
         with self._changed:
             self._held_rejects = {row.table: row.n for row in counted}
-            for each in self._tables.values():
-                each.progress.held_rejects += self._held_rejects.get(each.name, 0)
+            for task in self._tables.values():
+                task.progress.held_rejects += self._held_rejects.get(task.name, 0)
 
     def _await_rejects(self) -> None:
         """Return when the table of rejects is there; what has failed before is tried again."""
@@ -410,7 +410,9 @@ class Landing:
 
     def _begin_retry(self, table: _TableTask) -> None:
         with self._changed:
-            n_retries = sum(each.is_running and each.state.stage is not Stage.LANDING for each in self._tables.values())
+            n_retries = sum(
+                table.is_running and table.state.stage is not Stage.LANDING for table in self._tables.values()
+            )
             is_late = self._is_once and time.monotonic() >= (self._patience_ends or 0.0)
             is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
             if not is_due or is_late or self._is_closed or n_retries >= self._settings.parallel:

@@ -12,7 +12,7 @@ from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.settings import SETTINGS
 
 _MASK: Final = "***"
-_SECRETS: Final = frozenset(each.name for each in SETTINGS if each.secret)
+_SECRETS: Final = frozenset(setting.name for setting in SETTINGS if setting.secret)
 #: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
 _SECRET: Final = re.compile(
     r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account|api|encryption|shared)[-._]?key|private"
@@ -51,24 +51,27 @@ def masked_settings(settings: Settings) -> dict[str, str]:
         name: text
         for place, table in (
             ("defaults", settings.defaults),
-            *((f"table {each.topic}", each) for each in settings.tables),
+            *((f"table {table.topic}", table) for table in settings.tables),
         )
         for name, text in _shown(table, f"{place}: ", ("topic",))
     }
 
 
-def _shown(of: Settings | Table, prefix: str, besides: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for each in fields(of):
-        value: Any = getattr(of, each.name)
-        if each.name in besides or value in (None, "", ()) or value == each.default:
+def _shown(settings: Settings | Table, prefix: str, besides: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for field in fields(settings):
+        value: Any = getattr(settings, field.name)
+        if field.name in besides or value in (None, "", ()) or value == field.default:
             continue
         if isinstance(value, Mapping):
             for name, text in value.items():
-                is_known = each.name not in _OF_LIBRARIES or _HARMLESS.search(name) is not None
-                yield f"{prefix}{each.name}.{name}", _masked(name, str(text), is_known=is_known)
+                is_known = field.name not in _OF_LIBRARIES or _HARMLESS.search(name) is not None
+                yield f"{prefix}{field.name}.{name}", _masked(name, str(text), is_known=is_known)
         else:
             text = ", ".join(value) if isinstance(value, tuple) else str(value)
-            yield prefix + each.name, without_secrets(text) if each.name in ("checkpoint", "into", "registry") else text
+            yield (
+                prefix + field.name,
+                without_secrets(text) if field.name in ("checkpoint", "into", "registry") else text,
+            )
 
 
 def _masked(name: str, text: str, *, is_known: bool) -> str:

@@ -133,7 +133,7 @@ class IngestPage:
         now, batch = time.time(), self._run.ingest.micro_batch
         statuses = self._statuses()
         if is_watched:
-            self._sizes.want({each.key: each.commits for each in statuses})
+            self._sizes.want({status.key: status.commits for status in statuses})
         if time.monotonic() - self._measured[0] >= _MEASURED_S:
             self._measured = time.monotonic(), self._processes.figures()
         settings = self._settings
@@ -150,9 +150,9 @@ class IngestPage:
             brokers=tuple(_brokers(settings)),
             versions=self._versions,
             settings=self._masked,
-            tables=tuple(self._table(each, batch, now) for each in statuses),
+            tables=tuple(self._table(status, batch, now) for status in statuses),
             micro_batches=tuple(self._batches),
-            running=_running(batch, {each.key: each for each in statuses}, now),
+            running=_running(batch, {status.key: status for status in statuses}, now),
             bytes_written=self._sizes.written,
             bytes_read=None if self._reads is None else self._reads.total().bytes_received,
             processes=self._measured[1],
@@ -177,35 +177,35 @@ class IngestPage:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.queries`."""
         name = self._settings.destination(topic).name
         identifier, place = self._settings.identifier(name), self._settings.place(name)
-        found = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
+        queries = {"Spark SQL": f"SELECT * FROM {identifier} LIMIT 20"}
         if self._settings.is_folder:
-            found["PySpark"] = f'spark.read.format("delta").load({json.dumps(place)}).show()'
+            queries["PySpark"] = f'spark.read.format("delta").load({json.dumps(place)}).show()'
             quoted = place.replace("'", "''")
-            found["DuckDB"] = f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20"
+            queries["DuckDB"] = f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20"
         else:
-            found["PySpark"] = f"spark.table({json.dumps(place)}).show()"
+            queries["PySpark"] = f"spark.table({json.dumps(place)}).show()"
         if self._settings.table_format == "iceberg":
             catalog, _, inside = place.partition(".")
-            found["pyiceberg"] = (
+            queries["pyiceberg"] = (
                 "from pyiceberg.catalog import load_catalog\n"
                 f"load_catalog({json.dumps(catalog)}).load_table({json.dumps(inside)}).scan(limit=20).to_arrow()"
             )
-        return found
+        return queries
 
     def history(self, topic: str) -> TableHistory:
         """See :meth:`~pykafka_wire.page.snapshots.PageSource.history`."""
         try:
             with self._logs.open(topic) as log:
                 log.refresh()
-                found = TableHistory(
+                history = TableHistory(
                     columns=tuple(_columns(log)), changes=tuple(_changes(log)), is_whole=log.is_whole,
-                    commits=tuple(_commit(each) for each in reversed(log.commits)),
+                    commits=tuple(_commit(commit) for commit in reversed(log.commits)),
                 )  # fmt: skip
         except (OptionError, OSError, ValueError) as error:  # ValueError: a type that this Spark does not know
             return TableHistory(is_whole=False, problem=f"The table's log cannot be read from here: {error}")
         rejects, problem = self._rejects(topic)
         return TableHistory(
-            columns=found.columns, changes=found.changes, is_whole=found.is_whole, commits=found.commits,
+            columns=history.columns, changes=history.changes, is_whole=history.is_whole, commits=history.commits,
             rejects=tuple(rejects), problem=problem,
         )  # fmt: skip
 
@@ -226,11 +226,16 @@ class IngestPage:
         """Return the status of every topic's table, also of those that have nothing to land."""
         statuses = dict(self._run.ingest.statuses)
         topics = {*map(_topic_of, self._run.formats), *self._ends}
-        for each in (
-            each for topic in topics if self._settings.lands(topic) for each in self._settings.destinations(topic)
+        for destination in (
+            destination
+            for topic in topics
+            if self._settings.lands(topic)
+            for destination in self._settings.destinations(topic)
         ):
-            if each.key not in statuses:
-                statuses[each.key] = TableStatus(topic=each.topic, name=each.name, is_part=each.table.is_part)
+            if destination.key not in statuses:
+                statuses[destination.key] = TableStatus(
+                    topic=destination.topic, name=destination.name, is_part=destination.table.is_part
+                )
         for topic, status in statuses.items():
             if status.position is not None:
                 first = self._first.setdefault(topic, {})
@@ -330,7 +335,9 @@ class IngestPage:
         with suppress(OptionError, OSError), self._logs.open("") as log:
             log.refresh()
             of_topic = (
-                each.landed.micro_batch for each in log.commits if each.landed and each.landed.topic == _topic_of(topic)
+                commit.landed.micro_batch
+                for commit in log.commits
+                if commit.landed and commit.landed.topic == _topic_of(topic)
             )
             numbers = sorted(set(of_topic), reverse=True)[:_REJECT_COMMITS]
             if not numbers:
@@ -382,7 +389,7 @@ def value_text(data: bytes, size: int) -> str:
         return f"schema {int.from_bytes(data[1:5], 'big')}, then {data[5:].hex(' ')}{more}"
     # The last character may be cut.
     text = data.decode("utf-8", errors="ignore" if more else "replace")
-    if "\ufffd" not in text and all(each.isprintable() or each in "\t\r\n" for each in text):
+    if "\ufffd" not in text and all(character.isprintable() or character in "\t\r\n" for character in text):
         return text + more
     return data.hex(" ") + more
 
@@ -412,25 +419,25 @@ def _running(batch: running.MicroBatch | None, statuses: Mapping[str, TableStatu
         number=batch.number,
         started_at=now - (time.monotonic() - batch.begun_at),
         planned=sum(map(batch.n_planned, batch.parts)),
-        landed=sum(batch.n_landed(each, statuses[each].position) for each in batch.parts if each in statuses),
+        landed=sum(batch.n_landed(key, statuses[key].position) for key in batch.parts if key in statuses),
     )
 
 
 def _brokers(settings: Settings) -> Iterator[str]:
     for name, value in settings.kafka.items():
         if name.removeprefix("kafka.") == "bootstrap.servers":
-            yield from (each.strip() for each in value.split(","))
+            yield from (catalog.strip() for catalog in value.split(","))
 
 
 def _versions(spark: SparkSession, *, is_iceberg: bool) -> Mapping[str, str]:
-    found = {"pykafka-wire": pykafka_wire.__version__, "Spark": spark.version, "Python": platform.python_version()}
+    versions = {"pykafka-wire": pykafka_wire.__version__, "Spark": spark.version, "Python": platform.python_version()}
     jvm: Any = spark.sparkContext._jvm
-    found["Java"] = str(jvm.java.lang.System.getProperty("java.version"))
+    versions["Java"] = str(jvm.java.lang.System.getProperty("java.version"))
     if is_iceberg:
-        found["pyiceberg"] = version("pyiceberg")
+        versions["pyiceberg"] = version("pyiceberg")
     with suppress(Exception):  # a Delta that does not say it
-        found["Delta"] = str(jvm.io.delta.package.VERSION())
-    return found
+        versions["Delta"] = str(jvm.io.delta.package.VERSION())
+    return versions
 
 
 def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSON
@@ -445,23 +452,25 @@ def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSO
     n_new = min(int(newest.batchId()) - after, _BATCHES)
     if n_new > 1:
         recent = java.recentProgress()
-        for each in [recent[index] for index in range(max(0, len(recent) - _BATCHES), len(recent) - 1)]:
-            if int(each.batchId()) > after:
-                yield json.loads(each.json())
+        for progress in [recent[index] for index in range(max(0, len(recent) - _BATCHES), len(recent) - 1)]:
+            if int(progress.batchId()) > after:
+                yield json.loads(progress.json())
     yield json.loads(newest.json())
 
 
 def _offsets(source_offset: Any) -> LogEnds:  # Any: JSON, or none
-    found = (source_offset or {}).get("offsets", {})
-    return {topic: {int(p): int(offset) for p, offset in each.items()} for topic, each in found.items()}
+    offsets_by_topic = (source_offset or {}).get("offsets", {})
+    return {
+        topic: {int(p): int(offset) for p, offset in offsets.items()} for topic, offsets in offsets_by_topic.items()
+    }
 
 
 def _n_planned(start: LogEnds, end: LogEnds) -> int:
     """Return offsets between a micro-batch's start and its end."""
     return sum(
         max(0, offset - start.get(topic, {}).get(partition, 0))
-        for topic, each in end.items()
-        for partition, offset in each.items()
+        for topic, end_offsets in end.items()
+        for partition, offset in end_offsets.items()
     )
 
 
@@ -473,17 +482,17 @@ class _Completeness:
         self._plans: deque[tuple[float, LogEnds]] = deque(maxlen=_BATCHES)
         self._complete: dict[str, float] = {}
 
-    def planned(self, at: float, ends: LogEnds) -> None:
-        if not self._plans or self._plans[-1][0] < at:
-            self._plans.append((at, ends))
+    def planned(self, planned_at: float, ends: LogEnds) -> None:
+        if not self._plans or self._plans[-1][0] < planned_at:
+            self._plans.append((planned_at, ends))
 
     def age(self, status: TableStatus, now: float) -> float | None:
         position = status.position
         if position is None:
             return None
-        for at, ends in reversed(self._plans):
+        for planned_at, ends in reversed(self._plans):
             if all(position.get(p, 0) >= end for p, end in ends.get(status.topic, {}).items()):
-                self._complete[status.key] = at
+                self._complete[status.key] = planned_at
                 break
         return now - self._complete.get(status.key, self._started_at)
 
@@ -500,12 +509,12 @@ class _Logs:
     def open(self, topic: str) -> Iterator[ReadLog]:
         """Lend the log to one thread."""
         with self._lock:
-            found = self._logs.get(topic)
-        if found is None:
+            lock_and_log = self._logs.get(topic)
+        if lock_and_log is None:
             log = self._open_log(topic)
             with self._lock:
-                found = self._logs.setdefault(topic, (threading.Lock(), log))
-        lock, log = found
+                lock_and_log = self._logs.setdefault(topic, (threading.Lock(), log))
+        lock, log = lock_and_log
         with lock:
             yield log
 
@@ -571,21 +580,21 @@ def _columns(log: ReadLog) -> Iterator[Column]:
         for name in after.names:
             if name not in known and (before is not None or log.is_whole):
                 since[name] = commit
-    for each in log.schema or ():
-        commit_of = since.get(each.name)
+    for column in log.schema or ():
+        commit_of = since.get(column.name)
         yield Column(
-            name=each.name, type=each.dataType.simpleString(),
+            name=column.name, type=column.dataType.simpleString(),
             since=None if commit_of is None else commit_of.at, version=None if commit_of is None else commit_of.version,
         )  # fmt: skip
 
 
 def _changes(log: ReadLog) -> Iterator[SchemaChange]:
     """Yield the changes, the newest first."""
-    found = list(log.schemas())
-    for commit, before, after in reversed(found):
+    schemas = list(log.schemas())
+    for commit, before, after in reversed(schemas):
         if before is None and not log.is_whole:  # what it has changed is not known
             continue
-        later = (each.landed.schema_id for each in log.commits if each.version >= commit.version and each.landed)
+        later = (other.landed.schema_id for other in log.commits if other.version >= commit.version and other.landed)
         schema_id = next(later, None)
         yield SchemaChange(
             version=commit.version, at=commit.at, changes=changes_between(before, after),

@@ -52,7 +52,7 @@ class FileLayout:
         """Return pyarrow's schema of a file."""
         if self.keeps_partitions:
             return self.schema
-        return pa.schema([each for each in self.schema if each.name not in self.partition_by])
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +129,9 @@ class FileWriter:
         part.flush()
         if part.n_bytes >= self._layout.target_bytes:
             yield self._parts.pop(part.values).close()
-        opened = [each for each in self._parts.values() if each.n_bytes]
+        opened = [part for part in self._parts.values() if part.n_bytes]
         if len(opened) > _OPEN_FILES:
-            largest = max(opened, key=lambda each: each.n_bytes)
+            largest = max(opened, key=lambda part: part.n_bytes)
             largest.flush()
             yield self._parts.pop(largest.values).close()
 
@@ -152,7 +152,7 @@ class _Part:
         self._stream: Any = None
         self._writer: Any = None
         self._n_rows = 0
-        self._null_counts = {each.name: 0 for each in schema if _is_list(each.type)}
+        self._null_counts = {field.name: 0 for field in schema if _is_list(field.type)}
         self._floats = [path for path, kind in leaves(schema) if pa.types.is_floating(kind)]
         self._nan_columns: set[str] = set()
 

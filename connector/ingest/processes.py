@@ -25,27 +25,29 @@ class Processes:
             return {}
         driver = psutil.Process()
         around = [*driver.children(), *filter(None, [driver.parent()])]  # spark-submit's Java is the parent
-        java = [each for each in around if "java" in _name(each)]
-        tasks = [each for one in java for each in _children(one) if "python" in _name(each) and each.pid != driver.pid]
-        found = {"driver": [driver], "java": java, "tasks": tasks}
-        return {name: self._figures(name, some) for name, some in found.items() if some}
+        java = [child for child in around if "java" in _name(child)]
+        tasks = [
+            child for one in java for child in _children(one) if "python" in _name(child) and child.pid != driver.pid
+        ]
+        processes = {"driver": [driver], "java": java, "tasks": tasks}
+        return {name: self._figures(name, some) for name, some in processes.items() if some}
 
     def _figures(self, name: str, processes: Iterable[Any]) -> ProcessFigures:  # Any: psutil's processes
         import psutil
 
         seconds, memory, n = 0.0, 0, 0
-        for each in processes:
+        for process in processes:
             with suppress(psutil.Error):  # one that has ended meanwhile
-                times = each.cpu_times()
+                times = process.cpu_times()
                 seconds += times.user + times.system
                 if name == "tasks":  # of workers that have ended
                     seconds += times.children_user + times.children_system
-                memory += each.memory_info().rss
+                memory += process.memory_info().rss
                 n += 1
         now = time.monotonic()
-        before, at = self._last.get(name, (seconds, now))
+        before, measured_at = self._last.get(name, (seconds, now))
         self._last[name] = seconds, now
-        cpu = max(0.0, seconds - before) / (now - at) if now > at else 0.0
+        cpu = max(0.0, seconds - before) / (now - measured_at) if now > measured_at else 0.0
         return ProcessFigures(cpu=cpu, memory_bytes=memory, processes=n)
 
 

@@ -70,19 +70,19 @@ class Proof:
         return self.mistake is None and is_equal and not self.unread and not self.n_stale
 
     def __str__(self) -> str:
-        found = self.comparison
-        if found is None:
+        comparison = self.comparison
+        if comparison is None:
             return f"{self.table}: not compared: {self.mistake}"
         if not self.until:
             return f"{self.table}: no records of {self.topic} to land, no table"
-        parts = [f"{found.n_expected} records of {self.topic}"]
-        if found.is_equal and not self.n_stale:
+        parts = [f"{comparison.n_expected} records of {self.topic}"]
+        if comparison.is_equal and not self.n_stale:
             parts.append("each there once")
         if self.unread:
             named = ", ".join(f"{p}: {n} records" for p, n in sorted(self.unread.items()))
             parts.append(f"no row of partition{'s' if len(self.unread) > 1 else ''} {named}")
         for kind, text in _KINDS:
-            number, places = getattr(found, f"n_{kind}"), getattr(found, kind)
+            number, places = getattr(comparison, f"n_{kind}"), getattr(comparison, kind)
             if number:
                 named = ", ".join(map(str, places)) + (", …" if number > len(places) else "")
                 parts.append(f"{number} {text} (partition, offset: {named})")
@@ -93,9 +93,9 @@ class Proof:
             named = ", ".join(map(str, self.untaken)) + (", …" if self.n_untaken > len(self.untaken) else "")
             parts.append(f"{self.n_untaken} others that no table takes (partition, offset: {named})")
         for number, text in (
-            (found.n_gone, "rows whose records the topic has deleted"),
-            (found.n_compacted, "rows whose records compaction has removed from the topic"),
-            (found.n_in_ledger, "offsets not there that the ledger names as lost"),
+            (comparison.n_gone, "rows whose records the topic has deleted"),
+            (comparison.n_compacted, "rows whose records compaction has removed from the topic"),
+            (comparison.n_in_ledger, "offsets not there that the ledger names as lost"),
             (self.n_absent, "offsets that neither the table nor the topic has, before the topic's first one"),
         ):
             if number:
@@ -146,7 +146,7 @@ def prove(
     rest = log.kept(part)
     asked = {**options, **rest.options(f"table {table}"), "columns": "partition,offset", "failOnDataLoss": "true"}
     wanted = spark.read.format("pykafka-wire").options(**asked).load() if expected is None else expected(rest)
-    found = compare(
+    comparison = compare(
         wanted.select("partition", "offset"),
         held.select("partition", "offset"),
         Explanations(first=log.first, end=part.end, is_compacted=log.is_compacted, ledger=ledger),
@@ -164,8 +164,8 @@ def prove(
         table=table,
         start=rest.start,
         until=part.end,
-        comparison=replace(found, n_in_ledger=found.n_in_ledger + n_in_ledger),
-        n_absent=max(0, n_before - found.n_gone - n_in_ledger) if expected is None else 0,
+        comparison=replace(comparison, n_in_ledger=comparison.n_in_ledger + n_in_ledger),
+        n_absent=max(0, n_before - comparison.n_gone - n_in_ledger) if expected is None else 0,
         lag=sum(behind.values()),
         complete_until=_complete_until(held, sorted(behind), now),
     )
@@ -186,13 +186,13 @@ def check_whole(spark: SparkSession, table: str) -> None:
     """Raise OffsetsError for a table, by its name or path, in which an ingest has put a part of its topic's records."""
     identifier = f"delta.`{table}`" if "/" in table else table
     try:
-        found = spark.sql(f"SHOW TBLPROPERTIES {identifier}").where(F.col("key") == PART_PROPERTY).collect()
+        properties = spark.sql(f"SHOW TBLPROPERTIES {identifier}").where(F.col("key") == PART_PROPERTY).collect()
     except PySparkException:  # of a catalog without properties: then it is no ingest's table
         return
-    if found:
+    if properties:
         raise OffsetsError(
-            f"the table {table} has a part of its topic's records ({found[0].value}), as the settings of its ingest say, which "
-            "compares it by them: pykafka-wire ingest FILE.toml --verify."
+            f"the table {table} has a part of its topic's records ({properties[0].value}), as the settings of its ingest "
+            "say, which compares it by them: pykafka-wire ingest FILE.toml --verify."
         )
 
 
@@ -291,13 +291,13 @@ def prove_table(
     else:
         named = columns.rows.select(F.col(columns.names["topic"]).alias("topic")).where("topic IS NOT NULL").distinct()
         topics = sorted(row.topic for row in named.collect())
-    for each in topics:
-        held = columns.of_topic(each)
+    for name in topics:
+        held = columns.of_topic(name)
         if rejects is not None:
-            held = held.unionByName(KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(each))
-        proof = Proof(topic=each, table=columns.table, start={}, until={}, comparison=None)
+            held = held.unionByName(KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(name))
+        proof = Proof(topic=name, table=columns.table, start={}, until={}, comparison=None)
         try:
-            yield _prove_rows(spark, options, each, held, columns.table, is_whole=is_whole)
+            yield _prove_rows(spark, options, name, held, columns.table, is_whole=is_whole)
         except Exception as error:
             yield replace(proof, mistake=mistake_of(error))
 

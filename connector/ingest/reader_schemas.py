@@ -59,19 +59,19 @@ def schema_text(
     Raises:
         RegistryError: the registry does not respond.
     """
-    own = None if schema.references else schema.text
+    text = None if schema.references else schema.text
     if schema.kind != "AVRO" or columns is None:
-        return own
+        return text
     try:
         newest = _parsed(registry, schema)
         held = set(_paths(columns))
         read = {_in_row(path, table) for path in field_paths(newest)}
         if held <= read:
-            return own
+            return text
         older = list(_older(registry, subject, schema))
-        return with_removed_fields(newest, older, lambda path: _in_row(path, table) in held) if older else own
+        return with_removed_fields(newest, older, lambda path: _in_row(path, table) in held) if older else text
     except DecodeError:  # which reading reports, value by value
-        return own
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,9 @@ class KeySchemas:
             RegistryError: the registry does not respond.
         """
         known = list(frames)
-        before = pa.array([each if len(each) <= FRAME_BYTES else b"" for each in known], pa.binary())
-        headers = pa.array([each if len(each) > FRAME_BYTES else None for each in known], pa.binary())
-        found: dict[bytes, tuple[str, ...]] = {}
+        before = pa.array([key if len(key) <= FRAME_BYTES else b"" for key in known], pa.binary())
+        headers = pa.array([key if len(key) > FRAME_BYTES else None for key in known], pa.binary())
+        names_by_frame: dict[bytes, tuple[str, ...]] = {}
         for schema_id, rows in split_frames(before, "required", headers=headers).groups:
             if schema_id is None:
                 continue
@@ -112,8 +112,8 @@ class KeySchemas:
             except DecodeError:  # which reading reports, key by key
                 continue
             if names in self.texts:
-                found |= {known[row]: names for row in rows.tolist()}
-        return found
+                names_by_frame |= {known[row]: names for row in rows.tolist()}
+        return names_by_frame
 
 
 def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
@@ -125,21 +125,21 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
     try:
         versions = RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]
         schemas = [
-            RegistryClient(registry).version(Reference(name=subject, subject=subject, version=each))
-            for each in versions
+            RegistryClient(registry).version(Reference(name=subject, subject=subject, version=version))
+            for version in versions
         ]
-        parsed = [_parsed(registry, each) for each in schemas if each.kind == "AVRO"]
+        parsed = [_parsed(registry, schema) for schema in schemas if schema.kind == "AVRO"]
     except DecodeError:
         return None
-    by_names = {names: each for each in parsed if (names := _field_names(each)) is not None}
+    by_names = {names: schema for schema in parsed if (names := _field_names(schema)) is not None}
     if len(by_names) < 2 or _field_names(parsed[-1]) is None:
         return None
     whole = json.loads(with_removed_fields(parsed[-1], parsed[-2::-1], lambda _: True))
-    whole["fields"] = [{**each, "type": nullable(each["type"]), "default": None} for each in whole["fields"]]
+    whole["fields"] = [{**field, "type": nullable(field["type"]), "default": None} for field in whole["fields"]]
     return KeySchemas(
         registry=registry.for_subject(subject),
         newest=_field_names(parsed[-1]) or (),
-        texts={names: with_removed_fields(each, (), lambda _: False) for names, each in by_names.items()},
+        texts={names: with_removed_fields(schema, (), lambda _: False) for names, schema in by_names.items()},
         whole=json.dumps(whole),
     )
 
@@ -148,14 +148,14 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
     """Return the names of a record's fields, sorted; None for another type."""
     root = schema.definition(schema.root)
     is_record = isinstance(root, dict) and root["type"] == "record"
-    return tuple(sorted(each["name"] for each in root["fields"])) if is_record else None
+    return tuple(sorted(field["name"] for field in root["fields"])) if is_record else None
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
     for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
-        found = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
-        if found.kind == "AVRO" and found.text != newest.text:
-            yield _parsed(registry, found)
+        schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
+        if schema.kind == "AVRO" and schema.text != newest.text:
+            yield _parsed(registry, schema)
 
 
 def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:

@@ -116,10 +116,10 @@ class Table:
     @property
     def target_bytes(self) -> int:
         """Return :attr:`target_file_size` in bytes."""
-        found = _SIZE.fullmatch(self.target_file_size.strip().lower())
-        if found is None or not int(found[1]):
+        match = _SIZE.fullmatch(self.target_file_size.strip().lower())
+        if match is None or not int(match[1]):
             raise IngestError(f"target_file_size is {self.target_file_size!r}: give a number with kb, mb or gb")
-        return int(found[1]) * int(1024 ** ("kmg".index(found[2]) + 1))
+        return int(match[1]) * int(1024 ** ("kmg".index(match[2]) + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,18 +181,18 @@ class Settings:
         them."""
         changes = {topic for topic in topics if self.table_for(topic).mode == "cdc"}
         parts = [topic.split(".") for topic in changes]
-        prefixes = {".".join(each[:n]) for each in parts for n in range(1, len(each) - 1)}
-        known = {each.topic for each in self.tables}
-        found = {}
+        prefixes = {".".join(part[:n]) for part in parts for n in range(1, len(part) - 1)}
+        known = {table.topic for table in self.tables}
+        settings = {}
         for topic in sorted(topic for topic in changes if not {topic, re.escape(topic)} & known):
             prefix, _, last = topic.rpartition(".")
             if topic.startswith("__debezium-heartbeat"):
-                found[topic] = "heartbeats"
+                settings[topic] = "heartbeats"
             elif topic in prefixes:
-                found[topic] = "changes of schemas"
+                settings[topic] = "changes of schemas"
             elif prefix in prefixes and last in _HELPERS and topic.count(".") == prefix.count(".") + 1:
-                found[topic] = _HELPERS[last]
-        return found
+                settings[topic] = _HELPERS[last]
+        return settings
 
     def table_for(self, topic: str) -> Table:
         """Return the settings of a topic's table, of the first one where it has several."""
@@ -204,24 +204,24 @@ class Settings:
 
     def destinations(self, topic: str) -> list[Destination]:
         """Return the tables of a topic."""
-        matching = [each for each in self.tables if each.matches(topic)]
+        matching = [table for table in self.tables if table.matches(topic)]
         matching = matching or [replace(self.defaults, topic=re.escape(topic))]
-        tables = [each for each in matching if each.is_part] if matching[0].is_part else matching[:1]
+        tables = [table for table in matching if table.is_part] if matching[0].is_part else matching[:1]
         plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
         return [
-            Destination(topic=topic, name=(each.name or _TOPIC).replace(_TOPIC, plain), table=each) for each in tables
+            Destination(topic=topic, name=(table.name or _TOPIC).replace(_TOPIC, plain), table=table) for table in tables
         ]
 
     def destination(self, key: str) -> Destination:
         """Return a table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
         topic = key.partition(":")[0]  # no name of a topic has a colon
-        return {each.key: each for each in self.destinations(topic)}[key]
+        return {destination.key: destination for destination in self.destinations(topic)}[key]
 
     def unused_for(self, topic: str) -> Table | None:
         """Return the first table that takes a part of a topic's records and never gets any, since another one has them all."""
-        matching = [each for each in self.tables if each.matches(topic)]
+        matching = [table for table in self.tables if table.matches(topic)]
         is_whole = bool(matching) and not matching[0].is_part
-        return next((each for each in matching if each.is_part), None) if is_whole else None
+        return next((table for table in matching if table.is_part), None) if is_whole else None
 
     def place(self, name: str) -> str:
         """Return a table by its name, for people: its folder, or its name with the schema."""
@@ -240,9 +240,9 @@ class Settings:
     def waits(self) -> dict[str, str]:
         """Return the option of the stream by which topics wait, where one does."""
         tables = [*self.tables, self.defaults]
-        if not any(each.min_rows for each in tables):
+        if not any(table.min_rows for table in tables):
             return {}
-        waits = {each.topic: {"offsets": max(1, each.min_rows), "delay": each.max_delay} for each in reversed(tables)}
+        waits = {table.topic: {"offsets": max(1, table.min_rows), "delay": table.max_delay} for table in reversed(tables)}
         return {"minOffsetsPerTopic": json.dumps(dict(reversed(waits.items())))}
 
     @property
@@ -464,7 +464,7 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
             if getattr(table, name):
                 yield (*place, name), f"{name} is a single table's: give it in a [[table]]"
         return
-    texts = [("where", "where", table.where), *(("select", "select", each) for each in table.select)]
+    texts = [("where", "where", table.where), *(("select", "select", text) for text in table.select)]
     texts += [("expect", f"expect.{name}", condition) for name, condition in table.expect.items()]
     for name, title, text in texts:
         if text is None:
@@ -557,11 +557,11 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     else:
         import tomli as tomllib  # type: ignore[import-not-found]
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise IngestError(f"the settings {path} are not TOML: {error}.") from error
     mistakes, settings = _from_document(
-        found | {name: _over(value, found.get(name)) for name, value in (given or {}).items()}
+        document | {name: _over(value, document.get(name)) for name, value in (given or {}).items()}
     )
     if settings is None:
         lines = _lines(text)
@@ -570,8 +570,8 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     return settings
 
 
-def _over(given: Any, found: Any) -> Any:  # Any: values of TOML
-    return {**found, **given} if isinstance(given, dict) and isinstance(found, dict) else given
+def _over(given: Any, lower: Any) -> Any:  # Any: values of TOML
+    return {**lower, **given} if isinstance(given, dict) and isinstance(lower, dict) else given
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
@@ -584,18 +584,18 @@ def make_settings(given: Mapping[str, Any]) -> Settings:
 
 def _listed(mistakes: list[str], where: str) -> str:
     return f"{where}: {len(mistakes)} mistake{'s' if len(mistakes) > 1 else ''}\n" + "\n".join(
-        f"  {each}" for each in mistakes
+        f"  {mistake}" for mistake in mistakes
     )
 
 
-def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
+def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
     """Return settings from a document, or its mistakes, each with its place."""
     mistakes: list[tuple[tuple[str, ...], str]] = []
-    given = dict(found)
+    given = dict(document)
     arrays = given.pop("table", [])
     defaults = given.pop("defaults", {})
     values = _checked_fields((), given, Settings, mistakes, besides=("table", "defaults", "tables"))
-    if not isinstance(arrays, list) or not all(isinstance(each, dict) for each in arrays):
+    if not isinstance(arrays, list) or not all(isinstance(array, dict) for array in arrays):
         mistakes.append((("table",), "tables are written as [[table]], one for each topic"))
         arrays = []
     if not isinstance(defaults, dict):
@@ -605,14 +605,14 @@ def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...]
         ("defaults",), defaults, Table, mistakes, besides=("topic", "name", *_OF_ONE_TABLE)
     )
     tables = []
-    for number, each in enumerate(arrays):
-        if "topic" not in each:
+    for number, array in enumerate(arrays):
+        if "topic" not in array:
             mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
-        tables.append(base | _checked_fields(("table", str(number)), each, Table, mistakes))
-    mistakes += [((name,), f"{name} is missing: {text}") for name, text in _NEEDED.items() if name not in found]
+        tables.append(base | _checked_fields(("table", str(number)), array, Table, mistakes))
+    mistakes += [((name,), f"{name} is missing: {text}") for name, text in _NEEDED.items() if name not in document]
     # What is missing, or cannot be read, keeps no other mistake from being seen.
-    stand_ins = {name: text for name, text in _STAND_INS.items() if name in found or name in _NEEDED}
-    settings = Settings(**(stand_ins | values), defaults=Table(**base), tables=tuple(Table(**each) for each in tables))
+    stand_ins = {name: text for name, text in _STAND_INS.items() if name in document or name in _NEEDED}
+    settings = Settings(**(stand_ins | values), defaults=Table(**base), tables=tuple(Table(**table) for table in tables))
     known = {place for place, _ in mistakes}
     for place, text in _mistakes(settings):
         is_inherited = (
@@ -639,12 +639,12 @@ _TYPES: Final[dict[str, tuple[Any, str]]] = {
 def _checked_fields(
     place: tuple[str, ...],
     given: Mapping[str, Any],
-    of: type,
+    settings_class: type,
     mistakes: list[tuple[tuple[str, ...], str]],
     besides: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Return the known names of a table of the file, with values of their types; mistakes are added."""
-    known = {each.name: str(each.type) for each in fields(of) if each.name not in besides}
+    known = {setting.name: str(setting.type) for setting in fields(settings_class) if setting.name not in besides}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
@@ -660,7 +660,7 @@ def _checked_fields(
         elif wanted is list:
             values[name] = tuple(map(str, value))
         elif wanted is dict:
-            values[name] = {str(key): _text(each) for key, each in _flat(value)}
+            values[name] = {str(key): _text(item) for key, item in _flat(value)}
         else:
             values[name] = value
     return values
@@ -681,7 +681,7 @@ def _text(value: Any) -> str:
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
     """Return the line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
-    found: dict[tuple[str, ...], int] = {(): 1}
+    lines: dict[tuple[str, ...], int] = {(): 1}
     place: tuple[str, ...] = ()
     numbers: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -693,10 +693,10 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
                 place = (name, str(numbers[name]))
             elif place[0] in numbers:
                 place = (place[0], str(numbers[place[0]]), *place[1:])
-            found.setdefault(place, number)
+            lines.setdefault(place, number)
         elif key := re.match(r"\s*(\"[^\"]+\"|'[^']+'|[\w-]+)\s*[.=]", line):
-            found.setdefault((*place, key[1].strip("\"'")), number)
-    return found
+            lines.setdefault((*place, key[1].strip("\"'")), number)
+    return lines
 
 
 def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:

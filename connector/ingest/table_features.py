@@ -81,11 +81,13 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     needed = []
     if held is not None and _widens(held, rows):
         needed.append(TYPE_WIDENING)
-    if any(isinstance(each, TimestampNTZType) for each in types):
+    if any(isinstance(data_type, TimestampNTZType) for data_type in types):
         needed.append(TIMESTAMP_NTZ)
-    if any(isinstance(each, StructType) and _REFUSED.intersection("".join(each.names)) for each in types):
+    if any(
+        isinstance(data_type, StructType) and _REFUSED.intersection("".join(data_type.names)) for data_type in types
+    ):
         needed.append(COLUMN_MAPPING)
-    if any(isinstance(each, VariantType) for each in types):
+    if any(isinstance(data_type, VariantType) for data_type in types):
         needed.append(VARIANT)
     return needed
 
@@ -95,7 +97,7 @@ def can_store(held: DataType, rows: DataType) -> bool:
     if isinstance(rows, NullType):
         return True
     if type(held) is not type(rows) or isinstance(held, DecimalType):
-        is_small = all(_WHOLE.get(type(each), 99) <= _WHOLE[IntegerType] for each in (held, rows))
+        is_small = all(_WHOLE.get(type(data_type), 99) <= _WHOLE[IntegerType] for data_type in (held, rows))
         return held == rows or is_small or _is_wider(held, rows)
     of_held = dict(_parts(held))
     return all(can_store(of_held[name], inner) for name, inner in _parts(rows) if name in of_held)
@@ -110,7 +112,7 @@ def _types(data_type: DataType) -> Iterator[DataType]:
 def _parts(data_type: Any) -> list[tuple[str, DataType]]:  # Any: Spark's types
     """Return the types inside of one, by their names."""
     if isinstance(data_type, StructType):
-        return [(each.name.lower(), each.dataType) for each in data_type]
+        return [(field.name.lower(), field.dataType) for field in data_type]
     if isinstance(data_type, ArrayType):
         return [("element", data_type.elementType)]
     if isinstance(data_type, MapType):

@@ -52,7 +52,7 @@ def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:
     folder = local_folder(settings.into) if settings.is_folder else None
     if folder is None:
         return None
-    names = sorted(each.parent.name for each in Path(folder).glob("*/_delta_log"))
+    names = sorted(log.parent.name for log in Path(folder).glob("*/_delta_log"))
     return {name: partial(_delta_dataset, settings.place(name)) for name in names}
 
 

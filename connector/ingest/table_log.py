@@ -176,8 +176,8 @@ class TableLog:
     @property
     def schema(self) -> StructType | None:
         """Return the present schema, None where neither commits nor checksum files have it."""
-        found = [commit.schema for commit in self.commits if commit.schema is not None]
-        return found[-1] if found else self.base
+        schemas = [commit.schema for commit in self.commits if commit.schema is not None]
+        return schemas[-1] if schemas else self.base
 
     def _newest(self) -> int:
         """Return the newest version: by the names in the folder at first, then by looking for the next ones."""
@@ -185,13 +185,13 @@ class TableLog:
 
         filesystem, folder = self._opened()
         if self._seen < 0:
-            found = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}{_LOG}", allow_not_found=True))
-            names = (each.base_name.partition(".") for each in found)
+            files = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}{_LOG}", allow_not_found=True))
+            names = (file.base_name.partition(".") for file in files)
             self._seen = max((int(stem) for stem, _, kind in names if kind == "json" and stem.isdigit()), default=-1)
             return self._seen
         while True:
             paths = [f"{folder}{_LOG}/{self._seen + 1 + ahead:020d}.json" for ahead in range(_AHEAD)]
-            there = [each.type == pyarrow.fs.FileType.File for each in filesystem.get_file_info(paths)]
+            there = [file.type == pyarrow.fs.FileType.File for file in filesystem.get_file_info(paths)]
             self._seen += there.index(False) if False in there else _AHEAD
             if False in there:
                 return self._seen
@@ -207,19 +207,19 @@ class TableLog:
         filesystem, folder = self._opened()
         try:
             with filesystem.open_input_file(f"{folder}{_LOG}/{name}") as file:
-                found: bytes = file.read(_MAX_BYTES)
+                content: bytes = file.read(_MAX_BYTES)
         except FileNotFoundError:
             return None
-        return found
+        return content
 
     def _checksum(self, version: int) -> tuple[TableSize | None, StructType | None]:
         try:
-            found = json.loads(self._read(f"{version:020d}.crc") or b"null") or {}
+            checksum = json.loads(self._read(f"{version:020d}.crc") or b"null") or {}
         except ValueError:  # it is being written
             return None, None
-        files, size = found.get("numFiles"), found.get("tableSizeBytes")
+        files, size = checksum.get("numFiles"), checksum.get("tableSizeBytes")
         known = TableSize(files, size) if isinstance(files, int) and isinstance(size, int) else None
-        return known, _schema(found.get("metadata"))
+        return known, _schema(checksum.get("metadata"))
 
     def _stored(self, version: int) -> tuple[TableSize | None, StructType | None]:
         """Return size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
@@ -227,7 +227,7 @@ class TableLog:
             import deltalake
 
             table = deltalake.DeltaTable(table_uri(self.folder), version=version, storage_options=dict(self.storage))
-            sizes = [int(each) for each in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+            sizes = [int(n_bytes) for n_bytes in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
             schema = StructType.fromJson(json.loads(table.schema().to_json()))
         except Exception as error:  # a page shows less then
             _log.debug("The library deltalake cannot read %s: %s", self.folder, error)
@@ -253,14 +253,14 @@ class TableLog:
                 schema = _schema(action["metaData"])
             elif action.get("add", {}).get("dataChange", False):
                 adds.append(action["add"])
-        at = info.get("inCommitTimestamp", info.get("timestamp", 0))
+        committed_ms = info.get("inCommitTimestamp", info.get("timestamp", 0))
         return LoggedCommit(
             version=version,
-            at=at / 1000,
+            at=committed_ms / 1000,
             operation=str(info.get("operation", "")),
             rows=_n_rows(adds),
             files=len(adds),
-            bytes=sum(int(each.get("size", 0)) for each in adds),
+            bytes=sum(int(add.get("size", 0)) for add in adds),
             landed=Landed.from_json(info.get("userMetadata")),
             schema=schema,
         )
@@ -283,7 +283,7 @@ def _schema(metadata: Mapping[str, Any] | None) -> StructType | None:
 
 
 def _n_rows(adds: list[Mapping[str, Any]]) -> int | None:
-    counts = [json.loads(each.get("stats") or "{}").get("numRecords") for each in adds]
+    counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
     return None if None in counts else sum(counts)
 
 
@@ -291,10 +291,10 @@ def flat_types(schema: Any, path: str = "") -> dict[str, str]:  # Any: Spark's t
     """Return the types of all columns and nested fields that are no structs themselves, by their paths, such as
     ``items[].price``."""
     if isinstance(schema, StructType):
-        found: dict[str, str] = {}
-        for each in schema:
-            found |= flat_types(each.dataType, f"{path}.{each.name}" if path else each.name)
-        return found
+        types: dict[str, str] = {}
+        for column in schema:
+            types |= flat_types(column.dataType, f"{path}.{column.name}" if path else column.name)
+        return types
     if isinstance(schema, ArrayType) and _has_fields(schema.elementType):
         return flat_types(schema.elementType, f"{path}[]")
     if isinstance(schema, MapType) and _has_fields(schema.valueType):

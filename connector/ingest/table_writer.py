@@ -173,7 +173,7 @@ def commits_of(
         starts = [start, *ends]
         commits = [(after + i, replace(part, start=starts[i - 1], end=end)) for i, end in enumerate(ends, 1)]
         commits.append((until, replace(whole, start=own_start)))
-    return [each for each in commits if each[1].n_offsets]
+    return [commit for commit in commits if commit[1].n_offsets]
 
 
 class TableWriter:
@@ -313,24 +313,24 @@ class TableWriter:
         # Delta leaves files out by the offsets alone.
         offsets = F.col("offset").between(min(landed.start.values()), max(landed.end.values()))
         for some in (rows.where(offsets & before(landed.end) & ~before(landed.start)), rows):
-            found = some.agg(F.unix_millis(F.max("timestamp"))).head()
-            if found is not None and found[0] is not None:
-                return int(found[0])
+            maximum = some.agg(F.unix_millis(F.max("timestamp"))).head()
+            if maximum is not None and maximum[0] is not None:
+                return int(maximum[0])
         return None
 
-    def _begin(self, part: TopicRange, found: Beginning, *, is_new: bool) -> dict[int, int]:
+    def _begin(self, part: TopicRange, beginning: Beginning, *, is_new: bool) -> dict[int, int]:
         """Return where a table that is new begins in each partition, or one that is not in those that were added.
 
         What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
         micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
         """
-        oldest = {p: end if end == part.start[p] else 0 for p, end in found.oldest.items()}
+        oldest = {p: end if end == part.start[p] else 0 for p, end in beginning.oldest.items()}
         if is_new and self._settings.starting_offsets == "latest":
-            oldest = dict(found.oldest)
+            oldest = dict(beginning.oldest)
         elif is_new and oldest:
             whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
             oldest = dict(kept_range(self._settings.kafka_options, whole).start)
-        return {p: found.known[p] if p in found.known else oldest.get(p, part.start[p]) for p in part.end}
+        return {p: beginning.known[p] if p in beginning.known else oldest.get(p, part.start[p]) for p in part.end}
 
     def _ends(self) -> dict[int, int]:
         """Return where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is
@@ -338,11 +338,13 @@ class TableWriter:
         self._surroundings.await_rejects()
         prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
         rejects = self._rejects.rows
-        for rows, of in (
+        for rows, column_prefix in (
             (self._target.rows, prefix),
             (rejects.where(F.col("table") == self._name), ""),
         ):
-            for partition, last in rows.groupBy(f"{of}partition").agg(F.max(f"{of}offset")).collect():
+            for partition, last in (
+                rows.groupBy(f"{column_prefix}partition").agg(F.max(f"{column_prefix}offset")).collect()
+            ):
                 ends[partition] = max(ends.get(partition, 0), last + 1)
         return ends
 
@@ -430,14 +432,14 @@ class TableWriter:
         )
         return self._reader.value_schema(self._topic, self._table, last.schema_id)
 
-    def _count_untaken(self, part: TopicRange, found: Untaken | None) -> None:
+    def _count_untaken(self, part: TopicRange, untaken: Untaken | None) -> None:
         """Count and name the records that no table of the topic takes; ``found`` are those, where the read has shown them."""
         if not self._counts_untaken:
             return
-        if found is None:
+        if untaken is None:
             try:
                 others = self._reader.untaken(self._session, part, self._settings.destinations(self._topic))
-                found = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
+                untaken = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
             except Exception as error:  # of another table of the topic, as a rule
                 _log.warning(
                     "The records of topic %s that none of its tables takes were not counted up to %s; ingest --verify counts "
@@ -447,14 +449,14 @@ class TableWriter:
                     sentence_of(error),
                 )
                 return
-        self._progress.untaken += found.n
-        if found.n:
+        self._progress.untaken += untaken.n
+        if untaken.n:
             _log.warning(
                 "%d records of topic %s are taken by none of its tables; the first is at partition:offset %s. ingest --verify "
                 "names them.",
-                found.n,
+                untaken.n,
                 self._topic,
-                found.first,
+                untaken.first,
             )
 
     @property
@@ -465,7 +467,7 @@ class TableWriter:
 
     def _census(self) -> Census | None:
         """Return what shows in the read of this table which records no table takes; None where only other reads do."""
-        tables = [each.table for each in self._settings.destinations(self._topic)]
+        tables = [destination.table for destination in self._settings.destinations(self._topic)]
         if not self._counts_untaken or not read_alike(tables):
             return None
         return Census(tables=tables, seen=Observation() if self._table.mode == "append" else None)
@@ -691,6 +693,6 @@ class TableWriter:
 def _span(part: TopicRange, rejects: Any) -> TopicRange:
     """Return the offsets of a range from the first reject of each partition to the last one."""
     ends = rejects.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-    start = {each["partition"]: each["offset_min"] for each in ends}
-    end = {each["partition"]: each["offset_max"] + 1 for each in ends}
+    start = {end["partition"]: end["offset_min"] for end in ends}
+    end = {end["partition"]: end["offset_max"] + 1 for end in ends}
     return replace(part, start={**part.end, **start}, end={**part.end, **end})

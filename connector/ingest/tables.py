@@ -110,21 +110,21 @@ class Landed:
 
     def to_json(self) -> str:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")
-        found = {name: getattr(self, name) for name in names}
-        found |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
-        landed = {**found, "start": _sorted(self.start), "end": _sorted(self.end)}
+        metadata = {name: getattr(self, name) for name in names}
+        metadata |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
+        landed = {**metadata, "start": _sorted(self.start), "end": _sorted(self.end)}
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 
     @classmethod
     def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
         """Return None for the commit of another program."""
         try:
-            found: Any = json.loads(text or "null")[_METADATA]
+            metadata: Any = json.loads(text or "null")[_METADATA]
         except (ValueError, TypeError, KeyError):
             return None
-        offsets = {name: {int(p): int(o) for p, o in found[name].items()} for name in ("start", "end")}
-        known = {each.name: found[each.name] for each in fields(cls) if each.name in found}
-        return cls(**{**known, **offsets, "schema_id": registry_id(found.get("schema_id")), "n_added": n_added})
+        offsets = {name: {int(p): int(o) for p, o in metadata[name].items()} for name in ("start", "end")}
+        known = {attribute.name: metadata[attribute.name] for attribute in fields(cls) if attribute.name in metadata}
+        return cls(**{**known, **offsets, "schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,8 +328,8 @@ class LandedTable:
     def properties(self) -> dict[str, str]:
         """Return the table's, asked for once, and again after :meth:`set_properties`."""
         if not self._properties:
-            found = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
-            self._properties = {row.key: row.value for row in found}
+            properties = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
+            self._properties = {row.key: row.value for row in properties}
         return self._properties
 
     def landed(self) -> Landed | None:
@@ -406,12 +406,12 @@ class LandedTable:
         needed = needed_features(rows, held)
         # A catalog's table casts values to its own types, as Spark's settings allow.
         is_vain = self.is_folder and not can_store(held, rows)
-        if is_vain or any(properties.get(each.property) in _DISABLED for each in needed):
+        if is_vain or any(properties.get(feature.property) in _DISABLED for feature in needed):
             return False
-        lacking = [each for each in needed if each.property not in properties]
-        for each in lacking:
-            self.alter({each.property: each.value})
-            self._log_feature(each)
+        lacking = [feature for feature in needed if feature.property not in properties]
+        for feature in lacking:
+            self.alter({feature.property: feature.value})
+            self._log_feature(feature)
         return bool(lacking)
 
     def _enabling(self, columns: DataType) -> dict[str, str]:
@@ -448,16 +448,17 @@ class LandedTable:
 
     def truncations(self) -> list[Truncation]:
         """Return the last TRUNCATE of each partition that the table has landed."""
-        return [Truncation(**each) for each in json.loads(self.properties().get(TRUNCATED_PROPERTY, "[]"))]
+        return [Truncation(**truncation) for truncation in json.loads(self.properties().get(TRUNCATED_PROPERTY, "[]"))]
 
     def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
         """Note TRUNCATEs, before they are applied; return these, and those that the table knew."""
         last = {
-            each.partition: each for each in sorted([*self.truncations(), *truncated], key=lambda each: each.offset)
+            truncation.partition: truncation
+            for truncation in sorted([*self.truncations(), *truncated], key=lambda truncation: truncation.offset)
         }
         known = [last[partition] for partition in sorted(last)]
         if truncated:
-            self.alter({TRUNCATED_PROPERTY: json.dumps([asdict(each) for each in known])})
+            self.alter({TRUNCATED_PROPERTY: json.dumps([asdict(truncation) for truncation in known])})
         return known
 
     def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
@@ -469,13 +470,13 @@ class LandedTable:
             changes: columns of the table, new ones among them, and :data:`DELETE`.
             landed: as :meth:`append`'s.
         """
-        marks = [each for each in (DELETE, UNAVAILABLE, CREATED) if each in changes.columns]
+        marks = [column for column in (DELETE, UNAVAILABLE, CREATED) if column in changes.columns]
         columns = changes.drop(*marks)
         given = {name.lower() for name in columns.columns}
         # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
         is_known = COLUMNS_PROPERTY in self.properties()
-        own = {each.name.lower() for each in self.topic_columns()} if is_known else given
-        noted = {} if is_known and given <= own else {COLUMNS_PROPERTY: json.dumps(sorted(own | given))}
+        topic_names = {column.name.lower() for column in self.topic_columns()} if is_known else given
+        noted = {} if is_known and given <= topic_names else {COLUMNS_PROPERTY: json.dumps(sorted(topic_names | given))}
         # Before the key's type changes, which shows the gap.
         if not merging.key_gaps <= key_gaps_of(self.properties()):
             noted[KEY_GAPS_PROPERTY] = json.dumps(sorted(merging.key_gaps))
@@ -483,11 +484,11 @@ class LandedTable:
             self.alter(noted)
         self.add_columns(columns)
         held = self.schema
-        written = StructType([each for each in held if each.name.lower() in given])
-        whole = StructType([*written, *(each for each in changes.schema if each.name in marks)])
+        written = StructType([column for column in held if column.name.lower() in given])
+        whole = StructType([*written, *(column for column in changes.schema if column.name in marks)])
         changes.to(whole).createOrReplaceTempView("pykafka_wire_changes")
         names = [quoted(name) for name in written.names]
-        lacking = [quoted(each.name) for each in held if each.name.lower() in own - given]
+        lacking = [quoted(column.name) for column in held if column.name.lower() in topic_names - given]
         newer = f"WHEN MATCHED AND {merging.is_newer}"
         keeps = f"NOT new.{CREATED} AND array_contains(new.{UNAVAILABLE}, "
         sets = [
@@ -511,8 +512,12 @@ class LandedTable:
 
     def topic_columns(self) -> list[StructField]:
         """Return the columns that are the topic's, and none that a user has added."""
-        own = self.properties().get(COLUMNS_PROPERTY)
-        return [each for each in self.schema if own is None or each.name.lower() in json.loads(own)]
+        topic_columns = self.properties().get(COLUMNS_PROPERTY)
+        return [
+            column
+            for column in self.schema
+            if topic_columns is None or column.name.lower() in json.loads(topic_columns)
+        ]
 
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
@@ -628,8 +633,8 @@ class OwnedTable(Protocol):
 
 def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
     """Raise IngestError for a table that another ingest, or another program, writes to."""
-    found = table.properties()
-    owner, owned_topic = found.get(QUERY_PROPERTY), found.get(TOPIC_PROPERTY)
+    properties = table.properties()
+    owner, owned_topic = properties.get(QUERY_PROPERTY), properties.get(TOPIC_PROPERTY)
     if owner is None:
         raise IngestError(
             f"the table {table.identifier} exists, and no ingest made it: drop it, or use another name (name in [[table]], or "
@@ -650,27 +655,29 @@ def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
 def is_within(inner: Any, outer: Any) -> bool:
     """Return whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
     if isinstance(inner, StructType) and isinstance(outer, StructType):
-        known = {each.name.lower(): each.dataType for each in outer}
-        return all(each.name.lower() in known and is_within(each.dataType, known[each.name.lower()]) for each in inner)
+        known = {column.name.lower(): column.dataType for column in outer}
+        return all(
+            column.name.lower() in known and is_within(column.dataType, known[column.name.lower()]) for column in inner
+        )
     for part in ("elementType", "valueType"):
         if type(inner) is type(outer) and hasattr(inner, part):
             return is_within(getattr(inner, part), getattr(outer, part))
     return bool(inner == outer)
 
 
-def clash(found: Any, path: str = "") -> str | None:  # Any: Spark's types
+def clash(schema: Any, path: str = "") -> str | None:  # Any: Spark's types
     """Return the first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
-    if isinstance(found, StructType):
+    if isinstance(schema, StructType):
         seen: dict[str, str] = {}
-        for each in found:
-            other = seen.setdefault(each.name.lower(), each.name)
-            if other is not each.name:
-                return f"{path}{other} and {path}{each.name}"
-        inner = ((each.dataType, f"{path}{each.name}.") for each in found)
+        for column in schema:
+            other = seen.setdefault(column.name.lower(), column.name)
+            if other is not column.name:
+                return f"{path}{other} and {path}{column.name}"
+        inner = ((column.dataType, f"{path}{column.name}.") for column in schema)
     else:
         parts = ("elementType", "keyType", "valueType")
-        inner = ((getattr(found, part), path) for part in parts if hasattr(found, part))
-    return next(filter(None, (clash(*each) for each in inner)), None)
+        inner = ((getattr(schema, part), path) for part in parts if hasattr(schema, part))
+    return next(filter(None, (clash(*part) for part in inner)), None)
 
 
 def quoted(name: str) -> str:
@@ -688,7 +695,9 @@ def _by(clause: str, columns: Sequence[str]) -> str:
 def type_ddl(data_type: Any) -> str:  # Any: Spark's types
     """Return a type as SQL, with the names of its fields quoted."""
     if isinstance(data_type, StructType):
-        return "STRUCT<" + ", ".join(f"{quoted(each.name)}: {type_ddl(each.dataType)}" for each in data_type) + ">"
+        return (
+            "STRUCT<" + ", ".join(f"{quoted(column.name)}: {type_ddl(column.dataType)}" for column in data_type) + ">"
+        )
     if data_type.typeName() == "array":
         return f"ARRAY<{type_ddl(data_type.elementType)}>"
     if data_type.typeName() == "map":

@@ -37,8 +37,7 @@ class TopicLog:
             return cls(
                 first={tp.partition: offset for tp, offset in earliest_offsets(cluster, wanted).items()},
                 end={
-                    tp.partition: found.offset
-                    for tp, found in latest_offsets(cluster, wanted, "read_uncommitted").items()
+                    tp.partition: end.offset for tp, end in latest_offsets(cluster, wanted, "read_uncommitted").items()
                 },
                 is_compacted=_is_compacted(cluster, part.topic),
             )
@@ -62,7 +61,7 @@ def has_records(options: Mapping[str, str], topic: str) -> bool:
 
 def _is_compacted(cluster: Cluster, topic: str) -> bool:
     try:
-        configs = {each.name: each.value for each in describe_configs_of(cluster, topic)}
+        configs = {config.name: config.value for config in describe_configs_of(cluster, topic)}
     except BrokerError:  # not allowed: then nothing explains what compaction removed
         return False
     return "compact" in (configs.get("cleanup.policy") or "")

@@ -135,9 +135,9 @@ def _row_in(envelope: DataType, topic: str) -> DataType:
         IngestError: it is not Debezium's.
     """
     payload = envelope["payload"].dataType if isinstance(envelope, StructType) and "payload" in envelope.names else None
-    for each in (payload, envelope):
-        if isinstance(each, StructType) and {"op", "after"} <= set(each.names):
-            return each["after"].dataType
+    for path in (payload, envelope):
+        if isinstance(path, StructType) and {"op", "after"} <= set(path.names):
+            return path["after"].dataType
     raise IngestError(
         f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert or "
         "append for it."
@@ -225,17 +225,17 @@ class TopicReader:
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
                 "format such as json, string or binary, in a [[table]] of the settings."
             ) from error
-        found = format_of_kind(schema.kind) or schema.kind.lower()
-        if found == "json" and table.has_sql:  # its types are those of the records
+        value_format = format_of_kind(schema.kind) or schema.kind.lower()
+        if value_format == "json" and table.has_sql:  # its types are those of the records
             raise IngestError(
                 f"topic {topic} has JSON, and a table with where, select or expect needs its columns' types: set format to json, "
                 "and declare the columns by schema."
             )
-        if table.format not in ("registry", found):
+        if table.format not in ("registry", value_format):
             raise IngestError(
-                f"topic {topic} has format {table.format}, and its subject {subject} is {found}: change one of them."
+                f"topic {topic} has format {table.format}, and its subject {subject} is {value_format}: change one of them."
             )
-        return ValueSchema(format=found, schema_id=schema_id, schema=schema)
+        return ValueSchema(format=value_format, schema_id=schema_id, schema=schema)
 
     def asks_registry(self, table: Table) -> bool:
         """Return whether a table's values have a schema of the registry."""
@@ -305,9 +305,9 @@ class TopicReader:
             options[f"{column}Schema"] = text
         if column == "key":  # what is said of values has no effect without their format
             options = {name: text for name, text in options.items() if not name.lower().startswith(_OF_VALUES)}
-        found = PykafkaWireDataSource(options).schema()
-        assert isinstance(found, StructType)
-        return found[column].dataType
+        schema = PykafkaWireDataSource(options).schema()
+        assert isinstance(schema, StructType)
+        return schema[column].dataType
 
     def _key_format(self, topic: str, table: Table, value_format: str, held: DataType | None) -> str | None:
         """Return None for keys that are JSON if they look like it: of a new table of changes in JSON."""
@@ -363,7 +363,7 @@ class TopicReader:
         """
         options = self.options(part, table)
         if {value_format, key_format} & NEED_SCHEMA or any(
-            each.lower().startswith(_OF_REGISTRY) for each in table.options
+            option.lower().startswith(_OF_REGISTRY) for option in table.options
         ):
             options |= self._settings.source_registry_options
         # Delta stores neither TIME nor intervals.
@@ -424,12 +424,12 @@ class TopicReader:
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:
-                found = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
+                data_type = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
                 # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
                 if text is None and (table.mode == "append" or kinds[name] == "key" or not is_owned):
-                    found = without_absent(found, surveys[name], kinds[name])
-                read_as = reading(surveys[name], kinds[name], found, ENVELOPE_FIELDS)
+                    data_type = without_absent(data_type, surveys[name], kinds[name])
+                read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
             elif text is not None:
                 if column_format == "json" and table.mode == "cdc":
@@ -503,8 +503,8 @@ class TopicReader:
             return key_names(session.read.format("pykafka-wire").options(**self.options(part, table)).load())
         framed, by_frame = self._framed_keys(session, part, table, schemas)
         names = F.lit(None).cast("array<string>")
-        for frame, each in by_frame.items():
-            names = F.when(F.col("frame") == F.lit(frame), F.array(*map(F.lit, each))).otherwise(names)
+        for frame, columns in by_frame.items():
+            names = F.when(F.col("frame") == F.lit(frame), F.array(*map(F.lit, columns))).otherwise(names)
         return framed.select("partition", "offset", "timestamp", names.alias("names")).where("names IS NOT NULL")
 
     def parts_by_key(self, session: SparkSession, part: TopicRange, table: Table) -> list[TopicRange]:
@@ -515,26 +515,28 @@ class TopicReader:
         """
         in_order = Window.partitionBy("partition").orderBy("offset")
         named = self._key_names(session, part, table).withColumn("before", F.lag("names").over(in_order))
-        found = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
+        key_changes = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
         runs: dict[int, list[Row]] = {}
-        for row in found.limit(_MAX_RUNS + 1).collect():
+        for row in key_changes.limit(_MAX_RUNS + 1).collect():
             runs.setdefault(row.partition, []).append(row)
         if sum(map(len, runs.values())) > _MAX_RUNS:
             raise IngestError(
                 f"the keys of topic {part.topic} have columns that change more than {_MAX_RUNS} times in one micro-batch, so that "
                 "nothing tells which rows its deletes are of: give each key the columns of the primary key."
             )
-        parts, at = [], dict(part.start)
+        parts, start = [], dict(part.start)
         while runs:
-            head = min((each[0] for each in runs.values()), key=lambda row: (row.timestamp, row.partition))
-            end = dict(at)
-            for partition in [p for p, each in runs.items() if each[0].names == head.names]:
+            head = min(
+                (partition_runs[0] for partition_runs in runs.values()), key=lambda row: (row.timestamp, row.partition)
+            )
+            end = dict(start)
+            for partition in [p for p, partition_runs in runs.items() if partition_runs[0].names == head.names]:
                 rest = runs[partition][1:]
                 end[partition] = rest[0].offset if rest else part.end[partition]
                 runs[partition] = rest
-            runs = {partition: each for partition, each in runs.items() if each}
-            parts.append(replace(part, start=at, end=end if runs else dict(part.end)))
-            at = end
+            runs = {partition: partition_runs for partition, partition_runs in runs.items() if partition_runs}
+            parts.append(replace(part, start=start, end=end if runs else dict(part.end)))
+            start = end
         return parts
 
     def read(
@@ -572,7 +574,7 @@ class TopicReader:
         Without the records that the table does not take, in mode append. See :class:`~pykafka_wire.ingest.contracts.Contract`.
         """
         tables = () if census is None else census.tables
-        with_headers = with_headers or any(Contract(each, self._settings.prefix).needs_headers for each in tables)
+        with_headers = with_headers or any(Contract(table, self._settings.prefix).needs_headers for table in tables)
         contract = Contract(table, self._settings.prefix)
         rows = contract.unwrapped(self.rows(session, read, with_headers=with_headers))
         if table.mode == "append":
@@ -604,9 +606,9 @@ class TopicReader:
     def untaken(self, session: SparkSession, part: TopicRange, destinations: Sequence[Destination]) -> DataFrame:
         """Return ``partition`` and ``offset`` of the records of a range that none of a topic's tables takes."""
         taken = []
-        for each in destinations:
-            rows = self.read(session, part, each.table, self.value_schema(part.topic, each.table), None)
-            taken.append(rows if each.table.mode == "append" or TAKEN not in rows.columns else rows.where(TAKEN))
+        for destination in destinations:
+            rows = self.read(session, part, destination.table, self.value_schema(part.topic, destination.table), None)
+            taken.append(rows if destination.table.mode == "append" or TAKEN not in rows.columns else rows.where(TAKEN))
         return untaken(self.raw(session, part, destinations[0].table), taken)
 
     def _is_enveloped(self, session: SparkSession, part: TopicRange, table: Table, column: str) -> bool:
@@ -617,9 +619,9 @@ class TopicReader:
         """
         if table.mode == "append":
             return any(
-                is_enveloped(each)
+                is_enveloped(document)
                 for at_end in (False, True)
-                for each in self._documents(part, table, column, at_end=at_end)
+                for document in self._documents(part, table, column, at_end=at_end)
             )
         kind: Kind = "row" if column == "value" else "key"
         rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=column).load()
@@ -628,17 +630,17 @@ class TopicReader:
 
     def _documents(self, part: TopicRange, table: Table, column: str, *, at_end: bool) -> Iterator[bytes]:
         """Yield some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
-        left, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
-        while left:
-            start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in left}
-            end = {p: part.end[p] if at_end else min(part.end[p], part.start[p] + n) for p in left}
+        unread, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
+        while unread:
+            start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in unread}
+            end = {p: part.end[p] if at_end else min(part.end[p], part.start[p] + n) for p in unread}
             options = self.options(replace(part, start=start, end=end), table)
             for batch in read_topic(options, columns=["partition", column]):
                 for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
                     if document is not None:
-                        left.discard(partition)
+                        unread.discard(partition)
                         yield document
-            left = {p for p in left if part.end[p] - part.start[p] > n}
+            unread = {p for p in unread if part.end[p] - part.start[p] > n}
             n *= _MORE_DOCUMENTS
 
     def _surveys(
@@ -657,10 +659,13 @@ class TopicReader:
             return {"value": None, "key": None}
         prefix = self._settings.prefix
         columns = known.schema.fields if table.mode == "append" else known.topic_columns()
-        own = [each for each in columns if not each.name.startswith(prefix)]
-        keys = [each.dataType for each in columns if each.name == prefix + "key"]
+        topic_columns = [column for column in columns if not column.name.startswith(prefix)]
+        keys = [column.dataType for column in columns if column.name == prefix + "key"]
         # Selected columns are not those of the values.
-        return {"value": StructType(own) if own and not table.select else None, "key": keys[0] if keys else None}
+        return {
+            "value": StructType(topic_columns) if topic_columns and not table.select else None,
+            "key": keys[0] if keys else None,
+        }
 
     def _reader_schema(self, topic: str, table: Table, schema: Schema, held: DataType | None) -> str | None:
         """Return the text of the schema that values are read by, with the removed fields that the table has."""
@@ -681,13 +686,13 @@ class TopicReader:
         """
         value, prefix = rows["value"].dataType, self._settings.prefix
         if isinstance(value, StructType):
-            columns = [TableColumn(each.name, "value", each.name, each.dataType) for each in value]
+            columns = [TableColumn(field.name, "value", field.name, field.dataType) for field in value]
         else:
             columns = [TableColumn("value", "value", None, value)]
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
         columns += [TableColumn(prefix + name, name, None, rows[name].dataType) for name in names]
-        columns = [each for each in columns if each.type != UNTYPED]
-        fields = [StructField(each.name, each.type) for each in columns]
+        columns = [column for column in columns if column.type != UNTYPED]
+        fields = [StructField(column.name, column.type) for column in columns]
         two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
         if two is not None:
             raise IngestError(
@@ -702,7 +707,9 @@ class TopicReader:
         Raises:
             IngestError: two columns would have one name.
         """
-        return rows.select(*(F.col(each.path).alias(each.name) for each in self.table_columns(rows.schema)), *others)
+        return rows.select(
+            *(F.col(column.path).alias(column.name) for column in self.table_columns(rows.schema)), *others
+        )
 
     def empty_table(self) -> str:
         """Return the columns of a table of which no value is known yet, as DDL."""
@@ -727,12 +734,12 @@ def _has_room_for_payload(columns: str) -> bool:
     """Return whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
     declared = DataType.fromDDL(columns)
     is_of_fields = isinstance(declared, StructType) and not columns.lstrip().upper().startswith("STRUCT<")
-    return is_of_fields and "payload" not in {each.lower() for each in getattr(declared, "names", [])}
+    return is_of_fields and "payload" not in {name.lower() for name in getattr(declared, "names", [])}
 
 
-def _are_json_keys(found: JsonSurvey, table: Table) -> bool:
+def _are_json_keys(surveyed: JsonSurvey, table: Table) -> bool:
     """Return whether keys of which nothing is said are JSON: a row's columns of Debezium's, or what Connect has put in its
     envelope."""
     if table.mode != "cdc":
-        return found.n_enveloped > 0
-    return found.n_objects > 0 or not (found.n_plain or found.n_others)
+        return surveyed.n_enveloped > 0
+    return surveyed.n_objects > 0 or not (surveyed.n_plain or surveyed.n_others)

@@ -68,13 +68,13 @@ def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | 
     joined = newest_changes.join(known.withColumnRenamed("begun", "is_begun"), is_same, "left")
     is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
     fields = []
-    for each in row_type:
-        value = F.col(f"value.{quoted(each.name)}")
-        if each.name in is_lacking:
-            value = F.when(is_lacking[each.name], F.col(search.place(each.name)).getField("value")).otherwise(value)
-        fields.append(value.alias(each.name))
-    left = [F.when(is_lacking[name] & F.col(search.place(name)).isNull(), F.lit(name)) for name in names]
-    unknown = F.array_compact(F.array(*left))
+    for field in row_type:
+        value = F.col(f"value.{quoted(field.name)}")
+        if field.name in is_lacking:
+            value = F.when(is_lacking[field.name], F.col(search.place(field.name)).getField("value")).otherwise(value)
+        fields.append(value.alias(field.name))
+    nulls = [F.when(is_lacking[name] & F.col(search.place(name)).isNull(), F.lit(name)) for name in names]
+    unknown = F.array_compact(F.array(*nulls))
     columns = {
         "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
         UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
@@ -93,15 +93,17 @@ def _events(again: DataFrame) -> DataFrame:
 
 def _other_key(header: str, key_type: DataType) -> Column:
     """Return the key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
-    if not isinstance(key_type, StructType) or not all(isinstance(each.dataType, _PLAIN) for each in key_type):
+    if not isinstance(key_type, StructType) or not all(isinstance(field.dataType, _PLAIN) for field in key_type):
         return F.lit(None).cast(key_type)
-    of_name = F.filter("headers", lambda each: each["key"] == F.lit(header))
+    of_name = F.filter("headers", lambda candidate: candidate["key"] == F.lit(header))
     text = F.try_element_at(of_name, F.lit(1)).getField("value").cast("string")
     # By Connect's JsonConverter, with schemas.enable and without; its default converter leaves line breaks as they are.
     payload = F.get_json_object(text, "$.payload")
-    read = [F.from_json(each, key_type, {"allowUnquotedControlChars": "true"}) for each in (payload, text)]
-    options = [(each, [each.getField(name).isNotNull() for name in key_type.names]) for each in read]
-    return F.coalesce(*(F.when(reduce(lambda a, b: a & b, there), each) for each, there in options))
+    read = [
+        F.from_json(text_column, key_type, {"allowUnquotedControlChars": "true"}) for text_column in (payload, text)
+    ]
+    options = [(key, [key.getField(name).isNotNull() for name in key_type.names]) for key in read]
+    return F.coalesce(*(F.when(reduce(lambda a, b: a & b, there), key) for key, there in options))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ class _Search:
     def look(self, places: DataFrame, events: DataFrame) -> DataFrame:
         """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
         is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
-        found = events.join(F.broadcast(places), is_of_row)
+        matches = events.join(F.broadcast(places), is_of_row)
         is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
         sent = {name: F.when(~F.col(DELETE) & ~is_lacking[name], F.col("offset")) for name in self.names}
         values = [
@@ -138,7 +140,7 @@ class _Search:
         is_begin = F.col(DELETE) | F.col(CREATED) | F.col(_FROM).isNotNull()
         begun = F.when(is_begin, F.col("offset"))
         origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "timestamp")
-        of_partition = found.groupBy("target", "partition").agg(
+        of_partition = matches.groupBy("target", "partition").agg(
             F.max_by("timestamp", "offset").alias("at"),
             F.max(begun).alias("begun"),
             F.max_by(origin, begun).alias("origin"),
@@ -148,20 +150,20 @@ class _Search:
         order = F.struct("at", "partition")
         latest = [
             F.max_by(
-                F.struct(order.alias("order"), F.col(each).alias("row")),
-                F.when(F.col(f"{each}_offset") >= F.coalesce("begun", F.lit(-1)), order),
-            ).alias(each)
-            for each in self._places
+                F.struct(order.alias("order"), F.col(place).alias("row")),
+                F.when(F.col(f"{place}_offset") >= F.coalesce("begun", F.lit(-1)), order),
+            ).alias(place)
+            for place in self._places
         ]
         begun_order = F.when(F.col("begun").isNotNull(), order)
         known = of_partition.groupBy("target").agg(
             F.max(begun_order).alias("begun"), F.max_by("origin", begun_order).alias("origin"), *latest
         )
         rows = [
-            F.when(F.col("begun").isNull() | (F.col(f"{each}.order") >= F.col("begun")), F.col(f"{each}.row")).alias(
-                each
+            F.when(F.col("begun").isNull() | (F.col(f"{place}.order") >= F.col("begun")), F.col(f"{place}.row")).alias(
+                place
             )
-            for each in self._places
+            for place in self._places
         ]
         return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
 
@@ -187,7 +189,7 @@ class _Search:
 
     def _moved(self, known: DataFrame) -> DataFrame:
         """Return the rows that had another key, and of which not all is known."""
-        is_unknown = reduce(lambda a, b: a | b, (F.col(each).isNull() for each in self._places))
+        is_unknown = reduce(lambda a, b: a | b, (F.col(place).isNull() for place in self._places))
         return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
 
     def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
@@ -205,11 +207,11 @@ class _Search:
             & (F.col("place.timestamp") <= F.col("origin.timestamp"))
         )
         last = F.max_by("place", F.struct("place.timestamp", "place.offset"))
-        found = moved.join(gone, is_move, "left").groupBy("target", "origin").agg(last.alias("place"))
+        places = moved.join(gone, is_move, "left").groupBy("target", "origin").agg(last.alias("place"))
         # The delete is in another range: it, and what follows it, is no older than the creation.
         of_creation = F.struct(F.lit(None), F.lit(None), "origin.timestamp").cast(_PLACE)
         until = F.coalesce("place", of_creation)
-        return found.select("target", F.col("origin.key").alias("current"), until.alias("until"))
+        return places.select("target", F.col("origin.key").alias("current"), until.alias("until"))
 
     def _of_table(self, rows: DataFrame) -> list[Column]:
         old = rows.schema["old"].dataType
@@ -227,6 +229,6 @@ class _Search:
 
     def _with(self, known: DataFrame, more: DataFrame) -> DataFrame:
         """Return what is known, and where it is not, what more has."""
-        more = more.select("target", *(F.col(each).alias(f"more_{each}") for each in self._places))
-        columns = [F.coalesce(each, f"more_{each}").alias(each) for each in self._places]
+        more = more.select("target", *(F.col(place).alias(f"more_{place}") for place in self._places))
+        columns = [F.coalesce(place, f"more_{place}").alias(place) for place in self._places]
         return known.join(more, "target", "left").select("target", "begun", "origin", *columns)

@@ -99,8 +99,10 @@ class IngestWatch:
         """Take the topics, also those without new records, as ``planned``."""
         self._run = run
         self._planned = planned
-        declared = {each.key: run.settings.destination(each.key).table.schema is not None for each in planned}
-        self._n_reads = {each.key: 2 if each.format == _INFERRED and not declared[each.key] else 1 for each in planned}
+        declared = {table.key: run.settings.destination(table.key).table.schema is not None for table in planned}
+        self._n_reads = {
+            table.key: 2 if table.format == _INFERRED and not declared[table.key] else 1 for table in planned
+        }
         self._tasks: TaskRecords | None = None
         self._query: StreamingQuery | None = None
         #: Records read or landed by each table, in all micro-batches so far, with the time; and the most of the running one.
@@ -150,7 +152,7 @@ class IngestWatch:
             begun_at=now if batch is None else batch.begun_at,
             n_done=sum(self._most.get(key, 0) for key in keys),
             n_planned=0 if batch is None else sum(map(batch.n_planned, keys)),
-            per_s=sum(each.per_s for each in tables),
+            per_s=sum(table.per_s for table in tables),
             is_planning=batch is None and self._is_planning(progress),
         )
 
@@ -159,7 +161,8 @@ class IngestWatch:
 
     def _statuses(self) -> dict[str, TableStatus]:
         idle = {
-            each.key: TableStatus(topic=each.topic, name=each.table, is_part=each.is_part) for each in self._planned
+            table.key: TableStatus(topic=table.topic, name=table.table, is_part=table.is_part)
+            for table in self._planned
         }
         return idle | dict(self._run.statuses)
 

@@ -109,8 +109,8 @@ BY_NAME: Final = {metric.name: metric for metric in METRICS}
 def metrics_table() -> str:
     """Return the metrics as a Markdown table, the one that docs/metrics.md shows."""
     lines = ["| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|"]
-    for each in METRICS:
-        labels = ", ".join(f"`{label}`" for label in each.labels)
-        source = each.source or ", ".join(f"`{key}`" for key in each.keys)
-        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} | {source} |")
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        source = metric.source or ", ".join(f"`{key}`" for key in metric.keys)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} | {source} |")
     return "\n".join(lines) + "\n"

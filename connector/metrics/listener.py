@@ -29,9 +29,9 @@ class MetricsListener(LagListener):
     def onQueryProgress(self, event: Any) -> None:
         """Take up the figures of a finished micro-batch."""
         super().onQueryProgress(event)
-        found = self.figures.progress(event.progress)
-        if found is not None and self.on_duration is not None:
-            self.on_duration(*found)
+        progress = self.figures.progress(event.progress)
+        if progress is not None and self.on_duration is not None:
+            self.on_duration(*progress)
 
     def onQueryIdle(self, event: Any) -> None:
         """Note that the query is alive."""

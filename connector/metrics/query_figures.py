@@ -156,9 +156,9 @@ class QueryFigures:
                 return
             self._queries[label].gauges.clear()
             self._queries[label].gauges[ACTIVE][(label,)] = 0.0
-            ended = [each for each in self._queries if each not in self._labels.values()]
-            for each in ended[: max(0, len(ended) - _KEPT_QUERIES)]:
-                del self._queries[each]
+            ended = [query for query in self._queries if query not in self._labels.values()]
+            for query in ended[: max(0, len(ended) - _KEPT_QUERIES)]:
+                del self._queries[query]
 
     def samples(self) -> dict[str, dict[Labels, float]]:
         """Return the values of all counters and gauges, by metric."""
@@ -167,15 +167,15 @@ class QueryFigures:
     def values(self, metric: str) -> dict[Labels, float]:
         """Return the values of one counter or gauge. Where two queries have the same one, such as the end of a log that both
         read, the larger value counts."""
-        found: dict[Labels, float] = {}
+        largest: dict[Labels, float] = {}
         with self._lock:
             for query in self._queries.values():
                 values = (query.counters if BY_NAME[metric].kind == "counter" else query.gauges).get(metric, {})
                 for labels, value in values.items():
-                    found[labels] = max(value, found.get(labels, value))
+                    largest[labels] = max(value, largest.get(labels, value))
         for others in self._others:
-            found.update(others(metric))
-        return found
+            largest.update(others(metric))
+        return largest
 
     def durations(self) -> Iterator[tuple[str, Durations]]:
         """Yield the histogram of each query's micro-batches, by label."""
@@ -189,12 +189,12 @@ class QueryFigures:
         gauges = query.gauges
         processes = {(*labels, "driver"): report.get("client"), (*labels, "tasks"): report.get("tasks")}
         for metric in METRICS:
-            for at, figures in (processes if metric.labels == PROCESS else {labels: report}).items():
+            for at_labels, figures in (processes if metric.labels == PROCESS else {labels: report}).items():
                 value = _figure(metric, figures)
                 if value is not None and metric.kind == "gauge":
-                    gauges[metric.name][at] = value
+                    gauges[metric.name][at_labels] = value
                 elif value is not None:
-                    query.add_total(metric.name, at, value)
+                    query.add_total(metric.name, at_labels, value)
         gauges["pykafka_wire_input_rows_per_second"][labels] = _rate(source.inputRowsPerSecond)
         gauges["pykafka_wire_processed_rows_per_second"][labels] = _rate(source.processedRowsPerSecond)
         query.add("pykafka_wire_input_rows_total", labels, float(source.numInputRows))
@@ -204,13 +204,13 @@ class QueryFigures:
 
 def _figure(metric: Metric, report: Mapping[str, Any] | None) -> float | None:
     """Return a metric's figure in a report; None where that has none."""
-    found = []
-    for where, _, key in (each.rpartition(".") for each in metric.keys):
+    amounts = []
+    for where, _, key in (key.rpartition(".") for key in metric.keys):
         figures = report.get(where) if report is not None and where else report
         value = None if figures is None else figures.get(key, 0 if metric.kind == "counter" else None)
         if value is not None:
-            found.append(value / (1000 if key.endswith("Ms") else 1))
-    return float(sum(found)) if found else None
+            amounts.append(value / (1000 if key.endswith("Ms") else 1))
+    return float(sum(amounts)) if amounts else None
 
 
 def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, report: Mapping[str, Any]) -> None:

@@ -58,7 +58,7 @@ class SpanListener(LagListener):
                 "pykafka_wire.query_id": str(progress.id),
                 "pykafka_wire.run_id": str(progress.runId),
                 "pykafka_wire.batch_id": progress.batchId,
-                "pykafka_wire.offsets_behind_latest": sum(each["totalOffsetsBehindLatest"] for _, each in reports),
+                "pykafka_wire.offsets_behind_latest": sum(report["totalOffsetsBehindLatest"] for _, report in reports),
             },
         )
         at_ns = started_ns

@@ -44,7 +44,7 @@ _NO_SUCH_PLACE: Final = "there is nothing here: the page is at /, and its data a
 
 def make_app(documents: LiveDocuments, guard: Guard) -> ASGIApp:
     """Return the application: the page's files for everybody, ``/api`` for those whom the guard allows."""
-    files = {each.name: each.read_bytes() for each in resources.files("pykafka_wire.page").joinpath("static").iterdir()}
+    files = {file.name: file.read_bytes() for file in resources.files("pykafka_wire.page").joinpath("static").iterdir()}
 
     async def static(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")

@@ -18,33 +18,33 @@ Document = dict[str, Any]  # values of JSON
 
 def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """Return ``/api/ingest``: the whole."""
-    found: Document = {"api": API_VERSION}
-    found |= {name: value for name, value in as_json(snapshot).items() if name not in _ELSEWHERE}
+    document: Document = {"api": API_VERSION}
+    document |= {name: value for name, value in as_json(snapshot).items() if name not in _ELSEWHERE}
     rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
     ahead = _sum(rows, rejects)
     tables = snapshot.tables
-    lags = [each.lag for each in tables if each.lag is not None]
-    ages = [each.freshness_s for each in tables if each.freshness_s is not None]
+    lags = [table.lag for table in tables if table.lag is not None]
+    ages = [table.freshness_s for table in tables if table.freshness_s is not None]
     speed = recent(ahead)
     # Of the tables that are not stopped: the last one of them counts.
-    moving = [each for each in tables if each.trouble is None and each.lag is not None]
-    catch_ups = [_catch_up(each.lag or 0, recent(samples.rates("rows", each.topic))) for each in moving]
-    found["totals"] = {
+    moving = [table for table in tables if table.trouble is None and table.lag is not None]
+    catch_ups = [_catch_up(table.lag or 0, recent(samples.rates("rows", table.topic))) for table in moving]
+    document["totals"] = {
         "tables": len(tables),
-        "states": {state: sum(each.state == state for each in tables) for state in STATES},
-        "rows": sum(each.rows for each in tables),
-        "rejects": sum(each.rejects for each in tables),
-        "held_rejects": sum(each.held_rejects for each in tables),
-        "tables_with_rejects": sum(each.held_rejects > 0 for each in tables),
-        "commits": sum(each.commits for each in tables),
+        "states": {state: sum(table.state == state for table in tables) for state in STATES},
+        "rows": sum(table.rows for table in tables),
+        "rejects": sum(table.rejects for table in tables),
+        "held_rejects": sum(table.held_rejects for table in tables),
+        "tables_with_rejects": sum(table.held_rejects > 0 for table in tables),
+        "commits": sum(table.commits for table in tables),
         "lag": sum(lags) if lags else None,
-        "catch_up_s": max((each for each in catch_ups if each is not None), default=None),
+        "catch_up_s": max((catch_up for catch_up in catch_ups if catch_up is not None), default=None),
         "oldest_s": max(ages, default=None),
         "records_per_second": _short(speed),
         "bytes_per_second": _short(recent(written)),
         "kafka_bytes_per_second": _short(recent(read)),
     }
-    found["plots"] = {
+    document["plots"] = {
         "step_s": STEP_S,
         "records_per_second": ahead,
         "bytes_per_second": written,
@@ -52,26 +52,26 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
         "cpu": {name: samples.values("cpu", name) for name in snapshot.processes},
         "memory_bytes": {name: samples.values("memory", name) for name in snapshot.processes},
     }
-    return found
+    return document
 
 
 def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """Return ``/api/tables``: every table, those in trouble first."""
     order = {state: number for number, state in enumerate(STATES)}
     tables = sorted(
-        snapshot.tables, key=lambda each: (order[each.state], each.held_rejects == 0, -(each.lag or 0), each.topic)
+        snapshot.tables, key=lambda table: (order[table.state], table.held_rejects == 0, -(table.lag or 0), table.topic)
     )
     return {
         "api": API_VERSION,
         "at": snapshot.at,
         "step_s": STEP_S,
-        "tables": [_table(each, samples) for each in tables],
+        "tables": [_table(table, samples) for table in tables],
     }
 
 
 def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, samples: Samples) -> Document | None:
     """Return ``/api/table?topic=…``: one table as it is now; None where the ingest has no such topic."""
-    table = next((each for each in snapshot.tables if each.topic == topic), None)
+    table = next((table for table in snapshot.tables if table.topic == topic), None)
     if table is None:
         return None
     return {
@@ -81,7 +81,7 @@ def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, sam
         **_table(table, samples),
         "lags": samples.values("lag", topic),
         "queries": dict(source.queries(topic)),
-        "partitions": [{**as_json(each), "lag": each.lag} for each in source.partitions(topic)],
+        "partitions": [{**as_json(partition), "lag": partition.lag} for partition in source.partitions(topic)],
     }
 
 
@@ -93,8 +93,8 @@ def history_document(topic: str, history: TableHistory) -> Document:
 def _table(table: TableSnapshot, samples: Samples) -> Document:
     rates = samples.rates("rows", table.topic)
     speed = recent(rates)
-    found: Document = as_json(table)
-    return found | {
+    document: Document = as_json(table)
+    return document | {
         "rows_per_second": _short(speed),
         "catch_up_s": None if table.lag is None or table.trouble is not None else _catch_up(table.lag, speed),
         "rates": rates,

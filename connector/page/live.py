@@ -66,8 +66,8 @@ class LiveDocuments:
 
     def table(self, topic: str) -> bytes | None:
         """Return ``/api/table``; None where there is no such topic."""
-        found = table_document(self._newest(), topic, self._source, self._samples)
-        return None if found is None else _encoded(found)
+        document = table_document(self._newest(), topic, self._source, self._samples)
+        return None if document is None else _encoded(document)
 
     async def history(self, topic: str) -> bytes | None:
         """Return ``/api/table/history``; None where there is no such topic.
@@ -75,7 +75,7 @@ class LiveDocuments:
         Raises:
             NotReadyError: it takes too long, or too many others are being read.
         """
-        if all(each.topic != topic for each in self._newest().tables):
+        if all(table.topic != topic for table in self._newest().tables):
             return None
         try:
             # Shielded: who no longer waits does not end the reading.
@@ -95,11 +95,11 @@ class LiveDocuments:
         """Return a document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread
         alone."""
         snapshot = self._newest()
-        made_of, found = self._encoded.get(name, (None, b""))
+        made_of, encoded = self._encoded.get(name, (None, b""))
         if made_of is not snapshot:
-            found = _encoded(make(snapshot, self._samples))
-            self._encoded[name] = snapshot, found
-        return found
+            encoded = _encoded(make(snapshot, self._samples))
+            self._encoded[name] = snapshot, encoded
+        return encoded
 
     def _newest(self) -> IngestSnapshot:
         self._asked_at = time.monotonic()
@@ -149,7 +149,7 @@ class _Histories:
             begun, reading = self._readings.get(topic, (float("-inf"), None))
             if reading is not None and (not reading.done() or now - begun < _HISTORY_FRESH_S):
                 return reading
-            for name in [name for name, (_, each) in self._readings.items() if each.done()]:
+            for name in [name for name, (_, reading) in self._readings.items() if reading.done()]:
                 if len(self._readings) >= _HISTORIES:
                     del self._readings[name]
             if len(self._readings) >= _HISTORIES:

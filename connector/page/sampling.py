@@ -35,7 +35,7 @@ class Series:
             del self._values[0]
 
     def values(self) -> list[float | None]:
-        return [None if each != each else each for each in self._values][-N_SAMPLES:]
+        return [None if value != value else value for value in self._values][-N_SAMPLES:]
 
     def rates(self, steps: array[float]) -> list[float | None]:
         """Return the growth a second between each two samples, made once of them; 0 where a count began anew.
@@ -48,11 +48,11 @@ class Series:
         return self._rates
 
     def _growths(self, steps: array[float]) -> list[float | None]:
-        found: list[float | None] = []
+        rates: list[float | None] = []
         for number in range(max(1, len(self._values) - N_SAMPLES), len(self._values)):
             growth = self._values[number] - self._values[number - 1]
-            found.append(None if growth != growth else short(max(0.0, growth) / steps[number]))
-        return found
+            rates.append(None if growth != growth else short(max(0.0, growth) / steps[number]))
+        return rates
 
 
 class Samples:
@@ -71,10 +71,10 @@ class Samples:
 
     def add(self, snapshot: IngestSnapshot) -> None:
         """Take a sample of every count."""
-        tables = {each.topic: each for each in snapshot.tables}
+        tables = {table.topic: table for table in snapshot.tables}
         values: dict[tuple[str, str], float | None] = {
-            ("rows", ""): sum(each.rows for each in snapshot.tables),
-            ("rejects", ""): sum(each.rejects for each in snapshot.tables),
+            ("rows", ""): sum(table.rows for table in snapshot.tables),
+            ("rejects", ""): sum(table.rejects for table in snapshot.tables),
             ("bytes", ""): snapshot.bytes_written,
             ("bytes read", ""): snapshot.bytes_read,
         }
@@ -119,5 +119,5 @@ def short(value: float) -> float:
 
 def recent(rates: Iterable[float | None]) -> float | None:
     """Return the mean of the last rates, None where none is known."""
-    known = [each for each in list(rates)[-_RECENT:] if each is not None]
+    known = [rate for rate in list(rates)[-_RECENT:] if rate is not None]
     return sum(known) / len(known) if known else None

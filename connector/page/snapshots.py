@@ -296,7 +296,7 @@ def as_json(value: Any) -> Any:  # Any: a tree of these dataclasses, and what JS
     if hasattr(value, "__dataclass_fields__"):
         return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
-        return {str(key): as_json(each) for key, each in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     return value
