@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
 
 
 def _spark_missing(error: ModuleNotFoundError) -> ImportError:
-    """The error where pyspark is not installed, or is too old for data sources in Python."""
+    """Return the error where pyspark is not installed, or is too old for data sources in Python."""
     try:
         import pyspark
     except ModuleNotFoundError:

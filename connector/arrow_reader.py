@@ -37,7 +37,7 @@ _OF_TASKS: Final = ("minPartitions", "maxRecordsPerPartition", "filterPushdown")
 def read_topic(
     options: Mapping[str, str | int | bool], *, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """A ``pyarrow.RecordBatchReader`` over a bounded range of one topic or several, typed as the data source types them.
+    """Return a ``pyarrow.RecordBatchReader`` over a bounded range of one topic or several, typed as the data source types them.
 
     All offsets are looked up now; records are fetched while batches are taken, in order within each topic-partition. A batch is
     about one response of a broker, or of typed columns 8 MiB of keys and values. Memory: about two responses for each broker, of at
@@ -91,7 +91,7 @@ def _options_in_errors() -> Iterator[None]:
 
 
 def _closing(cluster: Cluster, batches: Iterator[Any]) -> Iterator[Any]:
-    """``batches``, after a first None: a generator runs its ``finally`` only if it was started."""
+    """Yield ``batches``, after a first None: a generator runs its ``finally`` only if it was started."""
     try:
         yield None
         with _options_in_errors():
@@ -101,7 +101,7 @@ def _closing(cluster: Cluster, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Options as Spark would have them: ``option("includeHeaders", True)`` is ``"true"`` there."""
+    """Return options as Spark would have them: ``option("includeHeaders", True)`` is ``"true"`` there."""
     texts: dict[str, str] = {}
     for name, given in options.items():
         if not isinstance(given, str | int):
@@ -132,7 +132,7 @@ def _selection(columns: Sequence[str] | None, options: SourceOptions) -> Selecti
 def _schema(
     cluster: Cluster, options: SourceOptions, names: Collection[str], selection: Selection
 ) -> tuple[Any, dict[str, Any]]:
-    """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
+    """Return the reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
     types = ARROW_TYPES | dict.fromkeys(options.typed_columns.added_columns, pa.string())
     typed: dict[str, Any] = {}
     reader_schemas: dict[str, Any] = {}

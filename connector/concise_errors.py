@@ -22,9 +22,10 @@ ClassT = TypeVar("ClassT", bound=type)
 
 
 def with_concise_errors(cls: ClassT) -> ClassT:
-    """A class that Spark calls, whose errors leave its methods with one frame of this package and without those that they were
-    raised from: their texts say all of it, and Spark prints them up to six times. The log has the whole traceback at DEBUG.
-    An error of a Kafka setting names it as an option of Spark's, kafka.…. Errors of other classes stay as they are."""
+    """Return a class that Spark calls, whose errors leave its methods with one frame of this package and without those that
+    they were raised from: their texts say all of it, and Spark prints them up to six times. The log has the whole traceback
+    at DEBUG. An error of a Kafka setting names it as an option of Spark's, kafka.…. Errors of other classes stay as they
+    are."""
     for name in _CALLED_BY_SPARK:
         if name in vars(cls):
             setattr(cls, name, _concise(vars(cls)[name]))
@@ -59,7 +60,7 @@ def _concise(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_sentence(error: Exception) -> bool:
-    """Whether an error's text says all; then it is logged with its traceback."""
+    """Return whether an error's text says all; then it is logged with its traceback."""
     # Spark's lookup of the data source loads neither.
     from pykafka_wire.errors import ConnectorError
     from pykafka_wire.wire.errors import WireError

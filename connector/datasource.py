@@ -37,15 +37,15 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format(…)``; in SQL it needs backticks, for its dash."""
+        """Return the name for ``format(…)``; in SQL it needs backticks, for its dash."""
         return "pykafka-wire"
 
     #: Found by :meth:`schema`; None where the user gave the schema, or no column is typed.
     _reader_schemas: ReaderSchemas | None = None
 
     def schema(self) -> str | StructType:
-        """The source's columns, those of Spark's own Kafka connector; ``key`` and ``value`` have the types of their schemas where
-        they are decoded, and ``columns`` selects. Spark does not call it where ``.schema(…)`` is given.
+        """Return the source's columns, those of Spark's own Kafka connector; ``key`` and ``value`` have the types of their
+        schemas where they are decoded, and ``columns`` selects. Spark does not call it where ``.schema(…)`` is given.
         """
         given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
         if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates
@@ -61,25 +61,26 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
         return source_schema(given.get("includeheaders") == "true")
 
     def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
-        """A batch reader for ``schema``, which may name a subset of the columns. It is Arrow's on Sail, and Spark's on Spark."""
+        """Return a batch reader for ``schema``, which may name a subset of the columns. It is Arrow's on Sail, and Spark's on
+        Spark."""
         from pykafka_wire.source.batch_reader import batch_reader
 
         return batch_reader(self.options, schema, self._reader_schemas)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming reader for ``schema``, fit for the running Spark version."""
+        """Return a streaming reader for ``schema``, fit for the running Spark version."""
         from pykafka_wire.source.stream_reader import stream_reader
 
         return stream_reader(self.options, schema, self._reader_schemas)
 
     def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
-        """A batch writer; a topic cannot be overwritten. The schema is as :meth:`reader`'s."""
+        """Return a batch writer; a topic cannot be overwritten. The schema is as :meth:`reader`'s."""
         from pykafka_wire.sink.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming writer; with output mode complete every row of every batch is written."""
+        """Return a streaming writer; with output mode complete every row of every batch is written."""
         from pykafka_wire.sink.writer import stream_writer
 
         return stream_writer(self.options, schema)

@@ -156,7 +156,7 @@ class DataLossError(ConnectorError):
 
 
 def describe_loss(loss: Loss, lost: Iterable[tuple[TopicPartition, int, int]], detail: str = "") -> str:
-    """The text of a data loss, for the error and the log."""
+    """Return the text of a data loss, for the error and the log."""
 
     def span(start: int, end: int) -> str:
         return "" if start < 0 and end < 0 else f" [{start}, {'…' if end < 0 else end})"

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^`.,\s][^`.,]*?
 
 
 def parse_columns(text: str, option: str = "columns") -> Selection:
-    """The selection that a text such as ``value.id, value.country, offset`` describes; an array's items have its fields.
+    """Return the selection that a text such as ``value.id, value.country, offset`` describes; an array's items have its fields.
 
     Raises:
         OptionError: the text is malformed, or names a column twice.
@@ -54,7 +54,7 @@ def parse_columns(text: str, option: str = "columns") -> Selection:
 
 
 def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
-    """What is selected, as in the option: ``["value.id", "offset"]``."""
+    """Return what is selected, as in the option: ``["value.id", "offset"]``."""
     found: list[str] = []
     for name, fields in selection.items():
         path = prefix + (f"`{name}`" if re.search(r"[.,]", name) else name)
@@ -63,7 +63,7 @@ def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
 
 
 def check_whole(selection: Selection, path: str, type_name: str) -> None:
-    """Raises SchemaError where fields are selected of a type that has none."""
+    """Raise SchemaError where fields are selected of a type that has none."""
     if selection:
         raise SchemaError(
             f"columns selects {path}.{next(iter(selection))}, but {path} is {type_name}, which has no fields to select: "
@@ -72,7 +72,7 @@ def check_whole(selection: Selection, path: str, type_name: str) -> None:
 
 
 def select_type(column_type: Any, selection: Selection, path: str) -> Any:
-    """A ``pyarrow.DataType`` with the selected fields alone, in the order in which they were selected.
+    """Return a ``pyarrow.DataType`` with the selected fields alone, in the order in which they were selected.
 
     Args:
         column_type: pyarrow's, of what is at ``path``.
@@ -107,6 +107,6 @@ def select_type(column_type: Any, selection: Selection, path: str) -> Any:
 
 
 def suggest(name: str, available: Collection[str]) -> str:
-    """What an error about an unknown name ends with: the name that is near it, or all that there are."""
+    """Return what an error about an unknown name ends with: the name that is near it, or all that there are."""
     near = difflib.get_close_matches(name, available, n=1)
     return f". Did you mean {near[0]}?" if near else f": use {', '.join(available)}."

@@ -55,7 +55,7 @@ def decode_json(
     time_unit: TimeUnit | Mapping[str, TimeUnit] | None = None,
     decimal_format: DecimalFormat | Mapping[str, DecimalFormat] | None = None,
 ) -> Expression:
-    """Binary or string columns that hold JSON, as columns of a Spark type (DDL, such as ``"id BIGINT, at TIMESTAMP"``).
+    """Return binary or string columns that hold JSON, as columns of a Spark type (DDL, such as ``"id BIGINT, at TIMESTAMP"``).
 
     Args:
         time_unit: what numbers under dates and timestamps count, or that of each field by its name; without it they are errors.
@@ -65,7 +65,7 @@ def decode_json(
 
 
 def decode_json_schema(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
-    """Values of Confluent's JSON Schema serializer, checked against the schema they were written with."""
+    """Return values of Confluent's JSON Schema serializer, checked against the schema they were written with."""
     return _decoding(JsonSchema(registry=registry), schema, on_error)
 
 
@@ -76,7 +76,7 @@ def decode_avro(
     reader_schema: Schema | str | None = None,
     on_error: OnError = "fail",
 ) -> Expression:
-    """Values of Confluent's Avro serializer, or without a registry plain values of ``reader_schema``.
+    """Return values of Confluent's Avro serializer, or without a registry plain values of ``reader_schema``.
 
     Args:
         schema: the Spark type, fields found by name; by default the one that ``from_avro`` gives for ``reader_schema``.
@@ -93,14 +93,15 @@ def decode_avro(
 
 
 def decode_protobuf(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
-    """Values of Confluent's Protobuf serializer. Enums are strings; a field without presence that was not set has its default."""
+    """Return values of Confluent's Protobuf serializer. Enums are strings; a field without presence that was not set has its
+    default."""
     return _decoding(Protobuf(registry=registry), schema, on_error)
 
 
 def encode_avro(
     registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
 ) -> Expression:
-    """A column as Confluent's Avro serializer writes it, with the subject's newest schema, or with ``schema``.
+    """Return a column as Confluent's Avro serializer writes it, with the subject's newest schema, or with ``schema``.
 
     The schema is looked up here, where the expression is made: workers do not need the registry. A ``schema`` that is new to
     the subject is registered.
@@ -111,7 +112,7 @@ def encode_avro(
 def encode_json_schema(
     registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
 ) -> Expression:
-    """As :func:`encode_avro`, for JSON Schema: a value that breaks the schema's rules is an error."""
+    """Return what :func:`encode_avro` does, for JSON Schema: a value that breaks the schema's rules is an error."""
     return _encoding(JsonSchema(registry=registry, writer=WriterSchema.of(registry, "JSON", subject, schema)), on_error)
 
 
@@ -123,7 +124,8 @@ def encode_protobuf(
     message: str | None = None,
     on_error: OnError = "fail",
 ) -> Expression:
-    """As :func:`encode_avro`, for Protobuf: ``message`` names one of several in the schema's file, the first by default."""
+    """Return what :func:`encode_avro` does, for Protobuf: ``message`` names one of several in the schema's file, the first by
+    default."""
     written = Protobuf(
         registry=registry, writer=WriterSchema.of(registry, "PROTOBUF", subject, schema), message=message
     )

@@ -81,10 +81,10 @@ class LagListener(StreamingQueryListener):
         self._run_ended = threading.Condition()
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
-        """Does nothing: the first lag comes with the first micro-batch."""
+        """Do nothing: the first lag comes with the first micro-batch."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Reports the lag that a finished micro-batch leaves."""
+        """Report the lag that a finished micro-batch leaves."""
         for lag in lags_of(event.progress):
             previous = self.latest.get((lag.query_id, lag.source))
             self.latest[lag.query_id, lag.source] = lag
@@ -94,10 +94,10 @@ class LagListener(StreamingQueryListener):
                 _log_lag(lag, previous)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Does nothing: the last lag is still true."""
+        """Do nothing: the last lag is still true."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Removes the lag of a query that has ended."""
+        """Remove the lag of a query that has ended."""
         for key in [key for key in self.latest if key[0] == str(event.id)]:
             del self.latest[key]
         with self._run_ended:
@@ -117,7 +117,7 @@ class LagListener(StreamingQueryListener):
 
 
 def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgress of either kind of session
-    """The lag of each source of a progress that is this package's."""
+    """Yield the lag of each source of a progress that is this package's."""
     for index, report in source_reports(progress):
         yield QueryLag(
             query_id=str(progress.id),

@@ -42,7 +42,7 @@ daemon.manager()
 
 
 def main() -> None:
-    """Replaces this process by Python, with the command's arguments."""
+    """Replace this process by Python, with the command's arguments."""
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     installed = [folder for folder in sys.path if folder not in path]
     kept = [entry for entry in path if not is_installed(entry, installed)]
@@ -55,8 +55,8 @@ def main() -> None:
 
 
 def is_installed(archive: str, folders: list[str]) -> bool:
-    """Whether ``archive`` is Spark's ``pyspark.zip`` or ``py4j-….zip``, and the first of ``folders`` that has its package has
-    every file of it with the same content: a vendor may have changed any of them."""
+    """Return whether ``archive`` is Spark's ``pyspark.zip`` or ``py4j-….zip``, and the first of ``folders`` that has its
+    package has every file of it with the same content: a vendor may have changed any of them."""
     name = os.path.basename(archive)
     package = next((each for each in _PACKAGES if name.startswith(each) and name.endswith(".zip")), None)
     folder = next((each for each in folders if package and os.path.isdir(os.path.join(each, package))), None)

@@ -75,16 +75,16 @@ class TaskFigures:
     task_s: float = 0.0
 
     def plus(self, other: TaskFigures) -> TaskFigures:
-        """Both together."""
+        """Return the sum of both."""
         return TaskFigures(**{name: getattr(self, name) + getattr(other, name) for name in _NAMES})
 
     def since(self, before: TaskFigures) -> TaskFigures:
-        """What was added to ``before``."""
+        """Return what was added to ``before``."""
         return TaskFigures(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
 
     @classmethod
     def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: Any) -> TaskFigures:  # Any: int or float
-        """A task's figures from what its client did, and what the task itself has counted."""
+        """Return a task's figures from what its client did, and what the task itself has counted."""
         shared = {name: getattr(totals, name) for name in _NAMES if hasattr(totals, name)}
         return cls(**{**shared, "retries": totals.retries + retries, **figures})
 
@@ -125,11 +125,11 @@ class DriverReceiver:
             _send(self.encode(figures), host.strip("[]"), self.port)  # Spark puts an IPv6 address into brackets
 
     def encode(self, figures: TaskFigures) -> bytes:
-        """The datagram for a task's figures: the token, and a JSON array of numbers."""
+        """Return the datagram for a task's figures: the token, and a JSON array of numbers."""
         return self.token.encode() + json.dumps([getattr(figures, name) for name in _NAMES]).encode()
 
     def decode(self, datagram: bytes) -> TaskFigures | None:
-        """The figures of a datagram; None for one that is no task's of this query."""
+        """Return the figures of a datagram; None for one that is no task's of this query."""
         token = self.token.encode()
         if not hmac.compare_digest(datagram[: len(token)], token):
             return None  # not from a task of this query: it is not parsed
@@ -151,12 +151,12 @@ def ask_for_figures(context: Any, receiver: DriverReceiver | None) -> None:  # A
 
 
 def receiver_of_job() -> DriverReceiver | None:
-    """Where this task's job wants the figures of its reads; None if it does not."""
+    """Return where this task's job wants the figures of its reads; None if it does not."""
     return _receiver(_local_property(_JOB_PROPERTY))
 
 
 def receiver_of_thread(context: Any) -> DriverReceiver | None:  # Any: a SparkContext
-    """Where the jobs of this thread send the figures of their reads; None if they do not."""
+    """Return where the jobs of this thread send the figures of their reads; None if they do not."""
     return _receiver(context.getLocalProperty(_JOB_PROPERTY))
 
 
@@ -166,7 +166,8 @@ def _receiver(text: str | None) -> DriverReceiver | None:
 
 
 def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:
-    """Figures under the names that a query's progress has for them, times in milliseconds: ``waitMs``, ``bytesConsumed``."""
+    """Return figures under the names that a query's progress has for them, times in milliseconds: ``waitMs``,
+    ``bytesConsumed``."""
     found: dict[str, int | float] = {}
     for name, value in asdict(figures).items():
         first, *others = name.split("_")
@@ -177,7 +178,7 @@ def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:
 
 
 def _local_property(name: str) -> str | None:
-    """A local property of this Spark task, None outside of one."""
+    """Return a local property of this Spark task, None outside of one."""
     pyspark = sys.modules.get("pyspark")
     if pyspark is None:  # a program without Spark
         return None
@@ -225,7 +226,7 @@ class TaskFiguresReceiver:
         self._thread.start()
 
     def total(self) -> TaskFigures:
-        """The sum of all tasks so far."""
+        """Return the sum of all tasks so far."""
         with self._lock:
             return self._total
 
@@ -252,7 +253,7 @@ class TaskFiguresReceiver:
 
 
 def _bound_socket() -> socket.socket:
-    """A UDP socket on a free port of all addresses, of both families where the machine has both."""
+    """Return a UDP socket on a free port of all addresses, of both families where the machine has both."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as failed:
         sock = failed.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -52,10 +52,12 @@ class TopicFactory(Protocol):
         name: str | None = None,
         cluster: KafkaTools | None = None,
     ) -> str:
-        """Args:
-        config: of the topic, such as ``{"cleanup.policy": "compact"}``.
-        name: a fresh one by default.
-        cluster: brokers of the test's own.
+        """Create a topic, and return its name.
+
+        Args:
+            config: of the topic, such as ``{"cleanup.policy": "compact"}``.
+            name: a fresh one by default.
+            cluster: brokers of the test's own.
         """
 
 
@@ -69,24 +71,24 @@ class KafkaFaults:
         self._nodes: Mapping[int, Node] = {node.node_id: node for node in cluster.nodes}
 
     def pause(self, broker: int = 1) -> None:
-        """It stops responding; connections stay open."""
+        """Pause a broker: it stops responding; connections stay open."""
         self._nodes[broker].pause()
 
     def resume(self, broker: int = 1) -> None:
-        """It continues after :meth:`pause`."""
+        """Let a broker continue after :meth:`pause`."""
         self._nodes[broker].resume()
 
     def kill(self, broker: int = 1) -> None:
-        """It ends as by a power failure."""
+        """Kill a broker: it ends as by a power failure."""
         self._nodes[broker].kill()
 
     def restart(self, broker: int = 1) -> None:
-        """It starts with the same address and data, after it was shut down if it was running. Returns when it is ready."""
+        """Start a broker with the same address and data, after it was shut down if it was running. Returns when it is ready."""
         self._nodes[broker].stop()
         self._nodes[broker].start()
 
     def end(self) -> None:
-        """All brokers run."""
+        """Let all brokers run again."""
         for node in self._nodes.values():
             if node.running:
                 node.resume()
@@ -96,14 +98,14 @@ class KafkaFaults:
 
 @pytest.fixture(scope="session")
 def kafka_options() -> Mapping[str, Any]:
-    """Arguments of :class:`~pykafka_wire.local.LocalCluster` for the session's brokers. Define a fixture of this name in your
-    ``conftest.py`` for others, such as ``{"nodes": 2, "properties": {"message.max.bytes": "2000000"}}``."""
+    """Return arguments of :class:`~pykafka_wire.local.LocalCluster` for the session's brokers. Define a fixture of this name
+    in your ``conftest.py`` for others, such as ``{"nodes": 2, "properties": {"message.max.bytes": "2000000"}}``."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest, kafka_options: Mapping[str, Any]) -> Iterator[KafkaTools]:
-    """The session's brokers: ``kafka.bootstrap_servers``. The first start ever downloads Kafka, which is shown past pytest's
+    """Yield the session's brokers: ``kafka.bootstrap_servers``. The first start ever downloads Kafka, which is shown past pytest's
     capture."""
     named = named_cluster()
     if named is not None:
@@ -117,7 +119,7 @@ def kafka(request: pytest.FixtureRequest, kafka_options: Mapping[str, Any]) -> I
 
 @pytest.fixture
 def kafka_faults(kafka: KafkaTools) -> Iterator[KafkaFaults]:
-    """Pauses, kills and restarts the session's brokers. A test that asks for it is skipped where brokers are named."""
+    """Pause, kill and restart the session's brokers. A test that asks for it is skipped where brokers are named."""
     if not isinstance(kafka, LocalCluster):
         pytest.skip("only brokers that these tests have started can be paused or killed")
     faults = KafkaFaults(kafka)
@@ -127,7 +129,7 @@ def kafka_faults(kafka: KafkaTools) -> Iterator[KafkaFaults]:
 
 @pytest.fixture(scope="session")
 def registry(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a schema registry with the REST API of Confluent's: one on this machine for the session, or that which
+    """Yield the URL of a schema registry with the REST API of Confluent's: one on this machine for the session, or that which
     ``PYKAFKA_WIRE_TEST_REGISTRY`` names."""
     named = os.environ.get(_REGISTRY_VARIABLE, "").strip()
     if named:
@@ -141,7 +143,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
-    """Creates topics of fresh names: ``topic(partitions=3, config={…})``. They are deleted when the test ends."""
+    """Create topics of fresh names: ``topic(partitions=3, config={…})``. They are deleted when the test ends."""
     created: list[tuple[ClientSettings, str]] = []
 
     def create(
@@ -173,7 +175,7 @@ def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
 
 @contextlib.contextmanager
 def _without_capture(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What is printed, such as the warning of a download, is seen at once."""
+    """Show at once what is printed, such as the warning of a download."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
         yield

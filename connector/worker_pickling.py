@@ -25,7 +25,7 @@ from typing import Any, SupportsIndex
 
 
 def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> Any:  # Any: whatever the module has
-    """What a module has by a name. It travels with its code: the worker may lack this module.
+    """Return what a module has by a name. It travels with its code: the worker may lack this module.
 
     Args:
         archive: path, on the sender's machine, and SHA-256 of the wheel or zip that has the package; None where it is installed.
@@ -65,7 +65,8 @@ def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> A
 
 
 def private_copy(content: bytes, digest: str, name: str) -> str:
-    """Path of a file with this content, in a folder of this user's that nobody else may enter. It travels with its code.
+    """Return the path of a file with this content, in a folder of this user's that nobody else may enter. It travels with its
+    code.
 
     The workers of one application share the file. Where somebody else has made a folder of its name, a worker makes one of its own.
     """
@@ -95,7 +96,7 @@ def private_copy(content: bytes, digest: str, name: str) -> str:
 
 
 def make_on_worker(archive: tuple[str, str] | None, version: str, module: str, name: str) -> object:
-    """A new instance of a class, without its state. It travels with its code, and with that of :func:`load_on_worker`."""
+    """Return a new instance of a class, without its state. It travels with its code, and with that of :func:`load_on_worker`."""
     import importlib
     import sys
 
@@ -123,8 +124,8 @@ def freeze_garbage_collection() -> None:
 
 @functools.cache
 def package_archive() -> tuple[str, str] | None:
-    """Path and SHA-256 of the wheel or zip that this process has loaded the package from; None where it is installed, or where the
-    file is gone.
+    """Return the path and SHA-256 of the wheel or zip that this process has loaded the package from; None where it is
+    installed, or where the file is gone.
     """
     spec = sys.modules["pykafka_wire"].__spec__
     loader: object = spec.loader if spec else None

@@ -39,7 +39,7 @@ class BackgroundCall(Generic[ResultT]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process was forked since the call began: its thread, and what it opened, are the parent's."""
+        """Return whether this process was forked since the call began: its thread, and what it opened, are the parent's."""
         return self._fork_generation != forks.generation
 
     def wait(self, deadline: Deadline) -> bool:

@@ -129,7 +129,7 @@ class Consumer:
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str], *, columns: Columns | None = None) -> None:
-        """A consumer that has not opened any connection.
+        """Begin without any connection.
 
         Args:
             settings: by Kafka's names, such as ``bootstrap.servers``, ``group.id``, ``auto.offset.reset``.
@@ -200,7 +200,7 @@ class Consumer:
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that this consumer reads at present, paused ones too."""
+        """Return the partitions that this consumer reads at present, paused ones too."""
         return tuple(sorted(self._assignment.partitions))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -214,7 +214,7 @@ class Consumer:
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are paused."""
+        """Return the partitions that are paused."""
         return tuple(sorted(self._assignment.paused))
 
     # --- reading --------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Consumer:
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """For each topic-partition, assigned or not, the first offset whose record is at or after its timestamp, with
+        """Return, for each topic-partition, assigned or not, the first offset whose record is at or after its timestamp, with
         that record's timestamp; None if there is no such record.
 
         Args:
@@ -309,7 +309,7 @@ class Consumer:
 
     @property
     def settings(self) -> ClientSettings:
-        """The settings that it was made with."""
+        """Return the settings that it was made with."""
         return self._settings
 
     def group_metadata(self) -> GroupMetadata:
@@ -329,13 +329,13 @@ class Consumer:
 
     @property
     def owns_polled(self) -> bool:
-        """Whether all that was polled for the next transaction is still this consumer's to process: no partition was revoked
-        or reset since, nor have positions gone back."""
+        """Return whether all that was polled for the next transaction is still this consumer's to process: no partition was
+        revoked or reset since, nor have positions gone back."""
         return self._n_removals_at_poll == self._assignment.n_removals
 
     def after_transaction(self, committed: bool | None) -> None:
-        """A transaction with :meth:`positions` was committed, was not (then they go back to those before), or may have been (then
-        the group's committed offsets decide, once they are stable)."""
+        """Note that a transaction with :meth:`positions` was committed, was not (then they go back to those before), or may
+        have been (then the group's committed offsets decide, once they are stable)."""
         self._has_polled = False
         if not committed:
             self._n_removals_at_poll = -1  # until the next poll

@@ -34,7 +34,7 @@ class Deadline:
 
     @classmethod
     def of_call(cls, settings: ClientSettings) -> Deadline:
-        """For a call with all its retries that begins now: ``default.api.timeout.ms``."""
+        """Return the deadline of a call with all its retries that begins now: ``default.api.timeout.ms``."""
         return cls(time.monotonic() + settings.default_api_timeout_ms / 1000, setting="default.api.timeout.ms")
 
     def spent(self, started: float) -> str:
@@ -54,7 +54,7 @@ class Deadline:
         return self.remaining_ms() <= 0
 
     def at_most_ms(self, ms: float) -> Deadline:
-        """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
+        """Return this deadline, or one in ``ms`` milliseconds, whichever comes first."""
         moment = time.monotonic() + ms / 1000
         return self if self.at <= moment else Deadline(moment, cancelled=self.cancelled)
 

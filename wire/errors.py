@@ -52,13 +52,13 @@ class WireError(Exception):
 
     @property
     def label(self) -> str:
-        """A stable code for searches and alerts, from the class's name: ``PYKAFKA_WIRE_NO_BROKER_AVAILABLE``."""
+        """Return a stable code for searches and alerts, from the class's name: ``PYKAFKA_WIRE_NO_BROKER_AVAILABLE``."""
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Error"))
         return f"PYKAFKA_WIRE_{words.upper()}"
 
     @property
     def where(self) -> str:
-        """The place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if it is unknown."""
+        """Return the place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if it is unknown."""
         parts = []
         if self.topic is not None:
             parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
@@ -72,7 +72,7 @@ class WireError(Exception):
 
     @property
     def text(self) -> str:
-        """Message, place and remedy, without the label."""
+        """Return message, place and remedy, without the label."""
         text = f"{self.message} [{self.where}]" if self.where else self.message
         if not self.remedy:
             return text
@@ -321,7 +321,7 @@ class BrokerError(WireError):
 
     @property
     def info(self) -> ErrorInfo:
-        """The code's entry in :data:`~pykafka_wire.wire.error_codes.ERRORS`."""
+        """Return the code's entry in :data:`~pykafka_wire.wire.error_codes.ERRORS`."""
         return error_info(self.code)
 
 

@@ -28,7 +28,7 @@ _lock = threading.RLock()
 
 
 def shared_cluster(settings: ClientSettings) -> Cluster:
-    """This process's cluster for `settings`; made on first use, closed when the process ends.
+    """Return this process's cluster for `settings`; made on first use, closed when the process ends.
 
     It does not log the settings' warnings: Spark's driver does, once for all processes of a query.
     """
@@ -46,7 +46,7 @@ def shared_batch_cache(settings: ClientSettings) -> BatchCache:
 
 @contextlib.contextmanager
 def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
-    """This process's producer for `settings`, for one task's use; made if all are in use. A producer id is asked for once,
+    """Lend this process's producer for `settings` to one task; made if all are in use. A producer id is asked for once,
     not once a task, and its sequences run on.
 
     On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
@@ -69,7 +69,8 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
 
 
 def _after_fork() -> None:
-    """In a forked child: connections and sequences are its parent's, and a thread that it lacks may have held the lock."""
+    """Begin anew in a forked child: connections and sequences are its parent's, and a thread that it lacks may have held the
+    lock."""
     global _lock
     _lock = threading.RLock()
     _idle_producers.clear()

@@ -33,7 +33,7 @@ class RecordProducer(RecordSender):
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:
-        """Opens nothing yet. Settings by Kafka's names, such as ``bootstrap.servers``, ``compression.type``, ``acks``.
+        """Open nothing yet. Settings by Kafka's names, such as ``bootstrap.servers``, ``compression.type``, ``acks``.
 
         Raises:
             SettingsError: ``transactional.id`` is set.
@@ -61,7 +61,7 @@ class RecordProducer(RecordSender):
         return self._producer.flush(None if timeout_ms is None else Deadline.after_ms(timeout_ms))
 
     def reset(self) -> None:
-        """After an error: drop what is not acknowledged, and start over with a new producer id."""
+        """Begin anew after an error: drop what is not acknowledged, and start over with a new producer id."""
         self._fork_generation = forks.generation
         self._drop_waiting()
         self._error = None

@@ -94,7 +94,7 @@ def _identification(value: str) -> str:
 
 
 def _addresses(value: str) -> tuple[Address, ...]:
-    """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
+    """Return ``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
     if "@" in value:
         raise ValueError(
             "An address has no user and no password: give these by {sasl.mechanism} and {sasl.jaas.config}."
@@ -237,7 +237,7 @@ class ClientSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ClientSettings:
-        """Settings from strings under Kafka's names, without any prefix, in whatever case.
+        """Return settings from strings under Kafka's names, without any prefix, in whatever case.
 
         Raises:
             SettingsError: a value is invalid for its setting, or two settings contradict each other.
@@ -304,23 +304,23 @@ class ClientSettings:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return whether connections are encrypted."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether a connection authenticates through SASL."""
+        """Return whether a connection authenticates through SASL."""
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
     def cloud(self) -> cloud_settings.Cloud | None:
-        """The cloud whose credentials authenticate this client; None for credentials of another kind."""
+        """Return the cloud whose credentials authenticate this client; None for credentials of another kind."""
         handlers = (self.sasl_client_callback_handler_class, self.sasl_login_callback_handler_class)
         return cloud_settings.cloud_of(self.auth, self.sasl_mechanism, handlers)
 
     @property
     def compression_level(self) -> int | None:
-        """The level for ``compression.type``, None for the codec's own (KIP-390)."""
+        """Return the level for ``compression.type``, None for the codec's own (KIP-390)."""
         levels = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
         name = levels.get(self.compression_type)
         level: int | None = getattr(self, name) if name else None
@@ -416,7 +416,7 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
 def settings_table(prefix: str = "kafka.") -> str:
-    """Markdown tables of the settings, of those that are ignored, and of those that are rejected."""
+    """Return Markdown tables of the settings, of those that are ignored, and of those that are rejected."""
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
     for setting in SETTINGS:
         secret = " (secret)" if setting.secret else ""

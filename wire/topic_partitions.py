@@ -55,7 +55,7 @@ class OffsetRange:
 
     @property
     def n_offsets(self) -> int:
-        """Width of the range in offsets, an upper bound on its records."""
+        """Return the width of the range in offsets, an upper bound on its records."""
         return max(0, self.end_offset - self.start_offset)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class OffsetRange:
 
 
 def partitions_by_topic(partitions: Iterable[tuple[TopicT, int]]) -> dict[TopicT, list[int]]:
-    """Partition numbers grouped by topic, or by a topic's id, as requests want them."""
+    """Return partition numbers grouped by topic, or by a topic's id, as requests want them."""
     grouped: dict[TopicT, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -101,7 +101,7 @@ def parse_new_topic(text: str) -> tuple[str, int | None]:
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """At most three of the known topic names that ``name`` may be a typing error of, the nearest first.
+    """Return at most three of the known topic names that ``name`` may be a typing error of, the nearest first.
 
     Upper and lower case count as alike.
     """

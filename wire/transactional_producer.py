@@ -58,7 +58,7 @@ class TransactionalProducer:
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:
-        """Opens nothing yet. Settings by Kafka's names: ``transactional.id``, ``transaction.timeout.ms``, and the producer's.
+        """Open nothing yet. Settings by Kafka's names: ``transactional.id``, ``transaction.timeout.ms``, and the producer's.
 
         Raises:
             SettingsError: there is no ``transactional.id``.
@@ -148,8 +148,8 @@ class RecordTransaction(RecordSender):
 
     @property
     def committed(self) -> bool:
-        """Whether it was committed. After its ``with`` block this is false where the consumer had lost its place in the group
-        meanwhile. That is no error: another member, or the next poll, reads the records again."""
+        """Return whether it was committed. After its ``with`` block this is false where the consumer had lost its place in
+        the group meanwhile. That is no error: another member, or the next poll, reads the records again."""
         return self._transaction.state is TransactionState.COMMITTED
 
     def commit_offsets(
@@ -246,7 +246,7 @@ class RecordTransaction(RecordSender):
 
 
 def _check_settings(settings: ClientSettings) -> None:
-    """Raises SettingsError where the consumer's commits, or what it reads, would defeat its transactions."""
+    """Raise SettingsError where the consumer's commits, or what it reads, would defeat its transactions."""
     if settings.group_id is None:
         raise SettingsError("{setting} is missing.", setting="group.id", remedy="Name the consumer group.")
     if settings.enable_auto_commit:

@@ -86,7 +86,7 @@ class CheckpointFiles(Protocol):
 
     @property
     def shown(self) -> str:
-        """The checkpoint's folder, without credentials, for errors."""
+        """Return the checkpoint's folder, without credentials, for errors."""
 
     def logged(self, folder: str) -> list[LoggedFile]:
         """Return the files of a log, ``offsets`` or ``commits``, whose names are numbers; none where the folder does not exist."""
@@ -99,7 +99,7 @@ class StoredFiles:
     """A checkpoint in a file system that pyarrow knows."""
 
     def __init__(self, path: str, option: str) -> None:
-        """``path`` is a local path or a URI, ``option`` the name of the option that has it.
+        """Take ``path``, local or a URI, and the name of the option that has it.
 
         Raises:
             OptionError: a URI that pyarrow does not know.

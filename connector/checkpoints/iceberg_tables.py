@@ -14,7 +14,7 @@ from pykafka_wire.wire.masking import without_secrets
 
 
 def is_iceberg(table: str) -> bool:
-    """Returns whether a folder has the metadata of an Iceberg table, or a path is that of a metadata file."""
+    """Return whether a folder has the metadata of an Iceberg table, or a path is that of a metadata file."""
     local = local_folder(table)
     return table.endswith(".metadata.json") or (
         local is not None and any(Path(local, "metadata").glob("*.metadata.json"))

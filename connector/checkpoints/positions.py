@@ -210,7 +210,7 @@ def _source_start(log: QueryLog, first: LoggedMicroBatch, source: str) -> QueryO
 
 
 def _kafka_sources(log: QueryLog, batch: LoggedMicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
-    """Offsets of the sources that ``reference`` means and that are Kafka's, at the end of a micro-batch."""
+    """Return offsets of the sources that ``reference`` means and that are Kafka's, at the end of a micro-batch."""
     there = ", ".join(f"{name} ({offset.connector})" for name, offset in batch.sources.items())
     chosen = batch.sources
     if reference.source is not None:

@@ -74,11 +74,11 @@ class QueryLog:
 
     @property
     def shown(self) -> str:
-        """The checkpoint's folder, for errors."""
+        """Return the checkpoint's folder, for errors."""
         return self._files.shown
 
     def query_id(self) -> str | None:
-        """Spark's id of the query, None where the checkpoint has none."""
+        """Return Spark's id of the query, None where the checkpoint has none."""
         try:
             return str(json.loads(self._files.read("metadata") or "{}").get("id") or "") or None
         except (ValueError, AttributeError):

@@ -91,7 +91,7 @@ class QueryOffsets:
 
     @classmethod
     def from_json(cls, document: Any) -> QueryOffsets:  # Any: a checkpoint may hold anything
-        """Offsets from a checkpoint's JSON.
+        """Return offsets from a checkpoint's JSON.
 
         Raises:
             OffsetsError: it is not ours, is damaged, or was written by a newer version.
@@ -153,7 +153,7 @@ def is_source_offset(document: Any) -> bool:  # Any: a checkpoint may hold anyth
 
 
 def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """``{topic: {partition: value}}`` in order of both, as Spark's own connector prints offsets."""
+    """Return ``{topic: {partition: value}}`` in order of both, as Spark's own connector prints offsets."""
     nested: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(values):
         nested.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]

@@ -40,7 +40,7 @@ class CheckpointReference:
 
     @property
     def described(self) -> str:
-        """What is referred to, for errors."""
+        """Return what is referred to, for errors."""
         return f"the {'table' if self.is_table else 'checkpoint'} {self}"
 
     def __str__(self) -> str:

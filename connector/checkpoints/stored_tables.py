@@ -75,7 +75,7 @@ def stored_position(
 
 
 def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int, int]]:
-    """Topic, partition and highest offset; deltalake reads no other columns, and these piece by piece."""
+    """Return topic, partition and highest offset; deltalake reads no other columns, and these piece by piece."""
     from deltalake import QueryBuilder
 
     quoted = {name: '"' + text.replace('"', '""') + '"' for name, text in names.items()}
@@ -93,7 +93,7 @@ def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int,
 
 
 def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str, str]:
-    """Returns the names that a table has for Kafka's columns, by Kafka's own, whatever the case.
+    """Return the names that a table has for Kafka's columns, by Kafka's own, whatever the case.
 
     Raises:
         OffsetsError: it has no columns ``partition`` and ``offset``.

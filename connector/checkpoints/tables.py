@@ -63,7 +63,8 @@ class KafkaColumns:
     def of(
         cls, rows: DataFrame, table: str, prefix: str | None, given: Mapping[str, str] | None = None
     ) -> KafkaColumns:
-        """
+        """Look for Kafka's columns in a table's rows.
+
         Args:
             prefix: before Kafka's names of the columns.
             given: the table's own names by Kafka's, with dots before nested fields; others are looked for by ``prefix``.
@@ -85,12 +86,12 @@ class KafkaColumns:
         return cls(rows=rows, table=table, names=given)
 
     def check_topics(self, topics: Sequence[str]) -> None:
-        """Raises OffsetsError where nothing in a row says which of several topics it is of."""
+        """Raise OffsetsError where nothing in a row says which of several topics it is of."""
         if "topic" not in self.names and len(topics) > 1:
             raise no_topic(self.table, topics)
 
     def of_topic(self, topic: str) -> DataFrame:
-        """``partition``, ``offset`` and ``timestamp`` (null where there is none) of the rows of a topic."""
+        """Return ``partition``, ``offset`` and ``timestamp`` (null where there is none) of the rows of a topic."""
         from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
         names = self.names

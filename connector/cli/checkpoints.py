@@ -173,7 +173,7 @@ def _print_source(
 
 
 def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
-    """The offsets of two places, and how many lie between them."""
+    """Show the offsets of two places, and how many lie between them."""
     to, to_log = _open(reference.path + other if other.startswith("#") else other)
     first = position_at(log, reference, lambda _: True).offsets.offsets
     second = position_at(to_log, to, lambda _: True).offsets.offsets

@@ -71,7 +71,7 @@ class Check:
 
 
 def warn(text: str, remedy: str = "") -> Check:
-    """Not as it should be; a client works."""
+    """Return a check of what is not as it should be; a client works."""
     return Check(text, remedy, "warn")
 
 
@@ -96,7 +96,7 @@ def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:
 
 
 def identity(settings: ClientSettings) -> Check:
-    """Whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
+    """Return whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
     login = sasl_identity(settings, settings.bootstrap_servers[0][0])
     shown = f"{login.name}, from {login.source}"
     if login.expires_at is None:
@@ -118,7 +118,7 @@ def span(seconds: float) -> str:
 
 
 def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
-    """For each address the checks of :func:`check_address`, all at the same time."""
+    """Return the checks of :func:`check_address` for each address, all made at the same time."""
     with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
         return list(pool.map(lambda address: list(check_address(settings, *address)), addresses))
 
@@ -206,7 +206,7 @@ def _certificate_remedy(code: int, host: str) -> str:
 
 
 def _versions(settings: ClientSettings, host: str, port: int) -> Check:
-    """SASL, if any, and API versions, in one exchange."""
+    """Return SASL, if any, and API versions, in one exchange."""
     try:
         with _opened(settings, host, port) as connection:
             protocol = connection.state_machine

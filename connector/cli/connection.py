@@ -146,12 +146,12 @@ def kafka_options() -> dict[str, str]:
 
 
 def _options() -> dict[str, str]:
-    """Client settings as they were given, and this command's defaults."""
+    """Return client settings as they were given, and this command's defaults."""
     return _DEFAULTS | given_options() | {"bootstrap.servers": named_brokers() or _LOCAL_BROKER}
 
 
 def given_options() -> dict[str, str]:
-    """Client settings, and the registry's, as the command line has them.
+    """Return client settings, and the registry's, as the command line has them.
 
     Raises:
         click.UsageError: ``-X`` is not ``name=value``.
@@ -175,7 +175,7 @@ def _without_prefix(options: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSettings
-    """The cluster, its connections closed at the end.
+    """Yield the cluster, its connections closed at the end.
 
     Args:
         changes: fields of the settings that this command needs, whatever is given.

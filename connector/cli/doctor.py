@@ -243,7 +243,7 @@ def _print(check: Check) -> None:
 
 
 def _indent(head: Text, text: Text) -> Table:
-    """``text`` after ``head``, its further lines below its first."""
+    """Return ``text`` after ``head``, its further lines below its first."""
     line = Table.grid(padding=(0, 1))
     line.add_column(no_wrap=True)
     line.add_column(overflow="fold")

@@ -159,7 +159,7 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
 
 
 def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Raises click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
+    """Raise click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
     markers = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
@@ -172,7 +172,7 @@ def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffse
 
 
 def _refuse_prefix(cluster: Cluster, group: str) -> None:
-    """Raises click.ClickException where ``lag`` takes a name for that of a generated group: a new group would hide it."""
+    """Raise click.ClickException where ``lag`` takes a name for that of a generated group: a new group would hide it."""
     generated = generated_with(group, (each.name for each in list_groups(cluster)))
     if generated:
         raise click.ClickException(

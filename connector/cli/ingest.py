@@ -297,7 +297,7 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
 
 
 def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None, ui: PageSettings | None) -> int:
-    """Until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
+    """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     with IngestScreen(run.settings.title, is_quiet=output().json) as screen:
         ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port, ui=ui)
         if ended.error is not None:
@@ -402,7 +402,7 @@ class _Said:
 
 
 def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
-    """What a run has done, in a table and a sentence; with --json a line for each table."""
+    """Print what a run has done, in a table and a sentence; with --json a line for each table."""
     tables = ended.seen.tables
     if output().json:
         for table in tables:
@@ -494,7 +494,7 @@ class _Interruption:
 
 @contextlib.contextmanager
 def _interrupts(screen: IngestScreen) -> Iterator[_Interruption]:
-    """What has come of Ctrl-C and SIGTERM. A second one ends the process.
+    """Yield an event that Ctrl-C and SIGTERM set. A second one ends the process.
 
     Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch.
     """

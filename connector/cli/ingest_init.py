@@ -147,7 +147,7 @@ def _is_change(document: Any) -> bool:  # Any: a JSON value
 
 
 def _format_of(samples: Sequence[bytes | None]) -> str:
-    """``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
+    """Return ``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
     there = [sample for sample in samples if sample is not None]
     if sum(isinstance(_document(each), dict) for each in there) >= _MOST * len(there):
         return "json"
@@ -178,7 +178,7 @@ def _find_compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
 
 
 def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[bytes | None], list[bytes | None]]]:
-    """Keys and values of the last records of each topic."""
+    """Return keys and values of the last records of each topic."""
     from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
     from pykafka_wire.wire.cluster.admin import LATEST
     from pykafka_wire.wire.fetch.range_read import fetch_ranges

@@ -68,7 +68,7 @@ class IngestScreen:
     """A context in which the screen stands on standard output, and log lines of this package above it."""
 
     def __init__(self, title: str, *, is_quiet: bool) -> None:
-        """``is_quiet`` shows nothing: the command prints JSON."""
+        """Show nothing where ``is_quiet``: the command prints JSON."""
         self._title = title
         self._console = console()
         self.is_live = self._console.is_terminal and not is_quiet
@@ -106,13 +106,13 @@ class IngestScreen:
                 click.echo(said.strip(), err=True)
 
     def phase(self, text: str) -> None:
-        """What is done from now on, until the next call; a terminal shows for how many seconds."""
+        """Show what is done from now on, until the next call; a terminal shows for how many seconds."""
         self._phase, self._phase_since = text, time.monotonic()
         if not self.is_live:
             self.line(text)
 
     def line(self, text: str) -> None:
-        """A line of what happened, with the time where nothing else tells it."""
+        """Print a line of what happened, with the time where nothing else tells it."""
         if self.is_live:
             self._console.print(Text(printable(text)))
         elif not self._is_quiet:
@@ -136,7 +136,7 @@ class IngestScreen:
         return seen
 
     def summary(self) -> None:
-        """The table as it was at the end."""
+        """Print the table as it was at the end."""
         if self._seen is not None and not self._is_quiet:
             self._console.print(tables_drawn(self._seen, self._console, is_summary=True))
 
@@ -183,7 +183,7 @@ class IngestScreen:
         return f"{self._title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"
 
     def running(self) -> None:
-        """The query runs: the screen says what it does."""
+        """Show what the query does, which runs from now on."""
         self._phase = ""
 
 

@@ -54,7 +54,7 @@ class LagReport:
 
     @property
     def lag(self) -> int | None:
-        """The lag of all topic-partitions together; None where it is unknown."""
+        """Return the lag of all topic-partitions together; None where it is unknown."""
         return self.known_lag if self.rows and not self.unknown else None
 
 

@@ -154,7 +154,7 @@ def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short:
 
 
 def duration(seconds: float) -> str:
-    """``8s``, ``1m 20s``, ``2h 05m``, ``3d 04h``."""
+    """Return ``8s``, ``1m 20s``, ``2h 05m``, ``3d 04h``."""
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole}s"
@@ -166,7 +166,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """``0``, ``0.25``, ``12``, ``3,400``: a number that fits into a column."""
+    """Return ``0``, ``0.25``, ``12``, ``3,400``: a number that fits into a column."""
     if per_second < _LOWEST_RATE:
         return "0"
     return f"{per_second:.2g}" if per_second < 1 else f"{per_second:,.0f}"

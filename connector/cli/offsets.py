@@ -126,7 +126,7 @@ def find_leaders(
 
 
 def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
-    """Raises click.ClickException where the offsets of a partition cannot be looked up."""
+    """Raise click.ClickException where the offsets of a partition cannot be looked up."""
     _, unknown = find_leaders(cluster, partitions)
     if unknown:
         raise click.ClickException(
@@ -167,7 +167,7 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch; raises click.UsageError for anything else."""
+    """Return milliseconds since the epoch; raises click.UsageError for anything else."""
     try:
         return parse_timestamp(text, "the time")
     except OptionError as error:
@@ -175,7 +175,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_position(text: str) -> tuple[str, int]:
-    """``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are special times."""
+    """Return ``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are special times."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return "time", EARLIEST if word == "earliest" else LATEST

@@ -59,7 +59,7 @@ class Output:
         only_if_wide: Collection[str] = (),
         only_json: Collection[str] = (),
     ) -> None:
-        """Rows of the same columns: a table, or a JSON array of objects.
+        """Print rows of the same columns: a table, or a JSON array of objects.
 
         Args:
             only_if_set: columns that the table leaves out where no row has more than 0 or None in them.
@@ -81,11 +81,11 @@ class Output:
             click.echo(empty)
 
     def document(self, value: Any) -> None:  # Any: a JSON value
-        """One JSON document on a line of its own."""
+        """Print one JSON document on a line of its own."""
         click.echo(json.dumps(value, ensure_ascii=False))
 
     def message(self, text: str) -> None:
-        """A sentence for people; nothing where JSON is asked for."""
+        """Print a sentence for people; nothing where JSON is asked for."""
         if not self.json:
             click.echo(text)
 
@@ -115,7 +115,7 @@ def _cell(value: Any) -> str:  # Any: a cell of any column
 
 
 def counted(n: int, noun: str) -> str:
-    """``1 broker``, ``2 brokers``."""
+    """Return ``1 broker``, ``2 brokers``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 

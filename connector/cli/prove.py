@@ -103,7 +103,7 @@ def _prove_table(
 
 @contextlib.contextmanager
 def _columns_of(spark: SparkSession, table: str, names: dict[str, str], prefix: str | None) -> Iterator[KafkaColumns]:
-    """Kafka's columns of a table; those of an Iceberg table by its path are copied to a file of this machine for a while."""
+    """Yield Kafka's columns of a table; those of an Iceberg table by its path are copied to a file of this machine for a while."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
     from pykafka_wire.ingest.proof import check_whole

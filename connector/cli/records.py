@@ -256,7 +256,7 @@ def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
 
 
 def _show(data: bytes | None, *, null: str = "-") -> str:
-    """Bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
+    """Return bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
     if data is None:
         return null
     try:
@@ -266,7 +266,7 @@ def _show(data: bytes | None, *, null: str = "-") -> str:
 
 
 def _json_of(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where the bytes are UTF-8, else an object that holds them in base64."""
+    """Return text where the bytes are UTF-8, else an object that holds them in base64."""
     if data is None:
         return None
     try:

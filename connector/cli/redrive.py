@@ -121,7 +121,7 @@ class _Source:
         return f"pykafka-wire.redrive.{self._dlq}.{error}"
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
-        """By error: where to continue in each partition. Waits for the end of a transaction that is being committed."""
+        """Return where to continue in each partition, by error. Waits for the end of a transaction that is being committed."""
         markers = {}
         for error in self.errors:
             offsets = fetch_offsets(self.cluster, self.group(error), self.partitions, require_stable=True)

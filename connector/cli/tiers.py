@@ -32,7 +32,8 @@ class TierOffsets:
 def tier_offsets(
     cluster: Cluster, places: Collection[TopicPartition], *, deadline: Deadline | None = None
 ) -> dict[TopicPartition, TierOffsets]:
-    """Of each topic-partition; nothing where none has records in the remote store, or where the brokers are too old to know.
+    """Return the offsets of each topic-partition; nothing where none has records in the remote store, or where the brokers
+    are too old to know.
 
     Raises:
         WireError: the look-up failed.

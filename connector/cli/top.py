@@ -145,7 +145,7 @@ class _Watched:
 
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
-    """``query``, ``ingest`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
+    """Return ``query``, ``ingest`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
     if any(map(is_marker, metadata)):
@@ -171,7 +171,7 @@ def _is_of_a_query(metadata: str) -> bool:
 
 
 def _print(overview: Overview) -> None:
-    """One sample: a line of JSON, or a table."""
+    """Print one sample: a line of JSON, or a table."""
     if output().json:
         groups = [group.document() for group in overview.groups]
         output().document({"time_ms": int(time.time() * 1000), "groups": groups})
@@ -180,7 +180,7 @@ def _print(overview: Overview) -> None:
 
 
 def _show(watched: _Watched, every: float, count: int | None) -> None:
-    """Samples one after the other in the same place, until a key ends them."""
+    """Show samples one after the other in the same place, until a key ends them."""
     to, order = console(), "l"
     with _keys() as key_within, Live(console=to, auto_refresh=False, screen=True) as live:
         for overview, failure in poll(watched.sample, count=count):
@@ -242,8 +242,8 @@ def _screen(
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits so many seconds for a key and returns it, empty if there is none. Without a terminal's keyboard it
-    waits, and that is all."""
+    """Yield a function that waits so many seconds for a key and returns it, empty if there is none. Without a terminal's
+    keyboard it waits, and that is all."""
 
     try:
         import termios

@@ -30,7 +30,7 @@ _LAST_LINES_S: Final = 2.0
 
 
 def bar(done: int, total: int, rest: str) -> Text:
-    """``━━━━──── 1,234 of 5,000 records…``, as one line of a terminal."""
+    """Return ``━━━━──── 1,234 of 5,000 records…``, as one line of a terminal."""
     from rich.text import Text
 
     n_full = round(_BAR_CELLS * min(1.0, done / total)) if total else 0
@@ -40,7 +40,7 @@ def bar(done: int, total: int, rest: str) -> Text:
 
 
 def outlook(done: int, total: int, per_s: float) -> str:
-    """``1,234 of 5,000 records, 120/s, 31s left``."""
+    """Return ``1,234 of 5,000 records, 120/s, 31s left``."""
     text = f"{done:,} of {total:,} records"
     return text + (f", {rate(per_s)}/s, {duration((total - done) / per_s)} left" if per_s >= 1 and done < total else "")
 

@@ -10,7 +10,7 @@ from pykafka_wire.field_selection import Selection, suggest
 
 
 def column_names(selection: Selection, include_headers: bool, added_columns: Collection[str] = ()) -> tuple[str, ...]:
-    """Returns the names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
+    """Return the names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
 
     Args:
         added_columns: those that ``onKeyError`` and ``onValueError`` add.

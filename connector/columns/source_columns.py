@@ -26,7 +26,7 @@ _DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 
 
 def source_schema(include_headers: bool) -> str:
-    """The source's schema as DDL; ``headers`` is there only when asked for, as in Spark's own connector."""
+    """Return the source's schema as DDL; ``headers`` is there only when asked for, as in Spark's own connector."""
     return ", ".join(
         f"{name} {_DDL_TYPES.get(known, known)}"
         for name, known in SOURCE_COLUMNS.items()

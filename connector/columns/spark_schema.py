@@ -23,7 +23,8 @@ _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})
 
 
 def typed_source_schema(names: Iterable[str], types: Mapping[str, DataType]) -> StructType:
-    """The schema of the columns with these names; ``types`` has those of decoded columns, and a column of errors is text."""
+    """Return the schema of the columns with these names; ``types`` has those of decoded columns, and a column of errors is
+    text."""
     schema = StructType()
     for name in names:
         schema.add(name, types.get(name) or (spark_type(ARROW_TYPES[name]) if name in ARROW_TYPES else StringType()))
@@ -33,7 +34,7 @@ def typed_source_schema(names: Iterable[str], types: Mapping[str, DataType]) -> 
 def check_source_schema(
     schema: StructType, *, typed: Collection[str] = (), added_columns: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Names of the columns to read, in the order of ``schema``: all of the source's columns or a subset of them.
+    """Return names of the columns to read, in the order of ``schema``: all of the source's columns or a subset of them.
 
     Args:
         typed: columns that are decoded. Their types are checked where the reader's schema is known
@@ -74,7 +75,7 @@ def check_source_schema(
 
 
 def check_selection(given: StructType | pa.Schema, selection: Selection) -> None:
-    """Raises OptionError where the user gave a schema with other columns or fields than those of the option ``columns``."""
+    """Raise OptionError where the user gave a schema with other columns or fields than those of the option ``columns``."""
     found = spark_schema(given)
     if selection and not _has_fields(found, selection):
         raise OptionError(
@@ -110,7 +111,7 @@ def _no_such_column(name: str, added_columns: Collection[str]) -> SchemaError:
 
 
 def _allows_nulls(found: DataType) -> bool:
-    """Whether arrays, maps and structs within a type may hold nulls."""
+    """Return whether arrays, maps and structs within a type may hold nulls."""
     if isinstance(found, ArrayType):
         return found.containsNull and _allows_nulls(found.elementType)
     if isinstance(found, MapType):
@@ -121,7 +122,7 @@ def _allows_nulls(found: DataType) -> bool:
 
 
 def spark_schema(given: StructType | pa.Schema) -> StructType:
-    """The schema that a data source is given, as Spark's: Sail gives Arrow's, in which ``timestamp`` may have no zone."""
+    """Return the schema that a data source is given, as Spark's: Sail gives Arrow's, in which ``timestamp`` may have no zone."""
     if isinstance(given, StructType):
         return given
     from pyspark.sql.pandas.types import from_arrow_type
@@ -134,14 +135,14 @@ def spark_schema(given: StructType | pa.Schema) -> StructType:
 
 
 def spark_type(arrow_type: pa.DataType) -> DataType:
-    """Spark's type for an Arrow type; a timestamp without a zone is TIMESTAMP_NTZ."""
+    """Return Spark's type for an Arrow type; a timestamp without a zone is TIMESTAMP_NTZ."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(arrow_type, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> Any:  # Any: pyarrow has no types
-    """The Arrow schema that Spark demands of each batch, field by field and nullability included."""
+    """Return the Arrow schema that Spark demands of each batch, field by field and nullability included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Before Spark 4.2 there is no such argument: UTC is the default.

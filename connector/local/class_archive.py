@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def class_archive(java: Java, jars: Sequence[Path]) -> Path:
-    """Where the archive for this Java and these jars is, or will be. An empty file: it could not be made."""
+    """Return where the archive for this Java and these jars is, or will be. An empty file: it could not be made."""
     about = java.home / "release"  # the version with its build, the vendor, the platform
     described = about.read_bytes() if about.is_file() else str(java.version).encode()
     key = hashlib.sha256(b"%s %s" % (str(java.home).encode(), described)).hexdigest()[:8]
@@ -38,7 +38,7 @@ def class_archive(java: Java, jars: Sequence[Path]) -> Path:
 
 
 def ensure_class_archive(java: Java, jars: Sequence[Path], version: str, ports: Sequence[int]) -> Path | None:
-    """The archive, made if it is missing, which takes as long as two starts of a broker; None where there is none.
+    """Return the archive, made if it is missing, which takes as long as two starts of a broker; None where there is none.
 
     Several processes may ask at the same time: one makes it, the others wait. An attempt that failed is not repeated.
 
@@ -86,7 +86,7 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
 
 
 def _record(archive: Path, launcher: JavaLauncher, ports: Sequence[int]) -> None:
-    """A node that is broker and controller, from its start to its end, at which Java writes the archive.
+    """Run a node that is broker and controller from its start to its end, at which Java writes the archive.
 
     Raises:
         LocalClusterError: it did not start, or not end.

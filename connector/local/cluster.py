@@ -106,26 +106,26 @@ class LocalCluster(KafkaTools):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Every broker's internal listener, ``host:port,host:port``."""
+        """Return every broker's internal listener, ``host:port,host:port``."""
         return self.bootstrap(INTERNAL)
 
     @property
     def external_bootstrap_servers(self) -> str:
-        """Every broker's external listener, advertised by the name localhost."""
+        """Return every broker's external listener, advertised by the name localhost."""
         return self.bootstrap(EXTERNAL)
 
     def bootstrap(self, listener: str) -> str:
-        """Every broker's `listener`, ``host:port,host:port``."""
+        """Return every broker's `listener`, ``host:port,host:port``."""
         return ",".join(node.address(listener) for node in self.nodes)
 
     @property
     def controller(self) -> Node:
-        """The controller, which a single broker is itself, or the ZooKeeper of brokers older than 3.3."""
+        """Return the controller, which a single broker is itself, or the ZooKeeper of brokers older than 3.3."""
         return self._all_nodes[0] if self._all_nodes else self._refuse()
 
     @property
     def folder(self) -> Path:
-        """The cluster's temporary folder: data, properties and logs of every node."""
+        """Return the cluster's temporary folder: data, properties and logs of every node."""
         return self._folder or self._refuse()
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -224,8 +224,8 @@ class LocalCluster(KafkaTools):
 
 
 def free_ports(count: int, preferred: int = 0) -> list[int]:
-    """`count` different ports on which nothing listens now, `preferred` first if it is one of them. All are held until the last is
-    found."""
+    """Return `count` different ports on which nothing listens now, `preferred` first if it is one of them. All are held until
+    the last is found."""
     held: list[socket.socket] = []
     try:
         for port in [*filter(None, [preferred]), *random.sample(PORTS, len(PORTS))]:

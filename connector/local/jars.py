@@ -61,7 +61,7 @@ class Coordinate(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The file's name in the cache."""
+        """Return the file's name in the cache."""
         return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + f".{self.type}"
 
 
@@ -80,7 +80,7 @@ SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 
 
 def cache_dir() -> Path:
-    """The folder outside the project that holds everything downloaded (see the module's text)."""
+    """Return the folder outside the project that holds everything downloaded (see the module's text)."""
     if named := os.environ.get("PYKAFKA_WIRE_CACHE"):
         return Path(named).expanduser().absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -89,8 +89,8 @@ def cache_dir() -> Path:
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
-    """Every jar of a Kafka broker and of its command-line tools, if :func:`tool_jars` are the same; with ZooKeeper's for brokers
-    older than 3.3."""
+    """Return every jar of a Kafka broker and of its command-line tools, if :func:`tool_jars` are the same; with ZooKeeper's
+    for brokers older than 3.3."""
     # 2.6 was the first release whose recommended build is for Scala 2.13.
     scala = "2.12" if release(version) < (2, 6) else "2.13"
     coordinates = [Coordinate("org.apache.kafka", f"kafka_{scala}", version)]
@@ -103,12 +103,13 @@ def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
 
 
 def tool_jars(version: str = KAFKA_VERSION) -> list[Path]:
-    """The jars of Kafka's command-line tools (``org.apache.kafka.tools``, ``kafka.admin``) for a broker of this version."""
+    """Return the jars of Kafka's command-line tools (``org.apache.kafka.tools``, ``kafka.admin``) for a broker of this version."""
     return kafka_jars(_TOOLS_VERSIONS.get(version, version))
 
 
 def delta_jars(spark: str = "4.2") -> list[Path]:
-    """The two jars that a Spark needs for ``format("delta")``: transitively they would bring Hadoop, log4j and Jackson again."""
+    """Return the two jars that a Spark needs for ``format("delta")``: transitively they would bring Hadoop, log4j and Jackson
+    again."""
     coordinates = [
         Coordinate("io.delta", f"delta-spark_{spark}_2.13", DELTA_VERSION),
         Coordinate("io.delta", "delta-storage", DELTA_VERSION),
@@ -117,19 +118,19 @@ def delta_jars(spark: str = "4.2") -> list[Path]:
 
 
 def jvm_connector_jars() -> list[Path]:
-    """The jars of ``spark-sql-kafka-0-10``, for the benchmarks' comparison."""
+    """Return the jars of ``spark-sql-kafka-0-10``, for the benchmarks' comparison."""
     return resolve(f"spark-sql-kafka-{JVM_CONNECTOR[0].version}", JVM_CONNECTOR, transitive=False)
 
 
 def spark_avro_jars() -> list[Path]:
-    """The jar of Spark's ``from_avro`` and ``to_avro``, for comparison."""
+    """Return the jar of Spark's ``from_avro`` and ``to_avro``, for comparison."""
     return resolve(f"spark-avro-{SPARK_AVRO[0].version}", SPARK_AVRO, transitive=False)
 
 
 def resolve(
     name: str, coordinates: Sequence[Coordinate], *, transitive: bool, excluded: Sequence[str] = EXCLUDED
 ) -> list[Path]:
-    """The jars of `coordinates`, sorted, from the cache or downloaded into it once.
+    """Return the jars of `coordinates`, sorted, from the cache or downloaded into it once.
 
     Several processes may ask at the same time: one downloads, the others wait for it.
 
@@ -157,7 +158,7 @@ def classpath(jars: Sequence[Path]) -> str:
 
 
 def ivy_jar() -> Path:
-    """Apache Ivy's jar in the installed PySpark, or in ``$SPARK_HOME``.
+    """Return Apache Ivy's jar in the installed PySpark, or in ``$SPARK_HOME``.
 
     Raises:
         JarResolutionError: there is no PySpark.
@@ -204,7 +205,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool,
 
 
 def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
-    """The error, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
+    """Return the error, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
     unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
     what = ", ".join(re.sub("[#;]", ":", each) for each in unresolved) or ", ".join(map(str, coordinates))
     settings = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
@@ -243,13 +244,13 @@ def _other_file(c: Coordinate) -> str:
 
 @contextlib.contextmanager
 def downloading() -> Iterator[None]:
-    """Held by one process at a time: two of Apache Ivy would damage its cache. The kernel releases it when its holder ends, even
-    if it is killed."""
+    """Hold the lock of one process at a time: two of Apache Ivy would damage its cache. The kernel releases it when its
+    holder ends, even if it is killed."""
     with (cache_dir() / "resolve.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparisons: (4, 3, 1)."""
+    """Return the numbers of a version, for comparisons: (4, 3, 1)."""
     return tuple(map(int, re.findall(r"\d+", version)))

@@ -50,12 +50,12 @@ class Java:
 
 
 def find_java(minimum: int = MINIMUM) -> Java | None:
-    """The first installed Java of at least version `minimum`, or None. Downloads nothing."""
+    """Return the first installed Java of at least version `minimum`, or None. Downloads nothing."""
     return _search(minimum)[0]
 
 
 def ensure_java(minimum: int = MINIMUM) -> Java:
-    """An installed Java of at least version `minimum`, else one downloaded through cjdk (a warning is logged).
+    """Return an installed Java of at least version `minimum`, else one downloaded through cjdk (a warning is logged).
 
     Raises:
         JavaNotFoundError: none is installed and the download failed; the message names what to install.
@@ -94,20 +94,20 @@ def export_java_home(java: Java) -> None:
 
 
 def probe(home: Path, origin: str) -> Java | None:
-    """The Java below `home`, or None where there is none that starts."""
+    """Return the Java below `home`, or None where there is none that starts."""
     # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
     version = parse_version(_output([str(home / "bin" / "java"), "-version"]))
     return None if version is None else Java(home=home, version=version, origin=origin)
 
 
 def parse_version(text: str) -> int | None:
-    """The feature release in what ``java -version`` prints: 8 for "1.8.0_372", 17 for "17.0.15", 26 for "26-ea"."""
+    """Return the feature release in what ``java -version`` prints: 8 for "1.8.0_372", 17 for "17.0.15", 26 for "26-ea"."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 
 
 def _search(minimum: int) -> tuple[Java | None, list[str]]:
-    """The first suitable Java and, for the error text, the others that were found and why they are not suitable."""
+    """Return the first suitable Java and, for the error text, the others that were found and why they are not suitable."""
     rejected: list[str] = []
     for origin, home in _candidates(minimum):
         java = probe(home, origin)
@@ -135,7 +135,7 @@ def _candidates(minimum: int) -> Iterator[tuple[str, Path]]:
 
 
 def _output(command: list[str]) -> str:
-    """What a command printed to both streams (Java prints its version to standard error); empty when it fails."""
+    """Return what a command printed to both streams (Java prints its version to standard error); empty when it fails."""
     try:
         return subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=VERSION_TIMEOUT_S, check=True

@@ -57,7 +57,7 @@ class JavaLauncher:
     def __init__(
         self, java: Java, jars: Sequence[Path], version: str, folder: Path, archive: Path | None = None
     ) -> None:
-        """`archive`: of classes, see `pykafka_wire.local.class_archive`."""
+        """Take the `archive` of classes, see `pykafka_wire.local.class_archive`."""
         self.java = java
         self.version = version
         self._classpath = classpath(jars)
@@ -133,7 +133,7 @@ class Node(SupervisedProcess):
         super().__init__(name, command, self.folder / "server.log", watchdog, ready)
 
     def address(self, listener: str) -> str:
-        """``host:port`` of a listener, as advertised."""
+        """Return ``host:port`` of a listener, as advertised."""
         addresses = {each.name: each.address for each in self.listeners}
         if listener not in addresses:
             raise KeyError(f"{self.name} has no listener {listener}, only {[*addresses]}")

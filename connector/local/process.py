@@ -92,7 +92,7 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, None while it is not running."""
+        """Return its process id, None while it is not running."""
         return self._process.pid if self._process is not None else None
 
     @property
@@ -117,7 +117,7 @@ class SupervisedProcess:
         self._watchdog.watch(self._process.pid)
 
     def is_ready(self) -> bool:
-        """Whether it is ready, after :meth:`spawn`.
+        """Return whether it is ready, after :meth:`spawn`.
 
         Raises:
             PortTakenError: it ended because a port was taken.
@@ -173,7 +173,7 @@ class SupervisedProcess:
         self._signal(signal.SIGCONT)
 
     def log(self) -> str:
-        """Its log since its last start."""
+        """Return its log since its last start."""
         try:
             with self.log_path.open("rb") as file:
                 file.seek(self._log_start)
@@ -225,7 +225,7 @@ def run_java(
     timeout_s: float,
     watchdog: Watchdog | None = None,
 ) -> str:
-    """The standard output of a Java program that ended with code 0.
+    """Return the standard output of a Java program that ended with code 0.
 
     Raises:
         LocalClusterError: it failed or took too long; the message holds what it printed.

@@ -42,7 +42,7 @@ class LocalRegistry:
 
     @property
     def url(self) -> str:
-        """What clients have as ``schema.registry.url``."""
+        """Return what clients have as ``schema.registry.url``."""
         if self._watchdog is None:
             raise LocalClusterError("the schema registry is not running")
         return self._url
@@ -87,5 +87,5 @@ class LocalRegistry:
 
 
 def download_registry() -> list[Path]:
-    """The registry's program in the cache, downloaded once. Raises as :func:`~pykafka_wire.local.jars.resolve`."""
+    """Return the registry's program in the cache, downloaded once. Raises as :func:`~pykafka_wire.local.jars.resolve`."""
     return resolve(f"{APICURIO.artifact}-{APICURIO.version}", [APICURIO], transitive=False)

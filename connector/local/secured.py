@@ -50,7 +50,7 @@ class SecuredListener:
     def cluster(
         self, nodes: int = 1, properties: Mapping[str, str] | None = None, version: str = KAFKA_VERSION
     ) -> LocalCluster:
-        """A cluster with the listener and the user, to be started."""
+        """Return a cluster with the listener and the user, to be started."""
         return LocalCluster(
             nodes,
             properties,
@@ -91,7 +91,7 @@ class SecuredListener:
         cluster.tool(_ACL_TOOL, "--add", "--allow-principal", f"User:{USER}", "--producer", "--consumer", *every)
 
     def client_settings(self, cluster: LocalCluster) -> Mapping[str, str]:
-        """What a client needs, by Kafka's names."""
+        """Return what a client needs, by Kafka's names."""
         return {
             "bootstrap.servers": cluster.external_bootstrap_servers,
             "security.protocol": "SASL_SSL",

@@ -65,12 +65,12 @@ class ClusterPlan:
 
     @property
     def controller_id(self) -> int:
-        """With KRaft a single broker is the controller, too."""
+        """Return the controller's id. With KRaft a single broker is the controller, too."""
         return 1 if self.brokers == 1 else CONTROLLER_ID
 
 
 def common_properties(brokers: int) -> dict[str, str]:
-    """The settings that brokers and controller share: in KRaft it is the controller that applies a topic's defaults."""
+    """Return the settings that brokers and controller share: in KRaft it is the controller that applies a topic's defaults."""
     replicas = str(brokers)
     # Two brokers with min ISR 2 would refuse writes as soon as one is lost.
     min_isr = "2" if brokers > 2 else "1"
@@ -105,28 +105,28 @@ def common_properties(brokers: int) -> dict[str, str]:
 
 
 def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """``server.properties`` of the controller of several brokers, a process of its own: with combined nodes the loss of one that
-    holds the quorum's majority would take the whole cluster down."""
+    """Return ``server.properties`` of the controller of several brokers, a process of its own: with combined nodes the loss
+    of one that holds the quorum's majority would take the whole cluster down."""
     listeners = f"{CONTROLLER}://{HOST}:{plan.controller_port}"
     own = {"listeners": listeners, "listener.security.protocol.map": _protocol_map(plan)}
     return _kraft_properties(plan, "controller", plan.controller_id, folder, own)
 
 
 def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
-    """``server.properties`` of broker `node_id` for Kafka 3.3 and newer, where there are several."""
+    """Return ``server.properties`` of broker `node_id` for Kafka 3.3 and newer, where there are several."""
     return _kraft_properties(plan, "broker", node_id, folder, _of_broker(plan, node_id))
 
 
 def combined_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """``server.properties`` of the plan's only broker, which is the controller, too: half of the processes, of their memory and of
-    what they compute while they are idle."""
+    """Return ``server.properties`` of the plan's only broker, which is the controller, too: half of the processes, of their
+    memory and of what they compute while they are idle."""
     properties = broker_properties(plan, plan.controller_id, folder)
     listeners = f"{properties['listeners']},{CONTROLLER}://{HOST}:{plan.controller_port}"
     return {**properties, "process.roles": "broker,controller", "listeners": listeners}
 
 
 def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """The properties of the ZooKeeper that a broker older than 3.3 needs."""
+    """Return the properties of the ZooKeeper that a broker older than 3.3 needs."""
     return {
         "dataDir": str(folder / "data"),
         "clientPort": str(plan.controller_port),
@@ -137,7 +137,7 @@ def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 
 def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
-    """``server.properties`` of broker `node_id` for Kafka older than 3.3, which runs with ZooKeeper."""
+    """Return ``server.properties`` of broker `node_id` for Kafka older than 3.3, which runs with ZooKeeper."""
     unknown = ("share.", "broker.session.", "broker.heartbeat.", "metadata.")
     return {
         "broker.id": str(node_id),
@@ -151,7 +151,7 @@ def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """A Java properties file. Only backslashes are escaped: no other special character occurs in a value."""
+    """Return a Java properties file. Only backslashes are escaped: no other special character occurs in a value."""
     return "".join(f"{name}={value}".replace("\\", "\\\\") + "\n" for name, value in properties.items())
 
 
@@ -171,7 +171,7 @@ def _kraft_properties(
 
 
 def _of_broker(plan: ClusterPlan, node_id: int) -> dict[str, str]:
-    """A broker's listeners, and its rack."""
+    """Return a broker's listeners, and its rack."""
     listeners = plan.listeners[node_id]
     return {
         "listeners": ",".join(f"{each.name}://{HOST}:{each.port}" for each in listeners),

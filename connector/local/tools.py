@@ -31,12 +31,12 @@ class KafkaTools(ABC):
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str:
-        """``host:port,host:port``."""
+        """Return ``host:port,host:port``."""
 
     @property
     @abstractmethod
     def external_bootstrap_servers(self) -> str:
-        """The same brokers by their external listener."""
+        """Return the same brokers by their external listener."""
 
     @abstractmethod
     def _tool_launcher(self) -> JavaLauncher: ...
@@ -44,7 +44,7 @@ class KafkaTools(ABC):
     def tool(
         self, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = TOOL_TIMEOUT_S
     ) -> str:
-        """What a tool prints to its standard output, such as
+        """Return what a tool prints to its standard output, such as
         ``tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--describe", "--group", "g")``.
 
         ``--bootstrap-server`` is added unless the arguments name one (or a controller, a file or a log directory).
@@ -86,6 +86,6 @@ class NamedCluster(KafkaTools):
 
 
 def named_cluster() -> NamedCluster | None:
-    """The brokers that ``PYKAFKA_WIRE_TEST_BOOTSTRAP`` names; None if it is not set."""
+    """Return the brokers that ``PYKAFKA_WIRE_TEST_BOOTSTRAP`` names; None if it is not set."""
     servers = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     return NamedCluster(servers) if servers else None

@@ -84,7 +84,7 @@ _FOREIGN: Final = frozenset({"inferschema", "mergeschema"})
 
 
 def check_names(options: Iterable[str], mode: Mode) -> list[str]:
-    """Warnings about options that have no effect on this kind of read or write, sentence by sentence.
+    """Return warnings about options that have no effect on this kind of read or write, sentence by sentence.
 
     Raises:
         OptionError: a name that looks like a typing error, or like a client setting without its prefix.

@@ -51,7 +51,7 @@ class Option(Generic[T]):
 
     @property
     def default_text(self) -> str:
-        """The default as a user would write it, or what it is."""
+        """Return the default as a user would write it, or what it is."""
         if self.in_batch is not None:
             return f"S {self._text(self.default)}, B {self._text(self.in_batch)}"
         return self._text(self.default) or self.unset
@@ -103,7 +103,7 @@ def positive(value: str, name: str) -> int:
 
 
 def cache_ttl_ms(value: str, name: str) -> int | None:
-    """Milliseconds, None for -1, as Spark's option of this kind has it (SPARK-49442)."""
+    """Return milliseconds, None for -1, as Spark's option of this kind has it (SPARK-49442)."""
     if value == "-1":
         return None
     if not value.isascii() or not value.isdigit() or int(value) == 0:
@@ -128,7 +128,7 @@ class TopicMinimum:
 
 
 def topic_minimums(value: str, name: str) -> tuple[TopicMinimum, ...]:
-    """``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts."""
+    """Return ``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts."""
     try:
         minimums = json.loads(value)
         return tuple(
@@ -145,7 +145,7 @@ def topic_minimums(value: str, name: str) -> tuple[TopicMinimum, ...]:
 
 
 def choice(*choices: str) -> Callable[[str, str], str]:
-    """One of these words, whatever its case."""
+    """Return one of these words, whatever its case."""
 
     def parse(value: str, name: str) -> str:
         if value.lower() not in choices:
@@ -166,7 +166,7 @@ def column_format(value: str, name: str) -> ValueFormat:
 
 
 def either(names: tuple[str, ...]) -> str:
-    """``a, b or c``."""
+    """Return ``a, b or c``."""
     return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
@@ -195,7 +195,7 @@ FieldChoices = tuple[tuple[tuple[str, ...], str], ...]
 
 
 def by_field(*choices: str) -> Callable[[str, str], FieldChoices]:
-    """One of these words for all fields, or for the fields of a name or a path: ``microseconds, born=days``.
+    """Return one of these words for all fields, or for the fields of a name or a path: ``microseconds, born=days``.
 
     ``days`` may stand beside another word for all fields.
     """

@@ -78,7 +78,7 @@ class OptionValues:
         return client
 
     def _add_service_credential(self, settings: dict[str, str]) -> None:
-        """Databricks' own names for ``kafka.auth`` and the scope."""
+        """Add Databricks' own names for ``kafka.auth`` and the scope."""
         credential, scope = self[DATABRICKS_SERVICE_CREDENTIAL], self[DATABRICKS_SERVICE_CREDENTIAL_SCOPE]
         given = {"auth": f"databricks:{credential}" if credential else None, "sasl.oauthbearer.scope": scope}
         for name, value in given.items():

@@ -68,7 +68,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Sink options from Spark's strings.
+    """Return sink options from Spark's strings.
 
     Raises:
         OptionError: an option is missing, unknown, malformed or refused.

@@ -89,7 +89,7 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
-    """Source options from Spark's strings.
+    """Return source options from Spark's strings.
 
     Raises:
         OptionError: an option is missing, unknown, malformed, refused, or contradicts another one.

@@ -58,7 +58,7 @@ class OffsetSpec:
 
 
 def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest", "latest", "group")) -> OffsetSpec:
-    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH``, ``table:PATH``, or JSON of offsets.
+    """Return ``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH``, ``table:PATH``, or JSON of offsets.
 
     Args:
         words: those that make sense for the option, which the error lists.
@@ -96,7 +96,7 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
 
 
 def parse_timestamp_spec(value: str, option: str) -> OffsetSpec:
-    """JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now, which is the same moment for all."""
+    """Return JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now, which is the same moment for all."""
     now_ms = _now_ms()
     example = '{"topic":{"0":1700000000000,"1":"2026-01-01T00:00:00Z"}}'
 
@@ -109,7 +109,7 @@ def parse_timestamp_spec(value: str, option: str) -> OffsetSpec:
 
 
 def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
-    """Milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
+    """Return milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
 
     Raises:
         OptionError: it is none of the three, negative, or above Kafka's largest timestamp.
@@ -146,7 +146,7 @@ def _now_ms() -> int:
 
 
 def parse_partitions(value: str, option: str) -> tuple[TopicPartition, ...]:
-    """Topic-partitions from ``{"topic":[0,1]}``, sorted."""
+    """Return topic-partitions from ``{"topic":[0,1]}``, sorted."""
     problem = f'{option} is {quoted(value)}: use JSON such as {{"topic":[0,1]}}.'
     try:
         parsed = json.loads(value)

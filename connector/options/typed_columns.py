@@ -90,27 +90,27 @@ class TypedColumn:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the column is other than the record's bytes."""
+        """Return whether the column is other than the record's bytes."""
         return self.format != "binary"
 
     @property
     def takes_type_of_registry(self) -> bool:
-        """Whether it is JSON whose type the options do not give: a registry may have its JSON Schema."""
+        """Return whether it is JSON whose type the options do not give: a registry may have its JSON Schema."""
         return self.format == "json" and self.schema is None
 
     @property
     def error_column(self) -> str | None:
-        """The column with the reasons under ``divert``."""
+        """Return the column with the reasons under ``divert``."""
         return f"{self.name}Error" if self.on_error == "divert" else None
 
     @property
     def schema_columns(self) -> tuple[str, ...]:
-        """The columns with the id and the name of each value's schema."""
+        """Return the columns with the id and the name of each value's schema."""
         return (f"{self.name}SchemaId", f"{self.name}SchemaName") if self.has_schema_columns else ()
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The columns beside it that it is decoded for, all of them text."""
+        """Return the columns beside it that it is decoded for, all of them text."""
         return (*((self.error_column,) if self.error_column is not None else ()), *self.schema_columns)
 
     def option(self, which: Literal["Format", "Schema", "Subject", "Message"]) -> str:
@@ -137,22 +137,22 @@ class TypedColumns:
 
     @property
     def typed(self) -> tuple[TypedColumn, ...]:
-        """The columns that are not left binary."""
+        """Return the columns that are not left binary."""
         return tuple(column for column in (self.key, self.value) if column.is_typed)
 
     @property
     def encoded(self) -> frozenset[str]:
-        """The names of the columns that a write encodes, whatever their type."""
+        """Return the names of the columns that a write encodes, whatever their type."""
         return frozenset(column.name for column in self.typed if column.format != "string")
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
-        """The names of the columns that are not left binary."""
+        """Return the names of the columns that are not left binary."""
         return tuple(column.name for column in self.typed)
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The columns with the reasons, of those that divert, and with what each value's schema is."""
+        """Return the columns with the reasons, of those that divert, and with what each value's schema is."""
         return tuple(name for column in self.typed for name in column.added_columns)
 
 
@@ -238,7 +238,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
 
 
 def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
-    """Raises OptionError where the column's schema is not named, or is named without effect."""
+    """Raise OptionError where the column's schema is not named, or is named without effect."""
     option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
     if column.format not in SCHEMA_KINDS:
         return

@@ -44,7 +44,7 @@ def coalesce_batches(batches: Iterable[Any]) -> Iterator[Any]:  # Any: pyarrow h
 
 
 def _concatenate(batches: list[Any]) -> list[Any]:
-    """One batch with all rows, a copy; a single batch, or none, as it is."""
+    """Return one batch with all rows, a copy; a single batch, or none, as it is."""
     if len(batches) < 2:
         return batches
     concatenated: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()

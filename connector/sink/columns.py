@@ -164,7 +164,7 @@ class RecordColumns:
 
     @property
     def n_bytes(self) -> int:
-        """Of keys, values and headers."""
+        """Return the bytes of keys, values and headers."""
         return sum(each.nbytes for each in (self.key, self.value, self.headers) if each is not None)
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:

@@ -103,7 +103,7 @@ class DeadLetterProducer:
         return self._producer.max_batch_bytes(topic)
 
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
-        """As :meth:`Producer.append`; records rejected so far are sent to the dead-letter topic.
+        """Do as :meth:`Producer.append`; records rejected so far are sent to the dead-letter topic.
 
         Raises:
             WriteError: a row names the dead-letter topic as its own, or that topic rejected a dead letter.
@@ -157,7 +157,7 @@ class DeadLetterProducer:
         return letters
 
     def _retry_without_value(self, rejected: RejectedRecords) -> None:
-        """Dead letters that are too large for the dead-letter topic are sent again without their value."""
+        """Send dead letters again without their value that are too large for the dead-letter topic."""
         had_value = pc.all(rejected.value.is_valid()).as_py()
         if rejected.error.name != _TOO_LARGE or not had_value:
             raise WriteError(

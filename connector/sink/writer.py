@@ -66,7 +66,7 @@ def check_batch_write(options: SinkOptions) -> None:
 
 
 def check_stream_write(options: SinkOptions) -> None:
-    """As :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch. Only definite errors are raised.
+    """Do as :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch. Only definite errors are raised.
 
     An outage is left to the tasks and their retries. This process cannot know whether the query has written before: Spark starts
     a new one after a minute without a micro-batch. In one that lives on, metadata that is fresh enough is not requested again.
@@ -119,7 +119,7 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
         self._topic = options.topic
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """Sends one task's rows; returns when every record is acknowledged.
+        """Send one task's rows; returns when every record is acknowledged.
 
         Raises:
             WireError: a broker rejected a batch, or did not respond within ``kafka.delivery.timeout.ms``.
@@ -128,18 +128,18 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
         return self._task_writer.run(self.encoding.encoded(iterator, self._topic), send_task)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Logs the totals: the records are in Kafka already."""
+        """Log the totals: the records are in Kafka already."""
         _log_totals(messages, "Batch write")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Does nothing: the records of tasks that succeeded stay in Kafka (at least once)."""
+        """Do nothing: the records of tasks that succeeded stay in Kafka (at least once)."""
 
 
 class Delivery(Protocol):
     """How a stream's micro-batches get to Kafka. Spark pickles it with the writer, for every micro-batch."""
 
     def before_tasks(self) -> None:
-        """Called on the driver, once before Spark sends the writer to a micro-batch's tasks."""
+        """Prepare on the driver, once before Spark sends the writer to a micro-batch's tasks."""
 
     def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """Write one task's Arrow batches."""
@@ -163,7 +163,7 @@ class AtLeastOnce:
         return send_task(rows, batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        """Logs the totals: the records are in Kafka already.
+        """Log the totals: the records are in Kafka already.
 
         Raises:
             WireError: no broker responds a new query, whose first micro-batch was empty; Spark would log it as done.
@@ -173,7 +173,7 @@ class AtLeastOnce:
         _log_totals(messages, f"Micro-batch {batch_id}")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Does nothing: the records of tasks that succeeded stay in Kafka."""
+        """Do nothing: the records of tasks that succeeded stay in Kafka."""
 
 
 @with_concise_errors
@@ -193,7 +193,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """Writes one task's rows; returns when every record is acknowledged, or encoded for the driver.
+        """Write one task's rows; returns when every record is acknowledged, or encoded for the driver.
 
         Raises:
             WireError: a broker rejected a batch, or did not respond within ``kafka.delivery.timeout.ms``.
@@ -206,7 +206,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         return self._task_writer.run(self.encoding.encoded(iter(batches), self._topic), self.delivery.write_task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Completes the micro-batch.
+        """Complete the micro-batch.
 
         Raises:
             ExactlyOnceError: it was not written, not all of it is visible, or its outcome is unknown; the text says which, and why.
@@ -215,7 +215,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         self.delivery.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Undoes what can be undone."""
+        """Undo what can be undone."""
         self.delivery.abort(messages)
 
 

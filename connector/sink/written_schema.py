@@ -219,7 +219,7 @@ class WantedSchema:
         return WriterByRules(writer, self.registry, subject, schema.schema_id, registered)
 
     def _refuse_rules_of_json(self) -> None:
-        """Raises SchemaError where the topic's subject has rules for what is written, though JSON is written without a frame."""
+        """Raise SchemaError where the topic's subject has rules for what is written, though JSON is written without a frame."""
         if self.registry is None or self.registry.is_glue or self.topic is None:
             return
         subject = subject_of("TopicNameStrategy", self.topic, self.column.name)

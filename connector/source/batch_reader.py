@@ -51,7 +51,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
-        """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""
+        """Take the ``reader_schemas`` that ``load()`` has got, None where the user gave the schema."""
         columns = options.typed_columns
         check_source_schema(schema, typed=columns.names, added_columns=columns.added_columns)
         self._options = options
@@ -68,7 +68,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One input partition for each share of the ranges; runs on the driver.
+        """Return one input partition for each share of the ranges; runs on the driver.
 
         Raises:
             WireError: brokers cannot be reached, or a topic does not exist.
@@ -106,7 +106,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         return for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
-        """Arrow record batches of one input partition; runs on an executor."""
+        """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
 
 
@@ -122,7 +122,7 @@ class SailBatchReader(KafkaBatchReader):
         self._arrow_schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
-        """Arrow record batches of one input partition; runs where Sail does."""
+        """Yield Arrow record batches of one input partition; runs where Sail does."""
         for batch in super().read(partition):
             columns = [column.cast(field.type) for column, field in zip(batch.columns, self._arrow_schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)

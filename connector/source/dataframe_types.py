@@ -54,12 +54,13 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
 
 
 def column_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType:
-    """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.source.reader_schema.ReaderSchema.column_type`."""
+    """Return Spark's type for all of a reader's schema. Raises as
+    :meth:`~pykafka_wire.source.reader_schema.ReaderSchema.column_type`."""
     return spark_type(reader.column_type(registry_in(columns, column), column=column))
 
 
 def available_type(reader: ReaderSchema, columns: TypedColumns, column: TypedColumn) -> DataType | None:
-    """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
+    """Return what :func:`column_type` does; None for a recursive schema, of which the DataFrame's type can name a part only."""
     reader.value_format(registry_in(columns, column), column)  # raises where the schema itself is the problem
     try:
         return column_type(reader, columns, column)
@@ -70,7 +71,7 @@ def available_type(reader: ReaderSchema, columns: TypedColumns, column: TypedCol
 def check_types(
     readers: ReaderSchemas, columns: TypedColumns, schema: StructType, *, wanted: Collection[TypedColumn]
 ) -> None:
-    """Refuses a DataFrame's type that names what the reader's schemas do not have.
+    """Refuse a DataFrame's type that names what the reader's schemas do not have.
 
     Raises:
         SchemaError: it names the field, and what there is.
@@ -105,7 +106,7 @@ class TypesContradictError(SchemaError):
 
 
 def missing_fields(wanted: DataType, available: DataType, column: str) -> list[str]:
-    """Paths such as ``value.customer.name`` of the fields in ``wanted`` that ``available`` does not have.
+    """Return paths such as ``value.customer.name`` of the fields in ``wanted`` that ``available`` does not have.
 
     Raises:
         TypesContradictError: a field is there with another type.
@@ -149,7 +150,8 @@ def _missing(wanted: DataType, available: DataType, path: str) -> Iterator[str]:
 def _differences(
     before: DataType, after: DataType, path: str
 ) -> Iterator[tuple[str, DataType | None, DataType | None]]:
-    """``(path, before, after)`` of each place where two types differ, in the order of ``after``; None for a missing field."""
+    """Yield ``(path, before, after)`` of each place where two types differ, in the order of ``after``; None for a missing
+    field."""
     if isinstance(before, StructType) and isinstance(after, StructType):
         old = {field.name: field.dataType for field in before.fields}
         for field in after.fields:

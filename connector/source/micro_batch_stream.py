@@ -98,7 +98,7 @@ class MicroBatchStream:
     """
 
     def __init__(self, options: SourceOptions, pinned_schemas: PinnedSchemas | None = None) -> None:
-        """``pinned_schemas``: of typed columns, None where all are binary."""
+        """Take the ``pinned_schemas`` of typed columns, None where all are binary."""
         log_warnings(options.warnings)  # this process lives as long as the query; others build a reader, too
         self._options = options
         self._pinned_schemas = pinned_schemas
@@ -198,7 +198,8 @@ class MicroBatchStream:
         return planned
 
     def _without_aged_out(self, ranges: list[OffsetRange], query: str) -> list[OffsetRange]:
-        """``ranges`` without what retention has deleted, as far as the logs' first offsets were not looked up just before."""
+        """Return ``ranges`` without what retention has deleted, as far as the logs' first offsets were not looked up just
+        before."""
         now, wanted = time.monotonic(), {r.topic_partition for r in ranges if r.n_offsets}
         if self._log_starts.are_known(wanted, now):
             return ranges

@@ -131,7 +131,7 @@ class PinnedSchemas:
         return self._newest[column.name]
 
     def _check(self, column: TypedColumn, reader: ReaderSchema, *, is_planned: bool = False) -> None:
-        """Compares the schema of a checkpoint with the DataFrame's type, once."""
+        """Compare the schema of a checkpoint with the DataFrame's type, once."""
         text = json.dumps([column.name, reader.to_json()])
         if text in self._checked or column.name not in self._schema.names:
             return

@@ -63,7 +63,8 @@ class ReaderSchema:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the checkpoint has to remember it. Text, and JSON whose type the user gives, have the DataFrame's type."""
+        """Return whether the checkpoint has to remember it. Text, and JSON whose type the user gives, have the DataFrame's
+        type."""
         return self.format in NEED_SCHEMA or self.schema_id is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +81,8 @@ class ReaderSchema:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ReaderSchema:
-        """Raises KeyError, TypeError or ValueError for what :meth:`to_json` does not make."""
+        """Return the schema of such a document. Raises KeyError, TypeError or ValueError for what :meth:`to_json` does not
+        make."""
         made = cls(
             format=document["format"],
             schema_id=registry_id(document.get("id")),
@@ -164,7 +166,7 @@ class ReaderSchema:
         return select_type(self._whole_type(registry, selection, column), selection, column.name)
 
     def _whole_type(self, registry: Registry | None, selection: Selection, column: TypedColumn) -> pa.DataType:
-        """With all fields; the types of those that are not selected may be null."""
+        """Return the type with all fields; the types of those that are not selected may be null."""
         if self.types:
             return pa.struct(
                 [
@@ -367,7 +369,7 @@ def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
 
 
 def check_has_type(column: TypedColumn, *, has_registry: bool = False) -> None:
-    """Raises OptionError for JSON that neither the options, the DataFrame nor a registry give a type."""
+    """Raise OptionError for JSON that neither the options, the DataFrame nor a registry give a type."""
     if column.takes_type_of_registry and not has_registry:
         option = column.option("Schema")
         raise OptionError(

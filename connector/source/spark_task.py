@@ -18,7 +18,8 @@ _MAX_KEPT_BYTES: Final = 1024 * 1024
 
 
 def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """Arrow record batches of one input partition, of the DataFrame's schema; runs on an executor. Raises as ``read_ranges``."""
+    """Yield Arrow record batches of one input partition, of the DataFrame's schema; runs on an executor. Raises as
+    ``read_ranges``."""
     from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
 
     if isinstance(partition, KafkaInputPartition):  # Spark reads InputPartition(None) where there is nothing to read
@@ -30,7 +31,7 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
 
 
 def batches_for_spark(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
+    """Yield ``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
 
     Spark's worker (4.0 to 4.2) has a reference to the first batch of a task until the task ends, to the others only until the
     next one.

@@ -90,7 +90,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, which call ``read``."""
 
     def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
-        """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""
+        """Take the ``reader_schemas`` that ``load()`` has got, None where the user gave the schema."""
         columns = options.typed_columns
         check_source_schema(schema, typed=columns.names, added_columns=columns.added_columns)
         self._options = options
@@ -127,7 +127,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         )
 
     def getDefaultReadLimit(self) -> Any:
-        """``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit, which cannot have both."""
+        """Return ``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit, which cannot have both."""
         max_rows, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
         if max_rows is not None:
             return ReadMaxRows(max_rows)
@@ -142,15 +142,15 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         return self._micro_batches.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
+        """Return input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
         return self._micro_batches.input_partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
-        """Arrow record batches of one input partition; runs on an executor."""
+        """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Batch up to ``end`` is done: commit it to the consumer group."""
+        """Commit a batch up to ``end``, which is done, to the consumer group."""
         self._micro_batches.commit(QueryOffsets.from_json(end))
 
     def stop(self) -> None:

@@ -58,7 +58,7 @@ def read_ranges(
     cluster: Cluster | None = None,
     receiver: DriverReceiver | None = None,
 ) -> Iterator[Any]:
-    """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
+    """Yield Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Args:
         cluster: whose connections are used; those that all tasks of this process share when None.
@@ -120,7 +120,8 @@ def _read(
     counters: FetchCounters,
     lost: Counter[str],
 ) -> Generator[Any, None, None]:
-    """As :func:`read_ranges`; counts what was fetched, and the ``ranges`` and ``offsets`` that were lost and skipped."""
+    """Return what :func:`read_ranges` does; counts what was fetched, and the ``ranges`` and ``offsets`` that were lost and
+    skipped."""
     columns = decoded_columns(tuple(schema.names))
     decoders = _decoders(options, schema, reader_schemas or {})
     if any(decoder.needs_headers for decoder in decoders):
@@ -192,7 +193,7 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
 
 
 def _skip_lost(losses: DataLossReporter, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
-    """Ranges without the lost part that ``error`` found.
+    """Return ranges without the lost part that ``error`` found.
 
     Raises:
         DataLossError: where ``failOnDataLoss`` is true; the error itself where it names none of the ranges, or does not
@@ -238,7 +239,8 @@ def _decoders(options: SourceOptions, schema: Any, reader_schemas: Mapping[str, 
 def record_batches(
     records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, decoders: Sequence[ColumnDecoder]
 ) -> Iterator[Any]:
-    """Arrow record batches of decoded records: one, or where columns are typed so many that little is in memory at a time."""
+    """Yield Arrow record batches of decoded records: one, or where columns are typed so many that little is in memory at a
+    time."""
     if not decoders:
         yield record_batch(records, ranges, schema)
         return
@@ -282,8 +284,8 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
 
 
 def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
-    """Spark's timestamps count microseconds, Kafka's milliseconds: a producer that sends nanoseconds exceeds Spark's
-    (SPARK-56243)."""
+    """Return Spark's timestamps, which count microseconds, of Kafka's milliseconds: a producer that sends nanoseconds exceeds
+    Spark's (SPARK-56243)."""
     timestamp = records.timestamp
     too_far = np.flatnonzero((timestamp > _MAX_TIMESTAMP_MS) | (timestamp < -_MAX_TIMESTAMP_MS))
     if too_far.size:

@@ -100,7 +100,7 @@ class ColumnDecoder:
         return columns
 
     def _of_schemas(self, decoded: Decoded, n_records: int, *, is_name: bool) -> Any:
-        """pa.StringArray: the id, or the full name, of each record's schema; null where that is unknown."""
+        """Return pa.StringArray: the id, or the full name, of each record's schema; null where that is unknown."""
         texts: list[str | None] = [None]
         codes = np.zeros(n_records, dtype=np.int32)
         for schema_id, index in decoded.groups:

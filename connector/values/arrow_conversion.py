@@ -90,7 +90,7 @@ def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") 
 
 
 def key_conversion_to(key_type: pa.DataType, binary_text: BinaryText = "base64") -> Conversion:
-    """As :func:`conversion_to`, of the keys of maps."""
+    """Return what :func:`conversion_to` does, of the keys of maps."""
     return _boolean_key if pa.types.is_boolean(key_type) else conversion_to(key_type, binary_text)
 
 
@@ -161,7 +161,7 @@ def _within(binary_text: BinaryText, field: Any) -> BinaryText:  # a pa.Field
 
 
 def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a pa.Field
-    """As :func:`conversion_to`, of a struct's field or the items of an array or map, which may be NOT NULL."""
+    """Return what :func:`conversion_to` does, of a struct's field or the items of an array or map, which may be NOT NULL."""
     inner = conversion_to(field.type, binary_text)
 
     return inner if field.nullable else lambda value: not_null(inner(not_null(value)))
@@ -357,7 +357,7 @@ _boolean: Final = _only(bool, "a boolean")
 
 
 def _boolean_key(value: Any) -> Any:
-    """A key of a JSON object is text whatever it means."""
+    """Return a boolean of a key, since a key of a JSON object is text whatever it means."""
     return value == "true" if value in ("true", "false") else _boolean(value)
 
 
@@ -384,7 +384,7 @@ def _float(bits: int) -> Conversion:
 def _json_time(
     of_text: Callable[[Any], int | None], of_number: Callable[[int | Decimal], int | None], wanted: str
 ) -> Conversion:
-    """Integers, as Arrow keeps times: Spark has times that Python has not. None for an infinity."""
+    """Return integers, as Arrow keeps times: Spark has times that Python has not. None for an infinity."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, (int, Decimal)) and not isinstance(value, bool):

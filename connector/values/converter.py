@@ -148,7 +148,7 @@ class Converter:
                 ) from error
 
     def __call__(self, rows: Any) -> Any:  # Any: pyarrow has no types
-        """The column, as long as ``rows``, a pa.Array.
+        """Return the column, as long as ``rows``, a pa.Array.
 
         Raises:
             ValueFormatError: a row cannot be converted, under ``on_error="fail"``.
@@ -200,7 +200,7 @@ class RowWriter:
     format: WritesRows
 
     def write(self, column: Any) -> Any:
-        """pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`."""
+        """Return pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`."""
 
         def encode_row(row: Any) -> bytes:
             return self.format.encode(from_arrow(row.read() if type(row) is _Unread else row, column.type))
@@ -341,7 +341,7 @@ def _read_groups(
 
 
 def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
-    """As :meth:`PayloadReader.read_column`; all rows are left where Arrow cannot hold them together."""
+    """Return what :meth:`PayloadReader.read_column` does; all rows are left where Arrow cannot hold them together."""
     try:
         return reader.read_column(payloads)
     except pa.ArrowException as error:

@@ -112,7 +112,7 @@ class Times:
 
 
 def moments(numbers: Ints, unit: TimeUnit) -> Times:
-    """As :func:`micros_of`, of int64[n]."""
+    """Return what :func:`micros_of` does, of int64[n]."""
     infinite = _infinite(numbers, unit)
     nanos = _NANOS[unit]
     if nanos < _MICRO_NANOS:  # they reach from 1677 to 2262
@@ -122,7 +122,7 @@ def moments(numbers: Ints, unit: TimeUnit) -> Times:
 
 
 def days(numbers: Ints, unit: TimeUnit) -> Times:
-    """As :func:`days_of`, of int64[n]."""
+    """Return what :func:`days_of` does, of int64[n]."""
     infinite = _infinite(numbers, unit)
     per_day = _DAY_NANOS // _NANOS[unit]
     days = numbers // per_day

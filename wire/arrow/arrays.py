@@ -32,7 +32,7 @@ def to_arrow(values: npt.NDArray[Any]) -> Any:
 
 
 def to_arrow_with_nulls(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Any:
-    """As :func:`to_arrow`, null where `valid` is False."""
+    """Return what :func:`to_arrow` does, null where `valid` is False."""
     buffers = [bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
@@ -90,8 +90,8 @@ def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
 
 
 def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> Any:
-    """As :func:`binary_column`, for strings of one size, which is above 0: NumPy copies them in half of the time of Arrow's
-    ``take``."""
+    """Return what :func:`binary_column` does, for strings of one size, which is above 0: NumPy copies them in half of the
+    time of Arrow's ``take``."""
     n = len(starts)
     every = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer.data, strides=(1,))
     bounds = np.arange(0, (n + 1) * size, size, dtype=np.int32)
@@ -99,8 +99,8 @@ def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> Any:
 
 
 def value_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
-    """As :func:`binary_column`. But if the buffer is writable, and the strings are large and most of it, they are moved together in
-    it, and the column is a view: page faults in the memory of a copy would cost more than the copying.
+    """Return what :func:`binary_column` does. But if the buffer is writable, and the strings are large and most of it, they
+    are moved together in it, and the column is a view: page faults in the memory of a copy would cost more than the copying.
     """
     n, n_bytes = len(starts), int(sizes.sum(where=sizes > 0))
     if not buffer.flags.writeable or n_bytes < max(1, n * _MOVED_BYTES, len(buffer) * 3 // 4):
@@ -125,7 +125,7 @@ def _move_each(content: ByteBuffer, starts: Ints, bounds: npt.NDArray[np.int32])
 
 
 def _move_groups(content: ByteBuffer, starts: Ints, sizes: Ints, bounds: npt.NDArray[np.int32]) -> None:
-    """As :func:`_move_each`, many strings together."""
+    """Do as :func:`_move_each`, many strings together."""
     n = len(starts)
     n_grouped = _GROUP_BYTES * n // int(bounds[-1])
     for first in range(0, n, n_grouped):

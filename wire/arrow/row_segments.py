@@ -238,7 +238,7 @@ def _write_words(run: Sequence[WordSegment], n: int) -> Any:
 
 
 def _written_alone(word: WordSegment, n: int) -> Any:
-    """As :func:`_write_words`, of one word."""
+    """Return what :func:`_write_words` does, of one word."""
     if isinstance(word.sizes, int):
         row_bytes = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
         offsets = np.arange(0, (n + 1) * word.sizes, word.sizes, dtype=np.int64)

@@ -70,7 +70,7 @@ def read_unsigned(buffer: ByteBuffer, positions: Ints, max_tenth: int = 0x7F) ->
 
 
 def _read_wide(buffer: ByteBuffer, positions: Ints, max_tenth: int) -> tuple[Words, Ints]:
-    """As :func:`read_unsigned`, of varints of which most have more than two bytes."""
+    """Return what :func:`read_unsigned` does, of varints of which most have more than two bytes."""
     ends = positions + 1
     short = numbers_at(buffer, positions, "<u4")
     last_of_short = ~short & _HIGH_BITS_OF_SHORT
@@ -103,7 +103,7 @@ def _read_wide(buffer: ByteBuffer, positions: Ints, max_tenth: int) -> tuple[Wor
 
 
 def _join(words: npt.NDArray[Any], joins: tuple[Any, ...]) -> None:
-    """Joins the seven bits of each byte: first of two bytes, then of four, then of eight.
+    """Join the seven bits of each byte: first of two bytes, then of four, then of eight.
 
     In place: a new array of this size takes longer than the operation.
     """
@@ -118,7 +118,7 @@ def _join(words: npt.NDArray[Any], joins: tuple[Any, ...]) -> None:
 def _read_long(
     buffer: ByteBuffer, positions: Ints, low: npt.NDArray[np.uint64], max_tenth: int
 ) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """Varints of more than eight bytes, whose first 56 bits are ``low``."""
+    """Return varints of more than eight bytes, whose first 56 bits are ``low``."""
     last_two = numbers_at(buffer, positions + _WORD_BYTES, "<u2").astype(np.uint64)
     ninth, tenth = last_two & np.uint64(0xFF), last_two >> np.uint64(8)
     is_ten = ninth > _SEVEN_BITS
@@ -169,7 +169,7 @@ def read_varints(buffer: ByteBuffer, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def two_bytes(first: ByteBuffer, second: ByteBuffer) -> npt.NDArray[np.uint16]:
-    """uint16[n]: unsigned varints that have one byte or two, out of the byte at each position and the one behind it."""
+    """Return uint16[n]: unsigned varints that have one byte or two, out of the byte at each position and the one behind it."""
     words = (second & -(first >> 7)).astype(np.uint16)
     words <<= 7
     words |= first & 0x7F
@@ -177,7 +177,7 @@ def two_bytes(first: ByteBuffer, second: ByteBuffer) -> npt.NDArray[np.uint16]:
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
-    """Signed numbers in zigzag encoding: unsigned, as varints need."""
+    """Return signed numbers in zigzag encoding: unsigned, as varints need."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
@@ -210,7 +210,7 @@ class FieldReader:
     __slots__ = ("_buffer", "_n_loaded", "_words", "position")
 
     def __init__(self, buffer: ByteBuffer, position: Ints) -> None:
-        """Positions may lie behind the end of ``buffer``: zeros are read there."""
+        """Take positions that may lie behind the end of ``buffer``: zeros are read there."""
         self.position = position
         self._buffer = buffer
         #: The next bytes of each record, and how many of them at least.

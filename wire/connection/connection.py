@@ -202,7 +202,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether a request may be sent: open, not idle for too long, and not closed by the broker meanwhile.
+        """Return whether a request may be sent: open, not idle for too long, and not closed by the broker meanwhile.
 
         A connection whose SASL session is about to expire is not: its successor authenticates anew (KIP-368), once
         nothing is in flight here.
@@ -223,7 +223,7 @@ class Connection:
 
     @property
     def session_ends(self) -> bool:
-        """Whether the SASL session has run most of its life."""
+        """Return whether the SASL session has run most of its life."""
         lifetime_ms = self.state_machine.session_lifetime_ms
         return lifetime_ms > 0 and (time.monotonic() - self._opened_at) * 1000 > lifetime_ms * _SESSION_SHARE
 
@@ -235,7 +235,7 @@ class Connection:
         self._close_transport()
 
     def after_fork(self) -> None:
-        """In a forked child: give the connection up, and fail the futures that the child has copies of."""
+        """Give up in a forked child: give the connection up, and fail the futures that the child has copies of."""
         self.abandon()
         self._lock = threading.RLock()
         self.state_machine.state = State.CLOSED
@@ -246,7 +246,8 @@ class Connection:
 
     @property
     def readable_at(self) -> int | None:
-        """The descriptor that becomes readable with the next bytes; None if there are some, or there is no stream to give any."""
+        """Return the descriptor that becomes readable with the next bytes; None if there are some, or there is no stream to
+        give any."""
         return None if (transport := self._transport) is None else transport.readable_at
 
     def drain(self, deadline: Deadline) -> None:
@@ -427,7 +428,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _held(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
-        """The connection for this thread alone; another one that waits for a response holds it until that has come.
+        """Hold the connection for this thread alone; another one that waits for a response holds it until that has come.
 
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
         """
@@ -502,7 +503,7 @@ class ResponseFuture(Generic[ResponseT_co]):
 
     @property
     def version(self) -> int:
-        """The version that the request was sent in."""
+        """Return the version that the request was sent in."""
         return self.sent.version
 
     @property
@@ -531,16 +532,16 @@ class ResponseFuture(Generic[ResponseT_co]):
         return Deadline(at, setting=deadline.setting, cancelled=deadline.cancelled)
 
     def set_response(self, response: Message) -> None:
-        """The response has arrived; called by the connection."""
+        """Set the response that has arrived; called by the connection."""
         self._response = response
 
     def set_error(self, error: WireError) -> None:
-        """No response will arrive; called by the connection."""
+        """Set the error for which no response will arrive; called by the connection."""
         self._error = error
 
     @property
     def readable_at(self) -> int | None:
-        """The descriptor that is readable once the response begins to arrive; None if there is no need to wait for it."""
+        """Return the descriptor that is readable once the response begins to arrive; None if there is no need to wait for it."""
         return None if self.done else self._connection.readable_at
 
     def read_arrived(self) -> bool:
@@ -559,7 +560,7 @@ class ResponseFuture(Generic[ResponseT_co]):
 
     @property
     def arrived(self) -> bool:
-        """Whether there is no need to wait: the response has begun to arrive, or its fate is known."""
+        """Return whether there is no need to wait: the response has begun to arrive, or its fate is known."""
         descriptor = self.readable_at
         if descriptor is None:
             return True

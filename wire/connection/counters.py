@@ -56,5 +56,5 @@ class ClientCounters:
             return ClientTotals(**self._counts)
 
     def after_fork(self) -> None:
-        """In a forked child: a thread that it does not have may have held the lock."""
+        """Begin anew in a forked child: a thread that it does not have may have held the lock."""
         self._lock = threading.Lock()

@@ -148,7 +148,7 @@ class StateMachine:
 
     @property
     def n_in_flight(self) -> int:
-        """Requests that wait for a response."""
+        """Return requests that wait for a response."""
         return len(self._in_flight)
 
     def version_of(self, request: type[Request[Any]], cap: int | None = None) -> int:
@@ -218,18 +218,18 @@ class StateMachine:
     # --- what comes in ------------------------------------------------------------------------------------------------
 
     def buffer(self) -> memoryview:
-        """Where the next bytes belong, never empty: fill some of it, then call :meth:`received`."""
+        """Return where the next bytes belong, never empty: fill some of it, then call :meth:`received`."""
         if self._frame is None:
             return memoryview(self._head)[self._filled :]
         return self._frame[self._filled :]
 
     @property
     def n_missing(self) -> int:
-        """How many bytes a response lacks that has begun; 0 where none has, or its size is not known yet."""
+        """Return how many bytes a response lacks that has begun; 0 where none has, or its size is not known yet."""
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def received(self, n_bytes: int) -> Received | None:
-        """``n_bytes`` were filled in; the response that they complete, None while more is to come or it was ours to handle.
+        """Return ``n_bytes`` were filled in; the response that they complete, None while more is to come or it was ours to handle.
 
         Raises:
             CorrelationError: the response is to another request; the connection is closed.
@@ -254,7 +254,7 @@ class StateMachine:
         return self._receive(frame)
 
     def closed(self) -> TransportError:
-        """The peer closed the connection, or it broke; the error that says what that cost."""
+        """Close, since the peer closed the connection or it broke. Returns the error that says what that cost."""
         state, self.state = self.state, State.CLOSED
         if state is State.OPENING:
             return TransportError(
@@ -482,7 +482,7 @@ def decode_response(
 
 
 def _frame_memory(n_bytes: int) -> memoryview:
-    """Memory for a frame that is written before it is read, which large frames therefore have without zeros."""
+    """Return memory for a frame that is written before it is read, which large frames therefore have without zeros."""
     if n_bytes < _LARGE_FRAME_BYTES:
         return memoryview(bytearray(n_bytes))
     from pykafka_wire.wire.buffers import empty_buffer

@@ -46,7 +46,7 @@ class Trace:
         self._lock = threading.Lock()
 
     def handshake(self, broker: str, machine: StateMachine) -> None:
-        """What a connection's handshake has sent and got since it was last looked at."""
+        """Show what a connection's handshake has sent and got since it was last looked at."""
         for event in machine.handshake_log():
             if isinstance(event, Sent):
                 self.sent(broker, event)
@@ -54,24 +54,24 @@ class Trace:
                 self.received(broker, event, None)
 
     def opened(self, broker: str, address: str, machine: StateMachine, elapsed_s: float) -> None:
-        """A connection is ready."""
+        """Note that a connection is ready."""
         if self._target:
             self._write(
                 f"{broker} == connected to {address}, {len(machine.broker_versions)} APIs, {elapsed_s * 1000:.1f} ms"
             )
 
     def closed(self, broker: str, error: WireError) -> None:
-        """A connection broke."""
+        """Note that a connection broke."""
         if self._target:
             self._write(f"{broker} == closed: {error.message}")
 
     def sent(self, broker: str, sent: Sent) -> None:
-        """A request leaves."""
+        """Note that a request leaves."""
         if self._target:
             self._write(f"{broker} -> {_title(sent)} {sent.size} B {_fields(sent.request, sent.version)}".rstrip())
 
     def received(self, broker: str, received: Received, latency_ms: float | None) -> None:
-        """A response has come."""
+        """Note that a response has come."""
         if self._target:
             sent = received.sent
             errors = sorted({error_info(code).name for code in received.response.error_codes() if code})
@@ -91,7 +91,7 @@ class Trace:
                 self._file = None
 
     def after_fork(self) -> None:
-        """In a forked child: a thread that it does not have may have held the lock."""
+        """Begin anew in a forked child: a thread that it does not have may have held the lock."""
         self._lock = threading.Lock()
 
     def _write(self, line: str) -> None:

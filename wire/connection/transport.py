@@ -41,7 +41,7 @@ class Transport(Protocol):
 
     @property
     def readable_at(self) -> int | None:
-        """The descriptor that becomes readable with the next bytes; None if there are bytes already."""
+        """Return the descriptor that becomes readable with the next bytes; None if there are bytes already."""
 
     def write(self, segments: list[Segment], deadline: Deadline) -> None:
         """Send all bytes. Raises DeadlineExceededError and OSError; then it is unknown how many have left."""

@@ -44,7 +44,7 @@ class Assignment:
     """Records of the assigned partitions, from their positions on. Not thread-safe."""
 
     def __init__(self, cluster: Cluster, columns: Columns, committed: CommittedPositions) -> None:
-        """Nothing is assigned yet.
+        """Begin with nothing assigned.
 
         Args:
             committed: asks for the group's committed positions; called in a thread of its own.
@@ -83,7 +83,7 @@ class Assignment:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The assigned partitions, paused ones too."""
+        """Return the assigned partitions, paused ones too."""
         return frozenset((*self.positions, *self._unresolved, *self._set_aside))
 
     def add(
@@ -112,8 +112,8 @@ class Assignment:
         self._drop_lookup(removed)
 
     def set_aside(self, partitions: Iterable[TopicPartition], *, for_s: float = math.inf) -> None:
-        """Their topic was recreated: they have no position, and are not read, until they are removed and added again, or until
-        `for_s` is over: then they are where they were."""
+        """Set aside topic-partitions whose topic was recreated: they have no position, and are not read, until they are
+        removed and added again, or until `for_s` is over: then they are where they were."""
         for tp in self.partitions.intersection(partitions) - self._set_aside.keys():
             where = self.positions.pop(tp) if tp in self.positions else self._unresolved.pop(tp)
             self._set_aside[tp] = where, time.monotonic() + for_s
@@ -201,7 +201,7 @@ class Assignment:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that :meth:`pause` has named, without those that were resumed."""
+        """Return the partitions that :meth:`pause` has named, without those that were resumed."""
         return frozenset(self._paused)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -337,7 +337,7 @@ class Assignment:
         rewound: Mapping[TopicPartition, tuple[Position, Position]],
         deadline: Deadline,
     ) -> dict[TopicPartition, Position]:
-        """Args: rewound: positions that were committed or not, and where to go on if they were not."""
+        """Look up where to start; ``rewound`` has positions that were committed or not, and where to go on if they were not."""
         unknown = [tp for tp, start in starts.items() if start is None]
         committed = dict(self._committed(unknown, deadline)) if unknown else {}
         for tp, (position, rewind_to) in rewound.items():

@@ -144,7 +144,7 @@ class BatchCache:
 
 
 def _log_of(range_: OffsetRange, leader_epoch: int, read_committed: bool) -> _Log | None:
-    """None where a recreated topic, or a truncated log, could not be detected."""
+    """Return None where a recreated topic, or a truncated log, could not be detected."""
     if range_.topic_id == ZERO_UUID or leader_epoch < 0:
         return None
     return _Log(range_.topic_id, range_.partition, leader_epoch, read_committed)

@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 def sample_batches(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[str, Sample]:
-    """By topic, the size of the first batches of `ranges`, of which each topic should have one; all leaders are asked at
+    """Return, by topic, the size of the first batches of `ranges`, of which each topic should have one; all leaders are asked at
     the same time. A topic that gave no whole batch is left out.
 
     Raises:

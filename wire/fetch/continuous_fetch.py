@@ -36,7 +36,7 @@ class ContinuousFetch:
         columns: Columns,
         topic_ids: Mapping[TopicPartition, uuid.UUID] | None = None,
     ) -> None:
-        """Reads from `positions` on, of the topics with these ids, else of those that have the names now. One with a leader epoch
+        """Read from `positions` on, of the topics with these ids, else of those that have the names now. One with a leader epoch
         is validated by the first Fetch (KIP-320, from Kafka 2.7 on): :class:`LogTruncatedError` where the log has been truncated
         below it."""
         settings = cluster.settings

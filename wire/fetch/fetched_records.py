@@ -157,7 +157,7 @@ class ChunkDecoder:
         self.has_large_records = False
 
     def fit(self, n_bytes: int) -> None:
-        """Lets the first response have all that the read needs, if that is known and little."""
+        """Let the first response have all that the read needs, if that is known and little."""
         if n_bytes <= _FITTING_BYTES:
             self.max_bytes = max(self.max_bytes, min(n_bytes, self._limit_bytes))
 

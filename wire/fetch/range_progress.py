@@ -82,7 +82,7 @@ class BatchSize(NamedTuple):
 def scan_batches(
     records: memoryview, position: int, end_offset: int, batch_starts: list[int] | None = None
 ) -> BatchScan:
-    """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
+    """Step over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
     Only lengths are read, and the headers of the last batches, since offsets ascend: a malformed batch, or one whose offsets
     do not, is rejected by the decoder. One whose length is invalid ends the scan with the rest counted in, so that the decoder
@@ -245,7 +245,7 @@ class RangeProgress:
 
     @property
     def place(self) -> dict[str, Any]:  # Any: as WireError takes it
-        """Topic, partition and offset, for errors."""
+        """Return topic, partition and offset, for errors."""
         return {"topic": self.range.topic, "partition": self.range.partition, "offset": self.position}
 
     def wanted_bytes(self, max_bytes: int) -> int:
@@ -260,11 +260,11 @@ class RangeProgress:
         return max(self.min_bytes, min(max(n_bytes, self.read_ahead_bytes), max_bytes))
 
     def stalled_s(self, now: float) -> float:
-        """For how many seconds it has given nothing."""
+        """Return for how many seconds it has given nothing."""
         return 0.0 if self.stalled_since is None else now - self.stalled_since
 
     def follower_waited_s(self, now: float) -> float:
-        """For how many seconds followers have had no records, though the leader's log did not end here."""
+        """Return for how many seconds followers have had no records, though the leader's log did not end here."""
         return 0.0 if self.follower_empty_since is None else now - self.follower_empty_since
 
     def advance(self, scan: BatchScan) -> None:
@@ -283,43 +283,43 @@ class RangeProgress:
         self.recover()
 
     def recover(self) -> None:
-        """Nothing is wrong with it any more."""
+        """Note that nothing is wrong with it any more."""
         self.stalled_since = self.end_missing_since = None
         self.grace_periods.clear()
         self.failures = 0
 
     def stall(self, now: float) -> None:
-        """It gives nothing now."""
+        """Note that it gives nothing now."""
         if self.stalled_since is None:
             self.stalled_since = now
 
     def serve_from(self, leader: tuple[int, int]) -> None:
-        """A response has come under this leader. A new one may trail for as long as the one before."""
+        """Note that a response has come under this leader. A new one may trail for as long as the one before."""
         if self.leader != leader:
             self.leader, self.end_missing_since = leader, None
 
     def leave_follower(self, until: float) -> None:
-        """Back to the leader, until then without a rack: the leader would name the same follower again."""
+        """Go back to the leader, until then without a rack: the leader would name the same follower again."""
         self.replica, self.leader_only_until, self.follower_empty_since = -1, until, None
 
     def miss_records(self, now: float) -> None:
-        """A follower has none."""
+        """Note that a follower has no records."""
         if self.follower_empty_since is None:
             self.follower_empty_since = now
 
     def reach_end(self) -> None:
-        """The leader's log ends at the position, for now."""
+        """Note that the leader's log ends at the position, for now."""
         self.follower_empty_since = None
         if not self.at_end:
             self.at_end = self.reports_end = True
 
     def leave_end(self, now: float) -> None:
-        """The leader's log has grown, if the position was at its end; followers have had no records since then."""
+        """Note that the leader's log has grown, if the position was at its end; followers have had no records since then."""
         if self.at_end:
             self.at_end, self.follower_empty_since = False, now
 
     def deliver(self, offset: int, leader_epoch: int) -> None:
-        """Records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
+        """Note that records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
         self.delivered = Position(offset, leader_epoch if leader_epoch >= 0 else self.delivered.leader_epoch)
 
     def rewind(self, offset: int) -> None:

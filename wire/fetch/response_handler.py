@@ -314,7 +314,7 @@ def no_progress(progress: RangeProgress, waited_s: float, cause: WireError | Non
 
 
 def throttled_error(node: int) -> TransportError:
-    """A broker responds without records because of a quota (KIP-219)."""
+    """Return the error of a broker that responds without records because of a quota (KIP-219)."""
     return TransportError(
         "the broker throttles this client and holds its records back",
         broker=node,
@@ -387,7 +387,7 @@ def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int)
 
 
 def _oversize_error(progress: RangeProgress, n_bytes: int, *, node: int) -> RecordTooLargeError:
-    """One batch is larger than anything that is fetched."""
+    """Return the error of a batch that is larger than anything that is fetched."""
     error = RecordTooLargeError(
         _MESSAGE_TOO_LARGE,
         **progress.place,

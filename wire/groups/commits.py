@@ -42,7 +42,7 @@ class GroupCommits:
     """Commits and committed offsets of one consumer. Not thread-safe, but :meth:`fetch` may be called from any thread."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Nothing is known to be committed."""
+        """Begin without knowing what is committed."""
         #: The member that commits, None outside of the group.
         self.membership: Membership | None = None
         self._cluster = cluster
@@ -56,7 +56,7 @@ class GroupCommits:
 
     @property
     def group(self) -> str:
-        """The group's name. Raises SettingsError where there is none."""
+        """Return the group's name. Raises SettingsError where there is none."""
         if self._settings.group_id is None:
             raise SettingsError("{setting} is missing.", setting="group.id", remedy="Name the consumer group.")
         return self._settings.group_id
@@ -98,7 +98,7 @@ class GroupCommits:
         return self._as_member(self._member() if names_itself else NO_MEMBER, fetch, deadline)
 
     def record(self, committed: Mapping[TopicPartition, int]) -> None:
-        """These offsets are committed already: an automatic commit leaves them out."""
+        """Note that these offsets are committed already: an automatic commit leaves them out."""
         self._committed |= committed
 
     # --- automatic commits: in the background, since a poll must not wait for the coordinator -----------------------
@@ -123,12 +123,12 @@ class GroupCommits:
         return self._end_auto_commit(deadline)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are revoked: what others commit for them is not known here."""
+        """Forget these partitions, which are revoked: what others commit for them is not known here."""
         self._forget_committed(partitions)
         self._before_revocation = None
 
     def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is committed for these partitions is unknown: while a commit goes on, and after one that failed, which the
+        """Forget what is committed for these partitions: while a commit goes on, and after one that failed, which the
         coordinator may have processed all the same. A position that goes back must be committed then."""
         for tp in partitions:
             self._committed.pop(tp, None)
@@ -158,8 +158,8 @@ class GroupCommits:
             self._forget_committed(changed)
 
     def _leave_to_parent(self, positions: Positions) -> None:
-        """In a forked child: the positions until here are the parent's to commit. It may have gone on since,
-        and committing them would set the group back."""
+        """Leave it to the parent, in a forked child: the positions until here are the parent's to commit. It may have gone on
+        since, and committing them would set the group back."""
         if self._fork_generation != forks.generation:
             self._fork_generation = forks.generation
             self._committing = None

@@ -209,7 +209,7 @@ def commit_in_portions(
 
 
 def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicPartition], group: str, api: str) -> None:
-    """Raises ProtocolError where a response leaves out a topic-partition that it was asked for."""
+    """Raise ProtocolError where a response leaves out a topic-partition that it was asked for."""
     for tp in wanted:
         if tp not in results:
             raise ProtocolError(

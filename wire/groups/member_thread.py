@@ -42,15 +42,15 @@ class GroupProtocol(Protocol):
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether nothing is sent until the caller has given up what it owned."""
+        """Return whether nothing is sent until the caller has given up what it owned."""
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the next request is not to wait for its time."""
+        """Return whether the next request is not to wait for its time."""
 
     @property
     def has_place(self) -> bool:
-        """Whether the member has a place in the group, to give up for a caller that does not poll."""
+        """Return whether the member has a place in the group, to give up for a caller that does not poll."""
 
     def send(self) -> float:
         """Send what is due; the time between two heartbeats, in seconds. Raises WireError."""
@@ -86,7 +86,7 @@ class MemberThread:
     def __init__(
         self, protocol: GroupProtocol, group_id: str, settings: ClientSettings, *, max_idle_ms: float | None = None
     ) -> None:
-        """Starts nothing yet.
+        """Start nothing yet.
 
         Args:
             max_idle_ms: the member leaves the group when :meth:`record_poll` was not called for so long
@@ -144,11 +144,11 @@ class MemberThread:
 
     @property
     def has_failed(self) -> bool:
-        """Whether :meth:`raise_failure` raises."""
+        """Return whether :meth:`raise_failure` raises."""
         return self.error is not None or self._failure is not None
 
     def record_poll(self) -> None:
-        """The caller polls: ``max.poll.interval.ms`` begins anew."""
+        """Note that the caller polls: ``max.poll.interval.ms`` begins anew."""
         self._polled_at = time.monotonic()
 
     def close(self, *, leave: bool) -> None:

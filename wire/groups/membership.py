@@ -50,7 +50,7 @@ class TopicSubscription:
 
     @classmethod
     def of(cls, topics: Topics) -> TopicSubscription:
-        """Names (without those that come twice) or a pattern.
+        """Return names (without those that come twice) or a pattern.
 
         Raises:
             TypeError: ``topics`` is one string.
@@ -73,7 +73,7 @@ class TopicSubscription:
         return tuple(sorted(names))
 
     def require_client_side(self) -> None:
-        """Raises SettingsError for a pattern that only coordinators of the consumer protocol match."""
+        """Raise SettingsError for a pattern that only coordinators of the consumer protocol match."""
         if self.server_pattern is not None:
             raise SettingsError(
                 "a SubscriptionPattern is matched by the group's coordinator, which the classic group protocol cannot do.",
@@ -106,11 +106,11 @@ class Membership(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether what the consumer owned is lost: others may own it already, and it must not commit for it."""
+        """Return whether what the consumer owned is lost: others may own it already, and it must not commit for it."""
 
     @property
     def identity(self) -> MemberIdentity:
-        """What a commit carries. Raises BrokerError where the place in the group is lost."""
+        """Return what a commit carries. Raises BrokerError where the place in the group is lost."""
 
     def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
         """Return the identity for a commit that was refused as stale; None where there is none until the deadline, or the place
@@ -118,7 +118,7 @@ class Membership(Protocol):
         """
 
     def record_poll(self) -> None:
-        """The consumer polls: ``max.poll.interval.ms`` begins anew."""
+        """Note that the consumer polls: ``max.poll.interval.ms`` begins anew."""
 
     def target(self) -> frozenset[TopicPartition] | None:
         """Return the partitions to own from now on, None where nothing changes. Returns at once."""
@@ -134,7 +134,7 @@ class Membership(Protocol):
         """
 
     def acknowledge(self) -> None:
-        """The consumer owns what the last :meth:`target` asked for."""
+        """Note that the consumer owns what the last :meth:`target` asked for."""
 
     def may_read(self, deadline: Deadline) -> bool:
         """Return whether the consumer may read what it owns; waits until ``deadline`` where it owns nothing yet.

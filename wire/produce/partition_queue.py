@@ -138,7 +138,7 @@ class PartitionQueue:
         return batch
 
     def acknowledge(self, batch: QueuedBatch) -> None:
-        """`batch` is in the log.
+        """Note that `batch` is in the log.
 
         Raises:
             ProtocolError: an earlier batch was replaced, so this one's sequence will be used again (rule 5).
@@ -152,7 +152,7 @@ class PartitionQueue:
         self._return(batch)
 
     def replace(self, batch: QueuedBatch, pieces: Iterable[EncodedBatch]) -> None:
-        """`batch`, which was rejected, is replaced by `pieces` of the same records or fewer, or by none (rule 5)."""
+        """Replace `batch`, which was rejected, by `pieces` of the same records or fewer, or by none (rule 5)."""
         self._return(batch)
         ordinal = batch.ordinal
         for piece in pieces:
@@ -165,7 +165,7 @@ class PartitionQueue:
         self._rewind(batch)
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
-        """`batch` is to be sent again, not before the given time, and before all that came after it."""
+        """Send `batch` again, not before the given time, and before all that came after it."""
         self._return(batch)
         batch.last_error = error
         self._retrying = True
@@ -174,7 +174,7 @@ class PartitionQueue:
         self._in_order()
 
     def restart(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
-        """As :meth:`retry`, for a broker that does not know the producer: stamped anew under another epoch (rule 7)."""
+        """Do as :meth:`retry`, for a broker that does not know the producer: stamped anew under another epoch (rule 7)."""
         self.retry(batch, error, not_before)
         self._begun = False
         self._rewind(batch)
@@ -209,7 +209,7 @@ class PartitionQueues:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
 
     def __getitem__(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a topic-partition that has one."""
+        """Return the queue of a topic-partition that has one."""
         return self._queues[tp]
 
     def get_or_add(self, tp: TopicPartition) -> PartitionQueue:
@@ -231,11 +231,11 @@ class PartitionQueues:
         return None
 
     def pauses(self) -> list[float]:
-        """For each queue that waits to be sent: the time before which nothing of it is to be sent."""
+        """Return, for each queue that waits to be sent, the time before which nothing of it is to be sent."""
         return [queue.not_before for queue in self._queues.values() if queue.waiting]
 
     def serve_last(self, tp: TopicPartition) -> None:
-        """All other queues are served before this one next time."""
+        """Let all other queues be served before this one next time."""
         self._queues[tp] = self._queues.pop(tp)
 
     def complete(self, n_bytes: int, in_requests: set[QueuedBatch]) -> bool:

@@ -75,7 +75,7 @@ class _WaitingRecords:
 
     @property
     def n_held(self) -> int:
-        """The bytes that they take."""
+        """Return the bytes that they take."""
         return self.n_bytes + _RECORD_BYTES * len(self.values)
 
 
@@ -184,7 +184,7 @@ class RecordSender:
             self._append(topic, keys, values, headers, timestamps, partitions)
 
     def _raise_failure(self) -> None:
-        """Raises what prevents further records: an earlier error, or a fork."""
+        """Raise the error that prevents further records: an earlier error, or a fork."""
         raise NotImplementedError
 
     def _drop_waiting(self) -> None:
@@ -238,7 +238,7 @@ class RecordSender:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """Whatever ends the block fails the producer: some of the block's records are queued and some are gone, so no later
+        """Fail the producer by whatever ends the block: some of the block's records are queued and some are gone, so no later
         flush may say that all is written."""
         try:
             yield
@@ -318,7 +318,7 @@ class RecordSender:
 
 
 def _as_bytes(content: object, what: str) -> bytes:
-    """Text in UTF-8, and whatever holds bytes, as bytes."""
+    """Return text in UTF-8, and whatever holds bytes, as bytes."""
     if isinstance(content, str):
         return content.encode()
     if isinstance(content, bytes | bytearray | memoryview):

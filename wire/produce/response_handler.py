@@ -167,7 +167,7 @@ class ProduceResponseHandler:
         return self._retry(batch, now, RetriedBatch(error, may_be_written=was_sent, find_leader=True))
 
     def on_expiry(self, batch: QueuedBatch, last_error: WireError | None) -> FailedBatch:
-        """The batch's delivery timeout has passed; `last_error` is what its last try ended in."""
+        """Fail a batch whose delivery timeout has passed; `last_error` is what its last try ended in."""
         error = DeadlineExceededError(
             f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
             f"{self.settings.delivery_timeout_ms} ms, in {batch.attempts} attempts",
@@ -178,7 +178,7 @@ class ProduceResponseHandler:
         return FailedBatch(error, last_error)
 
     def on_interruption(self) -> FailedBatch:
-        """Ctrl-C has left a step half done, with a batch that is neither queued nor acknowledged."""
+        """Fail a batch that Ctrl-C has left neither queued nor acknowledged."""
         error = RecordsNotWrittenError(
             "the producer was interrupted while it queued or acknowledged a batch, so it is unknown what is written",
             remedy="Call reset(), and send again what was not flushed.",
@@ -186,7 +186,7 @@ class ProduceResponseHandler:
         return FailedBatch(error)
 
     def on_oversize(self, tp: TopicPartition, encoded: EncodedBatch) -> Replaced | FailedBatch:
-        """A batch is larger than ``max.request.size`` and has a single record: it is not sent."""
+        """Reject a batch that is larger than ``max.request.size`` and has a single record: it is not sent."""
         limit_bytes = self.settings.max_request_size
         error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
         if not self.collects_rejected:
@@ -196,7 +196,7 @@ class ProduceResponseHandler:
         return Replaced(rest, [rejected], too_large=True)
 
     def _on_unknown_producer(self, batch: QueuedBatch, error: BrokerError, now: float) -> ProduceOutcome:
-        """The broker has forgotten the producer: all of its records were deleted, or it was idle for too long."""
+        """Judge that the broker has forgotten the producer: all of its records were deleted, or it was idle for too long."""
         if self.in_transaction:
             error.remedy = "Abort the transaction, and write it again."
             return FailedBatch(error)
@@ -219,7 +219,7 @@ class ProduceResponseHandler:
     def _on_record_error(
         self, batch: QueuedBatch, response: PartitionProduceResponse, error: BrokerError
     ) -> ProduceOutcome:
-        """The broker rejects records, and the whole batch with them."""
+        """Judge that the broker rejects records, and the whole batch with them."""
         encoded, level = batch.encoded, self.settings.compression_level
         faults = {error.batch_index: error.batch_index_error_message for error in response.record_errors}
         faults = {index: faults[index] for index in sorted(faults) if 0 <= index < encoded.n_records}
@@ -276,7 +276,8 @@ def too_large_error(
     limit_bytes: int | None = None,
     cause: BrokerError | None = None,
 ) -> RecordTooLargeError:
-    """A batch is larger than `limit`, a setting's name, allows; `cause` is the broker's error, None for our own check."""
+    """Return the error of a batch that is larger than `limit`, a setting's name, allows; `cause` is the broker's error, None
+    for our own check."""
     last_row = encoded.first_row + encoded.n_records - 1
     rows = f"row {last_row}" if encoded.n_records == 1 else f"rows {encoded.first_row} to {last_row}"
     bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """typing.dataclass_transform, which Python 3.10 lacks and only type checkers read."""
+        """Return ``typing.dataclass_transform``, which Python 3.10 lacks and only type checkers read."""
         return lambda cls: cls
 
 
@@ -246,13 +246,13 @@ def binary(*, since: int = 0, until: int = FOREVER, nullable_since: int | None =
 
 
 def record_batches(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None) -> memoryview:
-    """Record batches, never copied: decoded, a view of the frame; encoded, each buffer is a segment of its own."""
+    """Return record batches, never copied: decoded, a view of the frame; encoded, each buffer is a segment of its own."""
     return cast(memoryview, Field("records", since=since, until=until, nullable_since=nullable_since, default=None))
 
 
 def array(item: Callable[..., _T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
           default: tuple[()] | None = (), ignorable: bool = False, tag: int | None = None) -> list[_T]:  # fmt: skip
-    """A list of structures (`item` is the class) or of primitives (`item` is the kind, as in ``array(int32)``)."""
+    """Return a list of structures (`item` is the class) or of primitives (`item` is the kind, as in ``array(int32)``)."""
     return cast("list[_T]", Field("array", item=item if isinstance(item, type) else cast(Field, item()),
                                   since=since, until=until, nullable_since=nullable_since,
                                   default=list if default == () else None, ignorable=ignorable, tag=tag))  # fmt: skip

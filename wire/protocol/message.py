@@ -52,7 +52,7 @@ class Message(Struct):
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raises UnsupportedVersionError for a version that the field table does not cover."""
+        """Raise UnsupportedVersionError for a version that the field table does not cover."""
         if not cls.versions[0] <= version <= cls.versions[1]:
             low, high = cls.versions
             raise UnsupportedVersionError(
@@ -146,7 +146,7 @@ class Request(Message, Generic[ResponseT]):
 
     @property
     def expects_response(self) -> bool:
-        """Whether a broker responds to it."""
+        """Return whether a broker responds to it."""
         return True
 
 
@@ -162,7 +162,7 @@ class ByVersion(Generic[ResponseT]):
 
     @property
     def name(self) -> str:
-        """The API's."""
+        """Return the API's name."""
         return self.api.name
 
 

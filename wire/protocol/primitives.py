@@ -93,7 +93,7 @@ def decode_text(buffer: Buffer, position: int, length: int) -> tuple[str, int]:
 
 
 def encode_text(value: str) -> bytes:
-    """UTF-8 of `value`. Raises ProtocolError if it is too long or has lone surrogates."""
+    """Return UTF-8 of `value`. Raises ProtocolError if it is too long or has lone surrogates."""
     try:
         data = value.encode()
     except UnicodeEncodeError as error:
@@ -104,7 +104,7 @@ def encode_text(value: str) -> bytes:
 
 
 def decode_view(buffer: Buffer, position: int, length: int) -> tuple[Buffer, int]:
-    """`length` bytes at `position`: a view if the buffer is one, not a copy."""
+    """Return `length` bytes at `position`: a view if the buffer is one, not a copy."""
     end = position + length
     if end > len(buffer):
         raise ProtocolError(f"{length} bytes at byte {position} run past the end at {len(buffer)}")

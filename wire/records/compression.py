@@ -106,7 +106,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
-    """``data`` compressed, as :func:`compressor` does it."""
+    """Return ``data`` compressed, as :func:`compressor` does it."""
     return compressor(codec, level)(data)
 
 
@@ -150,7 +150,7 @@ def _snappy_xerial(data: Bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: Bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
-    """``data`` decompressed, as :class:`Decompressor` does it; ``data`` itself if it is not compressed."""
+    """Return ``data`` decompressed, as :class:`Decompressor` does it; ``data`` itself if it is not compressed."""
     if codec is Codec.NONE and len(data) <= max_bytes:
         return data
     output = GrowingBuffer(USUAL_RATIO * len(data))

@@ -173,7 +173,7 @@ def fix_lz4_checksum(frame: memoryview) -> bytes:
 
 
 def xxh32(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes."""
     p1, p2, p3, p4, p5 = _PRIMES
     value = p5 + len(data)
     whole = len(data) & ~3

@@ -53,7 +53,7 @@ Words16 = npt.NDArray[np.uint16]
 
 
 def _steps() -> Words16:
-    """For each possible first two bytes of a record, its size with the length field; 0 if two bytes are not enough."""
+    """Return, for each possible first two bytes of a record, its size with the length field; 0 if two bytes are not enough."""
     word = np.arange(1 << 16)
     first, second = word & 0xFF, word >> 8
     two = first >> 7
@@ -125,7 +125,8 @@ def _fields(buffer: ByteBuffer, batch_starts: Ints, counts: Ints, ends: Ints) ->
 def _regular_bounds(
     buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints
 ) -> tuple[FieldReader, Ints] | None:
-    """As :func:`record_bounds` where records differ in size by their deltas only; else None, mostly after a few batches.
+    """Return what :func:`record_bounds` does where records differ in size by their deltas only; else None, mostly after a few
+    batches.
 
     Every length is compared with its guess, so the guesses are right if all agree: from the batch's start to its end.
     """
@@ -203,7 +204,7 @@ def _skip_long(data: memoryview, position: int) -> int:
 
 
 def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
-    """As :func:`_scan_one_by_one`; None if the batches do not add up, or scans would not be faster."""
+    """Return what :func:`_scan_one_by_one` does; None if the batches do not add up, or scans would not be faster."""
     n_records = int(counts.sum())
     start, first_scans = _scans(buffer, batch_starts, batch_ends, counts)
     stop = np.append(start[1:], 0)
@@ -254,7 +255,7 @@ def _scan_in_parallel(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, 
 
 
 def _next(buffer: ByteBuffer, position: Ints, limit: Ints) -> Ints:
-    """The ends of the records at ``position``; beyond ``limit`` for an invalid record."""
+    """Return the ends of the records at ``position``; beyond ``limit`` for an invalid record."""
     step = _STEPS.take(_words(buffer, position, position + 1))
     ends = position + step
     if step.all():
@@ -281,7 +282,7 @@ def _lengths(buffer: ByteBuffer, position: Ints) -> tuple[Ints, Ints]:
 def _scan_missed(
     buffer: ByteBuffer, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
 ) -> dict[int, list[int]] | None:
-    """The ends that the plain loop finds for the scans that missed the next anchor; None if the data is invalid.
+    """Return the ends that the plain loop finds for the scans that missed the next anchor; None if the data is invalid.
 
     Sets ``taken`` to zero for scans that do not begin at a record, and for those that are scanned again.
     """
@@ -319,7 +320,7 @@ def _scan_missed(
 
 
 def _scans(buffer: ByteBuffer, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Where scans begin, ascending, and which of them are the first of each batch; int64 both."""
+    """Return where scans begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
     per_scan = min(max(math.isqrt(n_records) // 4, _MIN_RECORDS_PER_SCAN), _MAX_RECORDS_PER_SCAN)
     if n_records <= _RECORDS_PER_SHORT_BATCH * len(counts):

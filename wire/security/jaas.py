@@ -42,7 +42,7 @@ class LoginModule:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The SASL mechanisms that use this module; empty for an unknown module."""
+        """Return the SASL mechanisms that use this module; empty for an unknown module."""
         return _MECHANISMS.get(self.name, ())
 
 

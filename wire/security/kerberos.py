@@ -38,7 +38,7 @@ class Kerberos:
 
     @classmethod
     def from_options(cls, service: str, host: str, options: Mapping[str, str]) -> Kerberos:
-        """From the options of a JAAS line; empty without a line.
+        """Take the options of a JAAS line; empty without a line.
 
         Raises:
             SettingsError: the line names neither a cache nor a keytab.
@@ -61,8 +61,8 @@ class Kerberos:
         )
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError if gssapi is not installed or the keytab cannot be read, AuthenticationError if there is no
-        ticket."""
+        """Exchange tokens by Kerberos. Raises SettingsError if gssapi is not installed or the keytab cannot be read,
+        AuthenticationError if there is no ticket."""
         gssapi = _gssapi()
         try:
             target = gssapi.Name(f"{self.service}@{self.host}", gssapi.NameType.hostbased_service)

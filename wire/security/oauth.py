@@ -120,7 +120,7 @@ class TokenSource:
 
 
 def token_source(settings: ClientSettings) -> TokenSource:
-    """This process's token source for these settings. A forked child has its own: the parent may hold the lock."""
+    """Return this process's token source for these settings. A forked child has its own: the parent may hold the lock."""
     return _source(os.getpid(), settings)
 
 

@@ -41,7 +41,7 @@ class Login:
     options: Mapping[str, str] = field(repr=False)
 
     def user_and_password(self) -> tuple[str, str]:
-        """``sasl.username`` and ``sasl.password`` override the JAAS line's.
+        """Return user and password: ``sasl.username`` and ``sasl.password`` override the JAAS line's.
 
         Raises:
             SettingsError: one of them is missing or cannot be read.
@@ -134,8 +134,8 @@ def user_and_password(settings: ClientSettings) -> tuple[str, str]:
 
 
 def sasl_identity(settings: ClientSettings, host: str) -> SaslIdentity:
-    """Whose identity a client has in connections to ``host``, for people who ask. It may get a token, as a connection would; AWS is
-    asked for the identity's name, if STS can be reached.
+    """Return whose identity a client has in connections to ``host``, for people who ask. It may get a token, as a connection
+    would; AWS is asked for the identity's name, if STS can be reached.
 
     Raises:
         SettingsError, AuthenticationError, TransportError: as a connection would.
@@ -168,7 +168,7 @@ class Plain:
     name: ClassVar[str] = "PLAIN"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError if the credentials contain a NUL, which separates them in the token."""
+        """Exchange tokens by PLAIN. Raises SettingsError if the credentials contain a NUL, which separates them in the token."""
         if "\0" in self.username or "\0" in self.password:
             raise SettingsError(
                 "{sasl.username} and {sasl.password} must not contain a NUL character with PLAIN.",
@@ -191,7 +191,8 @@ class OAuthBearer:
     name: ClassVar[str] = "OAUTHBEARER"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError if the token or the extensions are malformed, AuthenticationError if the broker rejects them."""
+        """Exchange tokens by OAUTHBEARER. Raises SettingsError if the token or the extensions are malformed,
+        AuthenticationError if the broker rejects them."""
         if _BEARER.fullmatch(self.token) is None:
             raise SettingsError("the bearer token contains invalid characters (RFC 6750).", setting="sasl.mechanism")
         for name, value in self.extensions.items():
@@ -243,7 +244,8 @@ class MskIamExchange:
     name: ClassVar[str] = MSK_IAM
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises AuthenticationError if the broker rejects the request, or does not respond as MSK does."""
+        """Exchange tokens by AWS_MSK_IAM. Raises AuthenticationError if the broker rejects the request, or does not respond
+        as MSK does."""
         try:
             response = yield self.signed_request.encode()
         except AuthenticationError as error:

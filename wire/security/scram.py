@@ -53,7 +53,7 @@ class Scram:
     nonce: str = field(default="", repr=False)
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises AuthenticationError if the broker rejects the user, or its own proof is wrong."""
+        """Exchange tokens by SCRAM. Raises AuthenticationError if the broker rejects the user, or its own proof is wrong."""
         algorithm = HASHES[self.name]
         client_nonce = self.nonce or _nonce()
         user = self.username.replace("=", "=3D").replace(",", "=2C")

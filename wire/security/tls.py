@@ -120,7 +120,7 @@ def _set_cipher_suites(ssl_context: ssl.SSLContext, suites: tuple[str, ...]) -> 
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of a TLS 1.2 suite, from its IANA name; any other name unchanged."""
+    """Return OpenSSL's name of a TLS 1.2 suite, from its IANA name; any other name unchanged."""
     match = _SUITE.fullmatch(name)
     if match is None:
         return name
@@ -283,7 +283,7 @@ def _resolve_secret(value: str | None, setting: str) -> str | None:
 
 
 def _pem(text: str) -> str:
-    """PEM with the line breaks that OpenSSL needs: an option or a properties file has blanks or ``\\n`` instead."""
+    """Return PEM with the line breaks that OpenSSL needs: an option or a properties file has blanks or ``\n`` instead."""
     text = text.replace("\\n", "\n").strip()
 
     def block(match: re.Match[str]) -> str:

@@ -40,7 +40,7 @@ class TokenProvider(Protocol):
 
     @property
     def mechanism(self) -> str:
-        """The SASL mechanism that the tokens are for."""
+        """Return the SASL mechanism that the tokens are for."""
         ...
 
     def token(self, host: str) -> AuthToken:
@@ -54,7 +54,7 @@ class TokenProvider(Protocol):
         ...
 
     def identity(self, host: str) -> SaslIdentity:
-        """Whose token it would be, as exactly as can be found out, for people who ask. Raises as :meth:`token`."""
+        """Return whose token it would be, as exactly as can be found out, for people who ask. Raises as :meth:`token`."""
         ...
 
 

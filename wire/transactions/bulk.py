@@ -124,7 +124,7 @@ def list_open(cluster: Cluster, prefix: str) -> list[ListedTransaction]:
 def list_in_states(
     cluster: Cluster, prefix: str, states: Sequence[str], *, deadline: Deadline | None = None
 ) -> list[ListedTransaction]:
-    """As :func:`list_open`, of ids whose last transaction is in one of `states`."""
+    """Return what :func:`list_open` does, of ids whose last transaction is in one of `states`."""
     # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
     pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
 

@@ -72,19 +72,19 @@ class TransactionVersion(Enum):
 
     @property
     def produce_cap(self) -> int | None:
-        """The highest version of Produce, None for any."""
+        """Return the highest version of Produce, None for any."""
         # From 12 on a broker adds the partition to the transaction. Every broker of a TV2 cluster has it, or the
         # feature could not have been finalized.
         return 11 if self is TransactionVersion.TV1 else None
 
     @property
     def adds_by_request(self) -> bool:
-        """Whether the client adds topic-partitions and groups to the transaction before it writes to them."""
+        """Return whether the client adds topic-partitions and groups to the transaction before it writes to them."""
         return self is TransactionVersion.TV1
 
     @property
     def end_changes_epoch(self) -> bool:
-        """Whether the end of a transaction fences requests that arrive after it."""
+        """Return whether the end of a transaction fences requests that arrive after it."""
         return self is TransactionVersion.TV2
 
     def request_cap(self, request: type[Request[Any]]) -> int | None:  # Any: whatever its response is
@@ -92,7 +92,7 @@ class TransactionVersion(Enum):
         return _LAST_OF_TV1.get(request) if self is TransactionVersion.TV1 else None
 
     def require(self, request: type[Request[Any]], version: int) -> None:
-        """Raises UnsupportedVersionError where the version that a broker speaks is too old for this one."""
+        """Raise UnsupportedVersionError where the version that a broker speaks is too old for this one."""
         lowest = 0 if self is TransactionVersion.TV1 else _LAST_OF_TV1.get(request, -1) + 1
         if version < lowest:
             raise UnsupportedVersionError(

@@ -156,23 +156,23 @@ class Transaction:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known to have ended, or never reached its coordinator. Only then may another one be begun as its
+        """Return whether it is known to have ended, or never reached its coordinator. Only then may another one be begun as its
         successor: to begin one while this is open fences this, and with it what names itself its successor."""
         return self.state in _SETTLED
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a commit was requested and its outcome is unknown."""
+        """Return whether a commit was requested and its outcome is unknown."""
         return self.state in _IN_DOUBT
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The producer id and epoch that it is written under."""
+        """Return the producer id and epoch that it is written under."""
         return self.handle.identity
 
     @property
     def version(self) -> TransactionVersion:
-        """The version of the transaction protocol."""
+        """Return the version of the transaction protocol."""
         return self.handle.version
 
     def produce(
@@ -194,11 +194,11 @@ class Transaction:
         return self.flush(deadline)
 
     def partitions_for(self, topic: str) -> int:
-        """As :meth:`Producer.partitions_for`."""
+        """Return what :meth:`Producer.partitions_for` does."""
         return self._producer.partitions_for(topic)
 
     def max_batch_bytes(self, topic: str) -> int | None:
-        """As :meth:`Producer.max_batch_bytes`."""
+        """Return what :meth:`Producer.max_batch_bytes` does."""
         return self._producer.max_batch_bytes(topic)
 
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
@@ -231,7 +231,7 @@ class Transaction:
 
     @contextlib.contextmanager
     def _adding(self) -> Iterator[None]:
-        """Something is added to the transaction at its coordinator. What fails may have been added, or not."""
+        """Guard an addition to the transaction at its coordinator. What fails may have been added, or not."""
         self._move(TransactionState.OPEN)
         with self._explaining():
             try:
@@ -342,7 +342,7 @@ class Transaction:
         self.state = state
 
     def _require_writable(self, call: str) -> None:
-        """Raises ForkedProducerError in a forked child, and TransactionStateError where the state forbids a call."""
+        """Raise ForkedProducerError in a forked child, and TransactionStateError where the state forbids a call."""
         if self._fork_generation != forks.generation:
             raise forks.forked_transaction_error(self.transactional_id)
         if self.state not in _WRITABLE:
@@ -352,7 +352,7 @@ class Transaction:
             )
 
     def _require_complete(self, call: str) -> None:
-        """As :meth:`_require_writable`; records without an acknowledgement forbid the call, too: they might be missing."""
+        """Do as :meth:`_require_writable`; records without an acknowledgement forbid the call, too: they might be missing."""
         self._require_writable(call)
         if not self._producer.clean:
             raise TransactionStateError(
@@ -368,7 +368,7 @@ class Transaction:
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
-        """The error of a fenced producer says who uses the id now."""
+        """Let the error of a fenced producer say who uses the id now."""
         try:
             yield
         except WireError as error:

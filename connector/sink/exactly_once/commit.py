@@ -104,14 +104,14 @@ class CommitStrategy(Protocol[TaskT]):
     progress: Progress
 
     def check(self, tasks: Sequence[TaskT], batch: Marker) -> None:
-        """Raises ExactlyOnceError where the messages cannot be committed together."""
+        """Raise ExactlyOnceError where the messages cannot be committed together."""
 
     def begin(self, tasks: Sequence[TaskT], batch: Marker) -> AbstractContextManager[None]:
-        """From here on no earlier driver can commit anything."""
+        """Keep earlier drivers from committing anything from here on."""
 
     def settle_earlier(self, stored: Marker, replacing: Sequence[TaskT], *, is_replay: bool) -> None:
-        """After all transactions of a marker's list have ended: write tasks in place of those that were aborted, and the marker
-        without a list. `stored` lists the committed ones."""
+        """Settle an earlier run after all transactions of a marker's list have ended: write tasks in place of those that were
+        aborted, and the marker without a list. `stored` lists the committed ones."""
 
     def write(self, batch: Marker, tasks: Sequence[TaskT]) -> None:
         """Write a micro-batch, with its marker."""

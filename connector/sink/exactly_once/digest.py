@@ -29,7 +29,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def _factors(count: int) -> Hashes:
-    """Odd numbers without a pattern: the first of the generator SplitMix64 with seed 0."""
+    """Return odd numbers without a pattern: the first of the generator SplitMix64 with seed 0."""
     state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     factors: Hashes = _mix(state) | np.uint64(1)
     return factors
@@ -67,7 +67,7 @@ def digest_of(records: RecordColumns) -> int:
 
 
 def _hashes(values: Any) -> Hashes:
-    """uint64[n]: a hash of each value of a pa.BinaryArray; of null another one than of any value."""
+    """Return uint64[n]: a hash of each value of a pa.BinaryArray; of null another one than of any value."""
     bounds = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
     present = validity(values)
@@ -88,7 +88,8 @@ def _hashes(values: Any) -> Hashes:
 def _sums_of_words(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> Hashes:
-    """uint64[n]: for each value the sum of its words, each times the factor of its place; the last word padded with zeros."""
+    """Return uint64[n]: for each value the sum of its words, each times the factor of its place; the last word padded with
+    zeros."""
     longest = int(lengths.max())
     if not longest:
         return np.zeros(len(starts), dtype=np.uint64)
@@ -126,7 +127,7 @@ def _sums_of_equal_lengths(padded: npt.NDArray[np.uint8], n_rows: int, length: i
 
 
 def _cut(words: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
-    """Words without the bytes that are beyond so many bytes, 1 to 8."""
+    """Return words without the bytes that are beyond so many bytes, 1 to 8."""
     bits = lengths.astype(np.uint64) * np.uint64(8)
     cut: Hashes = words & (np.uint64(_MASK) >> (np.uint64(64) - bits))
     return cut

@@ -62,7 +62,7 @@ class DriverTransactionDelivery:
         self._exactly_once = exactly_once
 
     def before_tasks(self) -> None:
-        """Does nothing: the driver fences earlier ones when it commits."""
+        """Do nothing: the driver fences earlier ones when it commits."""
 
     def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         return encode_task(rows, batches, shared_cluster(self._client), self._max_bytes)
@@ -73,7 +73,7 @@ class DriverTransactionDelivery:
         MicroBatchCommit(cluster, self._exactly_once, batch_id, strategy).run(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Does nothing: no task has sent anything, and a failed commit has ended its transaction."""
+        """Do nothing: no task has sent anything, and a failed commit has ended its transaction."""
 
 
 def _warn_of_result_limit(transactional_id: str) -> None:

@@ -59,8 +59,8 @@ def fence_micro_batch(cluster: Cluster, options: ExactlyOnceOptions) -> FencingT
 
 
 def _check_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
-    """When a process plans its first micro-batch: refuse to go on without a marker if the id has committed, which this query does
-    only together with a marker. InitProducerId changes the id's state, so this is first.
+    """Check, when a process plans its first micro-batch: refuse to go on without a marker if the id has committed, which this
+    query does only together with a marker. InitProducerId changes the id's state, so this is first.
     """
     if options.fail_on_missing_marker and own_id_has_committed(cluster, options.transactional_id):
         markers = read_markers(cluster, options.transactional_id, options.marker_topic)

@@ -105,7 +105,7 @@ class Marker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all of it is in Kafka."""
+        """Return whether all of it is in Kafka."""
         return not self.pending and not self.missing_parts
 
     def settled(self) -> Marker:

@@ -223,7 +223,7 @@ def replacements(
     fail_on_missing: bool = True,
     write_unlisted: bool = True,
 ) -> list[TaskT]:
-    """Tasks of this run with the rows of the aborted transactions, by count and digest: one for each, or where this run has
+    """Return tasks of this run with the rows of the aborted transactions, by count and digest: one for each, or where this run has
     divided the rows among other tasks, all tasks that together have the rows of all aborted ones.
 
     Args:
@@ -343,7 +343,7 @@ def missing_error(
 
 
 def name_tasks(tasks: Sequence[DecidedTask]) -> str:
-    """Tasks with their transactions and where their records are, for an error's text."""
+    """Return tasks with their transactions and where their records are, for an error's text."""
 
     def text(task: DecidedTask) -> str:
         places = ", ".join(f"{r.topic}-{r.partition} offsets {r.first_offset} to {r.last_offset}" for r in task.ranges)

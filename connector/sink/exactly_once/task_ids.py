@@ -61,7 +61,7 @@ class TaskIds:
         self._last_used: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
 
     def next(self, transactional_id: str, query_id: str, batch_id: int) -> str:
-        """As :func:`next_task_id`."""
+        """Return what :func:`next_task_id` does."""
         last_used = self._last_used[transactional_id, query_id]
         number = next((number for number, batch in last_used.items() if batch < batch_id), None)
         if number is None:

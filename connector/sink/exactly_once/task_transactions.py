@@ -76,7 +76,7 @@ class TaskTransactionsDelivery:
         MicroBatchCommit(cluster, self._exactly_once, batch_id, strategy).run(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Aborts the tasks' transactions, unless the micro-batch is decided. Attempts that failed have aborted their own."""
+        """Abort the tasks' transactions, unless the micro-batch is decided. Attempts that failed have aborted their own."""
         abandon(shared_cluster(self._client), self._exactly_once, messages)
 
 

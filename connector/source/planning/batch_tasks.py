@@ -36,8 +36,8 @@ TASK_BYTES: Final = 32 << 20
 def split_ranges(
     ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges split into pieces of at most ``max_records`` offsets. Where these are fewer than ``min_partitions``, large pieces are
-    split further, in proportion to their size. Empty ranges are left out."""
+    """Return ranges split into pieces of at most ``max_records`` offsets. Where these are fewer than ``min_partitions``,
+    large pieces are split further, in proportion to their size. Empty ranges are left out."""
     pieces = [r for r in ranges if r.n_offsets > 0]
     if max_records is not None:
         pieces = [piece for r in pieces for piece in _cut(r, math.ceil(r.n_offsets / max_records))]
@@ -62,7 +62,7 @@ def pack_ranges(
     max_records: int | None = None,
     min_partitions: int | None = None,
 ) -> list[list[OffsetRange]]:
-    """Ranges grouped into input partitions of about equal size: many small ones share a task.
+    """Return ranges grouped into input partitions of about equal size: many small ones share a task.
 
     Args:
         bytes_per_offset: estimated bytes in the log per offset, by topic.
@@ -90,7 +90,7 @@ def pack_ranges(
 def alternate_leaders(
     groups: Sequence[Sequence[OffsetRange]], leader: Callable[[TopicPartition], int]
 ) -> list[Sequence[OffsetRange]]:
-    """Input partitions in an order in which those that run side by side begin with different leaders."""
+    """Return input partitions in an order in which those that run side by side begin with different leaders."""
     by_leader: dict[int, list[Sequence[OffsetRange]]] = {}
     for group in groups:
         by_leader.setdefault(leader(group[0].topic_partition), []).append(group)
@@ -99,7 +99,7 @@ def alternate_leaders(
 
 
 def _balance(ranges: Sequence[OffsetRange], weights: Sequence[float], n_bins: int) -> list[list[OffsetRange]]:
-    """Longest first into the emptiest bin: at most a third worse than the best balance there is."""
+    """Put the longest first into the emptiest bin: at most a third worse than the best balance there is."""
     bins: list[list[int]] = [[] for _ in range(n_bins)]
     heap = [(0.0, b) for b in range(n_bins)]
     for i in sorted(range(len(ranges)), key=lambda i: -weights[i]):
@@ -120,7 +120,7 @@ _LEADERS_MS: Final = 1_000
 
 
 def find_record_sizes(options: SourceOptions, ranges: Sequence[OffsetRange], sizes: RecordSizes) -> dict[str, int]:
-    """Bytes per offset for each topic of the ranges; empty where their tasks do not depend on it. May sample the topics."""
+    """Return bytes per offset for each topic of the ranges; empty where their tasks do not depend on it. May sample the topics."""
     estimates = sizes.estimate(_split(options, ranges))
     return {topic: max(1, round(size)) for topic, size in estimates.items()}
 
@@ -133,7 +133,8 @@ def plan_input_partitions(
     query: str = "",
     reader_schemas: Mapping[str, Any] | None = None,
 ) -> list[KafkaInputPartition]:
-    """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask; each has ``reader_schemas``.
+    """Return input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask; each has
+    ``reader_schemas``.
 
     Args:
         record_sizes: of :func:`find_record_sizes`. The same ranges, options and sizes have the same tasks, in some order.

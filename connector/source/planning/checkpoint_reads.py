@@ -176,7 +176,7 @@ def keep_existing(
     topics: Mapping[str, TopicMetadata],
     losses: DataLossReporter,
 ) -> list[OffsetRange]:
-    """Ranges of a checkpoint without topic-partitions that were deleted or created again, cut where the log ends earlier.
+    """Return ranges of a checkpoint without topic-partitions that were deleted or created again, cut where the log ends earlier.
 
     A range without a width is a place in the log.
 

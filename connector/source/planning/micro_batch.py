@@ -82,7 +82,7 @@ def compare_logs(known: Offsets, snapshot: LogSnapshot) -> ComparedLogs:
 
 
 def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> dict[TopicPartition, int]:
-    """Offsets at which a query goes on: the checkpoint's, except those of a topic that now has another id, and those of a
+    """Return offsets at which a query goes on: the checkpoint's, except those of a topic that now has another id, and those of a
     dropped topic that is back under its id."""
     recreated = recreated_topics(checkpoint, topic_ids)
     if not recreated and not checkpoint.dropped:
@@ -98,7 +98,7 @@ def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) 
 
 
 def recreated_topics(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> set[str]:
-    """Topics of the checkpoint that now have another id."""
+    """Return topics of the checkpoint that now have another id."""
     return {topic for topic, known in checkpoint.topic_ids.items() if topic in topic_ids and topic_ids[topic] != known}
 
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def find_topics(
     cluster: Cluster, subscription: Subscription, *, max_age_ms: float = 0, may_be_missing: bool = False
 ) -> dict[str, TopicMetadata]:
-    """Metadata of the subscribed topics; a pattern may match none.
+    """Return metadata of the subscribed topics; a pattern may match none.
 
     Raises:
         UnknownTopicError: a topic named by the user does not exist, and ``may_be_missing`` is false.
@@ -80,7 +80,7 @@ def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetad
 
 
 def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, uuid.UUID]:
-    """Ids of topics by name; old brokers have none."""
+    """Return ids of topics by name; old brokers have none."""
     return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
 
 
@@ -100,7 +100,7 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
 def skip_aged_out(
     cluster: Cluster, ranges: Sequence[OffsetRange], losses: DataLossReporter, *, query: str = ""
 ) -> list[OffsetRange]:
-    """``ranges`` without the offsets that retention has deleted.
+    """Return ``ranges`` without the offsets that retention has deleted.
 
     Raises:
         DataLossError: some are deleted, and ``failOnDataLoss`` is true.

@@ -41,14 +41,15 @@ class RecordSizes:
         self._known: dict[str, tuple[float, float]] = {}
 
     def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
-        """Estimated bytes per offset for each topic in ``ranges``, for sharing out work; empty where there is too little of it."""
+        """Return estimated bytes per offset for each topic in ``ranges``, for sharing out work; empty where there is too
+        little of it."""
         if len(ranges) < 2 or sum(r.n_offsets for r in ranges) <= _MIN_OFFSETS_TO_SAMPLE:
             return {}
         self.sample(ranges)
         return {r.topic: self.known(r.topic) or ASSUMED_BYTES for r in ranges}
 
     def known(self, topic: str) -> float | None:
-        """Bytes per offset as last observed in a topic, None if never."""
+        """Return bytes per offset as last observed in a topic, None if never."""
         return self._known[topic][0] if topic in self._known else None
 
     def sample(self, ranges: Sequence[OffsetRange], *, fresh: bool = False) -> None:
@@ -58,8 +59,8 @@ class RecordSizes:
         self._known |= {topic: (size, now) for topic, size in self._sample(unknown).items()}
 
     def sample_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
-        """Bytes per offset by topic: the mean of what is known and of a sample at the end of each topic's largest range, for
-        records may change their size within it."""
+        """Return bytes per offset by topic: the mean of what is known and of a sample at the end of each topic's largest
+        range, for records may change their size within it."""
         ends = self._sample([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
         return {topic: (size + ends.get(topic, size)) / 2 for topic, (size, _) in self._known.items()}
 
@@ -85,8 +86,9 @@ def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def sizes_for_limit(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[str, float]:
-    """Bytes per offset by topic, for a micro-batch of about ``max_bytes`` between ``starts`` and ``ends``: by the size of its first
-    records; where its last records turn out to be larger, by both, or those of a batch of half the size, as long as that helps."""
+    """Return bytes per offset by topic, for a micro-batch of about ``max_bytes`` between ``starts`` and ``ends``: by the size
+    of its first records; where its last records turn out to be larger, by both, or those of a batch of half the size, as long
+    as that helps."""
     sizes.sample(ranges_between(starts, ends), fresh=True)
     first = estimated = mean = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
 
@@ -105,7 +107,7 @@ def sizes_for_limit(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_byte
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """One range for each topic-partition of ``ends``."""
+    """Return one range for each topic-partition of ``ends``."""
     return [
         OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=starts.get(tp, 0), end_offset=end)
         for tp, end in ends.items()

@@ -99,7 +99,8 @@ class SubscribedTopics:
         fail_on_data_loss: bool,
         max_age_ms: int | None = None,
     ) -> None:
-        """``max_age_ms``: for how long found topics are used; None for :data:`_METADATA_AGE_MS`, longer where a refresh is slow."""
+        """Take ``max_age_ms``, for how long known topics are used; None for :data:`_METADATA_AGE_MS`, longer where a refresh
+        is slow."""
         self._given_max_age_ms = max_age_ms
         self._cluster = cluster
         self._subscription = subscription
@@ -113,7 +114,7 @@ class SubscribedTopics:
         self._warned: set[str] = set()
 
     def find(self, *, may_be_missing: bool = False, fresh: bool = False) -> dict[str, TopicMetadata]:
-        """Topics by name, from metadata of the last moment or ``fresh`` ones.
+        """Return topics by name, from metadata of the last moment or ``fresh`` ones.
 
         Raises:
             UnknownTopicError: a topic that was named does not exist, and none ``may_be_missing``.
@@ -151,7 +152,8 @@ class SubscribedTopics:
     def find_for(
         self, checkpoint: QueryOffsets, *, fresh: bool = False, unknown_to_leaders: Collection[str] = ()
     ) -> FoundTopics:
-        """Topics for a query at ``checkpoint``. Other brokers are asked before one of the checkpoint is left out or changed.
+        """Return topics for a query at ``checkpoint``. Other brokers are asked before one of the checkpoint is left out or
+        changed.
 
         Args:
             unknown_to_leaders: topics that their leaders report as unknown.
@@ -252,7 +254,7 @@ class SubscribedTopics:
 
     @property
     def may_hide(self) -> bool:
-        """Whether the query goes on without a topic that may not be described for a while."""
+        """Return whether the query goes on without a topic that may not be described for a while."""
         return bool(self._subscription.pattern) and not self._fail_on_data_loss
 
     def _set_hidden(self, name: str, error: BrokerError) -> None:

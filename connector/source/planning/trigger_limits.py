@@ -38,7 +38,7 @@ class MinimumOffsets:
         return self._min_offsets or 0
 
     def restart(self) -> None:
-        """A micro-batch with new offsets goes: the delay of the next one begins."""
+        """Begin the delay of the next micro-batch: one with new offsets goes."""
         self._last_batch_at = self._clock()
 
 
@@ -63,7 +63,7 @@ class MinimumsOfTopics:
         return required
 
     def remember(self, waiting: Collection[str]) -> None:
-        """These topics have been left out; the others have been read, or have nothing new."""
+        """Remember that these topics have been left out; the others have been read, or have nothing new."""
         now = self._clock()
         self._waiting_since = {topic: self._waiting_since.get(topic, now) for topic in waiting}
 
@@ -90,7 +90,7 @@ class Limits:
 
 
 def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limits) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch within the limits; its starts where it must wait."""
+    """End of a micro-batch within the limits; its starts where it must wait."""
     waiting = waiting_topics(starts, ends, limits)
     ends = {tp: starts[tp] if tp.topic in waiting else end for tp, end in ends.items()}
     if sum(end - starts[tp] for tp, end in ends.items()) < limits.min_offsets:
@@ -103,7 +103,7 @@ def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limit
 
 
 def waiting_topics(starts: Offsets, ends: Offsets, limits: Limits) -> frozenset[str]:
-    """Topics with new offsets that are fewer than their minimums."""
+    """Return topics with new offsets that are fewer than their minimums."""
     new = dict.fromkeys(limits.min_by_topic, 0)
     for tp, end in ends.items():
         if tp.topic in new:
@@ -112,7 +112,7 @@ def waiting_topics(starts: Offsets, ends: Offsets, limits: Limits) -> frozenset[
 
 
 def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
+    """End of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
 
     A share below one offset is rounded up, so that a small topic-partition never starves beside a large one
     (SPARK-26718); the batch can exceed the limit by at most one offset per topic-partition.
@@ -131,7 +131,7 @@ def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[Top
 def share_bytes(
     start: Offsets, ends: Offsets, max_bytes: int, bytes_per_offset: Mapping[str, float]
 ) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
+    """End of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
 
     Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
     """

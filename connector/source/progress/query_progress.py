@@ -100,7 +100,7 @@ class QueryProgress:
         self._committer.join_group(_existing(start, snapshot))
 
     def begin_commit(self, progress: QueryOffsets, snapshot: LogSnapshot | None) -> None:
-        """As :meth:`commit`, without waiting for it: the next micro-batch is planned meanwhile. One at a time."""
+        """Do as :meth:`commit`, without waiting for it: the next micro-batch is planned meanwhile. One at a time."""
         self.end_commit()
         existing = _existing(progress, snapshot)
         if self._commits and not progress.initial and self._committer.is_due(existing):
@@ -173,7 +173,7 @@ class QueryProgress:
         self._committer.close()
 
     def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
-        """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
+        """Return about how many bytes of the logs lie between two offsets; None where no record could be sampled."""
         ranges = ranges_between(starts, ends)
         self._sizes.sample(ranges)
         counts = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
@@ -183,7 +183,8 @@ class QueryProgress:
 
 
 def _existing(progress: QueryOffsets, snapshot: LogSnapshot | None) -> QueryOffsets:
-    """``progress`` without topic-partitions that the snapshot lacks: a coordinator retries a commit of a topic that was deleted."""
+    """Return ``progress`` without topic-partitions that the snapshot lacks: a coordinator retries a commit of a topic that
+    was deleted."""
     if snapshot is None or progress.offsets.keys() <= snapshot.latest.keys():
         return progress
     return replace(progress, offsets={tp: offset for tp, offset in progress.offsets.items() if tp in snapshot.latest})

@@ -68,7 +68,7 @@ class BulkReader:
 
     @classmethod
     def of(cls, payloads: Payloads) -> BulkReader:
-        """At the beginning of each value."""
+        """Return a reader at the beginning of each value."""
         memory = MemoryBudget(FREE_BYTES, _FREE_PER_BYTE)
         return cls(payloads.data, payloads.starts.copy(), payloads.ends, memory, RoundsBudget())
 
@@ -133,7 +133,7 @@ class BulkReader:
         return sizes
 
     def spans(self, size: int | None = None) -> tuple[Ints, Ints]:
-        """Where the next bytes of each value start, and how many they are (:meth:`lengths`); goes past them."""
+        """Return where the next bytes of each value start, and how many they are (:meth:`lengths`); goes past them."""
         sizes = self.lengths(size)
         starts = self.position
         self.position = starts + sizes

@@ -65,12 +65,12 @@ class TypeReader(ABC):
 
     @property
     def width(self) -> int | None:
-        """The number of bytes of every value; None if they differ."""
+        """Return the number of bytes of every value; None if they differ."""
         return None
 
     @property
     def free_bytes(self) -> int:
-        """What a value takes in a column at most, beside its type's own places, without bytes of its own."""
+        """Return what a value takes in a column at most, beside its type's own places, without bytes of its own."""
         return 0
 
     @abstractmethod
@@ -168,7 +168,7 @@ class Integer(TypeReader):
 
 
 def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
-    """Integers into an integer or floating point column."""
+    """Read integers into an integer or floating point column."""
     bits = min(arrow_type.bit_width, written_bits) if pa.types.is_integer(arrow_type) else written_bits
     return Integer(arrow_type, -(1 << bits - 1), (1 << bits - 1) - 1)
 
@@ -424,7 +424,7 @@ class AvroRecord(TypeReader):
         self._go_past(reader, None)
 
     def _go_past(self, reader: BulkReader, columns: list[Any] | None) -> None:
-        """Fills the columns; None where the whole record is skipped."""
+        """Fill the columns; None where the whole record is skipped."""
         n_bytes = 0  # of the fields before that are skipped, and have the same width in all values
         for type_reader, place in self.type_readers:
             is_skipped = columns is None or place < 0
@@ -463,7 +463,7 @@ class Items(TypeReader):
         return None if self.key is not None else self.item.width
 
     def read(self, reader: BulkReader) -> Any:
-        """First goes past all items, to find where each begins and ends; then reads all of them at once.
+        """Go past all items, to find where each begins and ends; then read all of them at once.
 
         Values with too many items for their bytes fail before these are read.
         """
@@ -506,7 +506,7 @@ class Items(TypeReader):
         return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[items])
 
     def _places(self, blocks: list[_Block], offsets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
-        """Where each item begins and ends, value by value."""
+        """Return where each item begins and ends, value by value."""
         begin = np.zeros(int(offsets[-1]), dtype=np.int64)
         end = np.zeros(len(begin), dtype=np.int64)
         is_first = np.zeros(len(begin), dtype=np.bool_)

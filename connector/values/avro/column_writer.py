@@ -83,7 +83,7 @@ def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, n
 
 
 def _null(column: Any, errors: EncodeErrors, *, content: bytes = b"") -> list[RowSegment]:
-    """Null for each element: the index of the union's null, or nothing."""
+    """Return null for each element: the index of the union's null, or nothing."""
     return [*constant(content, len(column))]
 
 
@@ -94,7 +94,7 @@ def _boolean(column: Any, errors: EncodeErrors) -> list[RowSegment]:
 def _integer(
     column: Any, errors: EncodeErrors, *, path: str, bits: int, multiply: int = 1, divide: int = 1
 ) -> list[RowSegment]:
-    """Whole numbers, and the dates and times that are counted by them.
+    """Encode whole numbers, and the dates and times that are counted by them.
 
     Args:
         bits: of the schema's type, 32 or 64.
@@ -109,12 +109,12 @@ def _integer(
 
 
 def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> list[RowSegment]:
-    """float and double, from any number that they hold exactly."""
+    """Encode float and double, from any number that they hold exactly."""
     return [WordSegment(floats(column, n_bytes), n_bytes, n_bytes)]
 
 
 def _bytes(column: Any, errors: EncodeErrors, *, path: str, has_length: bool = True) -> list[RowSegment]:
-    """string and bytes: a length, unless it is to be left out, and the bytes."""
+    """Encode string and bytes: a length, unless it is to be left out, and the bytes."""
     array = texts_of(column, path, errors)
     return [*(counts(byte_lengths(array)) if has_length else ()), BytesSegment(array)]
 
@@ -140,7 +140,7 @@ def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
 
 
 def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list[RowSegment]:
-    """Symbols by their text. ``symbols`` is a pa.StringArray."""
+    """Encode symbols by their text. ``symbols`` is a pa.StringArray."""
     numbers, unknown = places_in(column, symbols)
     errors.add(unknown, path, "text that is not a symbol of the schema's enum", column)
     return [*varints(numbers)]
@@ -149,7 +149,7 @@ def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list
 def _decimal(
     column: Any, errors: EncodeErrors, *, path: str, decimal: pa.DataType, size: int | None, has_length: bool = True
 ) -> list[RowSegment]:
-    """Decimals as big-endian numbers of the schema's scale.
+    """Encode decimals as big-endian numbers of the schema's scale.
 
     Args:
         decimal: the Arrow type of the schema's precision and scale.
@@ -189,7 +189,7 @@ def _record(column: Any, errors: EncodeErrors, *, fields: Sequence[tuple[Write, 
 
 
 def _items(column: Any, errors: EncodeErrors, *, item: Write, key: Write | None = None) -> list[RowSegment]:
-    """Arrays and maps, as one block: the count, the items, 0. A map has a ``key``, which is never null."""
+    """Encode arrays and maps, as one block: the count, the items, 0. A map has a ``key``, which is never null."""
     starts, items, inner = items_of(column, column.values if key is None else column.items, errors)
     segments = [] if key is None else key(items_of(column, column.keys, errors)[1], inner)
     written = join_segments([*segments, *item(items, inner)], len(items))

@@ -39,7 +39,7 @@ def is_variable_decimal(definition: Schema) -> bool:
 
 
 def decimal_of_struct(value: dict[str, Any]) -> Decimal:
-    """Raises DecodeError."""
+    """Return the decimal of a struct. Raises DecodeError."""
     scale, unscaled = value["scale"], value["value"]
     if not isinstance(scale, int) or not isinstance(unscaled, bytes) or scale not in SCALES:
         raise DecodeError("a decimal without a scale or digits, or with more than any type holds")

@@ -143,7 +143,7 @@ def resolve_schemas(written: ParsedSchema, read: ParsedSchema | None) -> Resolve
 
 
 def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], ResolvedNode]:
-    """A function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
+    """Return a function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
     resolution = _Resolution(schema, None)
     return lambda kind: resolution.node(kind, None)
 
@@ -165,7 +165,7 @@ def scale_of(node: ResolvedScalar, wanted: pa.DataType) -> tuple[int, int] | Non
 
 
 def _time_of(logical: str) -> tuple[str, int]:
-    """``timestamp`` or ``time``, and the parts of a second; an empty text for other logical types."""
+    """Return ``timestamp`` or ``time``, and the parts of a second; an empty text for other logical types."""
     name, _, unit = logical.rpartition("-")
     kind = name.removeprefix("local-")
     return (kind, _PER_SECOND.get(unit, 1)) if kind in ("timestamp", "time") else ("", 1)

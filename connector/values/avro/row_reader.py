@@ -342,7 +342,7 @@ def _array(item: Read, size: int = 0) -> Read:
 
 
 def _entry(item: Read) -> Read:
-    """Advances past a map's key and ``item``."""
+    """Advance past a map's key and ``item``."""
 
     def skip(reader: ByteReader) -> Any:
         reader.take(reader.long())

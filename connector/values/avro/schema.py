@@ -109,7 +109,7 @@ class _SchemaParser:
         self._early: set[str] = set()
 
     def check_names(self) -> None:
-        """Raises DecodeError for a name that stands for no type."""
+        """Raise DecodeError for a name that stands for no type."""
         for name in self._early - self._named.keys():
             raise _invalid(f"the type {name} is unknown")
 
@@ -249,7 +249,7 @@ def max_digits(size: int) -> int:
 
 
 def kind_of(definition: Schema) -> str:
-    """``union``, or the name of the type; errors are records."""
+    """Return ``union``, or the name of the type; errors are records."""
     if isinstance(definition, list):
         return "union"
     kind = definition if isinstance(definition, str) else definition["type"]
@@ -269,7 +269,7 @@ class _FreeValues:
         self._of: dict[str, int | None] = {}
 
     def of(self, schema: Any) -> int:
-        """Raises DecodeError for a record that contains itself without an end."""
+        """Return the least bytes of a value. Raises DecodeError for a record that contains itself without an end."""
         schema = self._named.get(schema, schema) if isinstance(schema, str) else schema
         kind = kind_of(schema)
         if kind == "fixed":

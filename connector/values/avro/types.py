@@ -142,7 +142,7 @@ class _AvroTypes:
         self._n_parts = 0
 
     def of(self, schema: Schema, inside: tuple[str, ...], path: str, selection: Selection = WHOLE) -> pa.DataType:
-        """``inside`` has the names of the records around, ``path`` says where the schema stands."""
+        """Return the type of a schema: ``inside`` has the names of the records around, ``path`` says where it stands."""
         self._n_parts += 1
         if self._n_parts > _MAX_PARTS:
             raise SchemaError(f"{path}: the schema has more than {_MAX_PARTS} fields: name a smaller reader's schema.")

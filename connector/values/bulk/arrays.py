@@ -183,7 +183,7 @@ def _lists(column_type: pa.DataType, make: Callable[[list[Any]], Any], values: l
 
 
 def concat(columns: list[Any], column_type: pa.DataType) -> Any:
-    """Columns one after the other; a single one itself, which Arrow would copy."""
+    """Return columns one after the other; a single one itself, which Arrow would copy."""
     if len(columns) == 1:
         return columns[0]
     return pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)
@@ -248,7 +248,7 @@ def _scatter(values: Any, index: Ints, valid: Flags) -> Any:
 
 
 def _scatter_lists(values: Any, index: Ints, n: int, is_valid: Any) -> Any:
-    """Elements of any length: those in between have none."""
+    """Place elements of any length: those in between have none."""
     kind = values.type
     edges = np.frombuffer(values.buffers()[1] or bytes(4), dtype=np.int32)[values.offset :][: len(values) + 1]
     sizes = np.zeros(n, dtype=np.int32)

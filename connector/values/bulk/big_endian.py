@@ -16,7 +16,8 @@ WORDS_BYTES: Final = 16
 
 
 def last_bytes(data: ByteBuffer, starts: Ints, sizes: Ints) -> tuple[Ints, Ints, Flags]:
-    """Where the last 16 bytes of each number start, and how many they are; and bool[n]: which numbers have more than these hold."""
+    """Return where the last 16 bytes of each number start, and how many they are; and bool[n]: which numbers have more than
+    these hold."""
     before = np.maximum(sizes - WORDS_BYTES, 0)
     if not before.any():
         return starts, sizes, np.zeros(len(starts), dtype=np.bool_)

@@ -50,7 +50,7 @@ class Payloads:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
 
     def array(self) -> Any:
-        """pa.BinaryArray; a view where the values follow each other without a gap."""
+        """Return pa.BinaryArray; a view where the values follow each other without a gap."""
         if len(self) and not (self.starts[1:] == self.ends[:-1]).all():
             return slices(self.data, self.starts, self.ends, pa.binary())
         edges = pa.py_buffer(np.append(self.starts, self.ends[-1:] if len(self) else 0).astype(np.int32))

@@ -219,7 +219,7 @@ class Problems:
         return places
 
     def refuse(self, column: pa.DataType, format_name: str) -> None:
-        """Raises SchemaError where there are problems."""
+        """Raise SchemaError where there are problems."""
         if self.texts:
             listed = self.texts[:_MAX_PROBLEMS]
             if more := len(self.texts) - len(listed):
@@ -358,8 +358,8 @@ def is_list(column: pa.DataType) -> bool:
 
 
 def items_of(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:
-    """Of lists or maps without nulls: where each one's items start, n + 1 numbers from 0 on; the items, out of all ``values``;
-    their errors."""
+    """Return, of lists or maps without nulls, where each one's items start, n + 1 numbers from 0 on; the items, out of all
+    ``values``; their errors."""
     edges = numbers_of(column.offsets).astype(np.int64)
     starts = edges - edges[0]
     items = values.slice(int(edges[0]), int(starts[-1]))

@@ -100,7 +100,7 @@ class JsonReader:
         return reassemble(len(payloads), self.column_type, parts), ~whole
 
     def _ranges(self, payloads: Payloads, n_bytes: int) -> Iterator[tuple[int, int]]:
-        """First and end of each run of documents that are read together: at least one, of at most so many bytes."""
+        """Yield first and end of each run of documents that are read together: at least one, of at most so many bytes."""
         first = 0
         while first < len(payloads):
             by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + n_bytes))

@@ -55,7 +55,8 @@ class ColumnType:
 
 
 def column_type_of(wanted: pa.DataType, encodings: Encodings = UNKNOWN) -> ColumnType:
-    """
+    """Return how columns of a type are read.
+
     Raises:
         NotInColumnsError: a map, a variant, or a type that only the row by row reader has.
     """
@@ -147,7 +148,7 @@ def _list(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
 
 
 def _finite(column: Any, matters: Flags) -> Any:
-    """The row by row reader knows which of NaN's and the infinities' names are valid."""
+    """Reject names of NaN and the infinities: the row by row reader knows which of them are valid."""
     if not np.isfinite(numbers_of(column)).all():
         raise InDoubtError("a number that is not finite")
     return column
@@ -161,7 +162,7 @@ def _cast_to(wanted: pa.DataType) -> Finish:
 
 
 def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
-    """Numbers of a unit as dates or timestamps; an infinity is null."""
+    """Return numbers of a unit as dates or timestamps; an infinity is null."""
     of_numbers = numeric_times.days if pa.types.is_date32(wanted) else numeric_times.moments
 
     def finish(column: Any, matters: Flags) -> Any:

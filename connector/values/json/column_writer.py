@@ -212,7 +212,7 @@ def _escape(column: Any) -> Any:
 
 
 def _float(column: Any, quote: bytes = b'"') -> Any:
-    """With a point or an exponent, and between quotes what JSON has no number for: NaN and the infinities."""
+    """Return numbers with a point or an exponent, and between quotes what JSON has no number for: NaN and the infinities."""
     texts = column.cast(pa.string())
     is_whole = pc.equal(column, pc.trunc(column))
     if pc.any(is_whole).as_py():
@@ -233,7 +233,7 @@ _ZERO: Final = to_arrow(np.zeros(1, dtype=np.int64)).cast(pa.float64())[0]
 
 
 def _timestamp(column: Any) -> _JsonText:
-    """With milliseconds, as ``to_json`` writes them, or with microseconds where they are not zero."""
+    """Return times with milliseconds, as ``to_json`` writes them, or with microseconds where they are not zero."""
     after = b'Z"' if column.type.tz else b'"'
     micros = column.cast(pa.int64())
     numbers = numbers_of(micros)[validity(micros)]
@@ -247,7 +247,7 @@ def _timestamp(column: Any) -> _JsonText:
 
 
 def _with_t(texts: Any) -> Any:
-    """``2026-03-01T12:30:00.000`` for ``2026-03-01 12:30:00.000``."""
+    """Return ``2026-03-01T12:30:00.000`` for ``2026-03-01 12:30:00.000``."""
     n_letters = int(bounds(texts)[-1])
     if texts.null_count or not len(texts) or n_letters % len(texts):
         return pc.replace_substring(texts, " ", "T")
@@ -258,7 +258,7 @@ def _with_t(texts: Any) -> Any:
 
 
 def _years_outside(column: Any, first: int, end: int) -> Any:
-    """Times of which some are not in the years 0 to 9999, each as Spark writes it."""
+    """Return times of which some are not in the years 0 to 9999, each as Spark writes it."""
     cycle = (end - first) // 25  # 400 years
     numbers = column.cast(pa.int64()) if not pa.types.is_date(column.type) else column.cast(pa.int32())
     texts: list[str | None] = []

@@ -153,7 +153,8 @@ class Block:
         decimal_scale: int | None = None,
         ambiguous: Collection[str] = (),
     ) -> None:
-        """
+        """Make a block of documents.
+
         Args:
             documents: pa.BinaryArray of objects without white space around, as :func:`object_bounds` finds them.
             sizes: int64[n], their bytes.
@@ -192,7 +193,7 @@ class Block:
         return len(self.edges) - 1
 
     def parse(self, first: int, last: int, read_schema: pa.Schema) -> Any:
-        """pa.RecordBatch: the fields of ``read_schema`` in some of the documents.
+        """Return pa.RecordBatch: the fields of ``read_schema`` in some of the documents.
 
         Raises:
             BlockError: a document is not valid, or a field is not what the schema says.
@@ -217,7 +218,7 @@ class Block:
 
 
 def _suspects(error: str, read_schema: pa.Schema) -> list[bytes]:
-    """Patterns of the members whose values may cause an error of pyarrow."""
+    """Return patterns of the members whose values may cause an error of pyarrow."""
     if match := _OTHER_KIND.search(error):
         return [_member(match[1]) + _BEGINS_AS[match[2]]] if match[2] in _BEGINS_AS else []
     match = _OTHER_VALUE.search(error)
@@ -306,7 +307,7 @@ def is_utf8(buffer: ByteBuffer, edges: npt.NDArray[np.int32]) -> bool:
 
 
 def _nulls_between(buffer: ByteBuffer) -> Ints:
-    """Where ``null`` stands behind a closing brace."""
+    """Return where ``null`` stands behind a closing brace."""
     closing = np.flatnonzero(buffer[:-1] == _CLOSE)
     following = buffer[closing + 1]
     expected = (following == _CLOSE) | (following == _COMMA)
@@ -318,7 +319,8 @@ def _nulls_between(buffer: ByteBuffer) -> Ints:
 
 
 def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
-    """Where a number with an exponent or many digits may be, of which Arrow (26.0) makes another one as 128 bits overflow."""
+    """Return where a number with an exponent or many digits may be, of which Arrow (26.0) makes another one as 128 bits
+    overflow."""
     is_digit = buffer - _ZERO < 10
     positions = _long_numbers(buffer, is_digit, _MAX_DECIMAL_DIGITS - scale)
     exponents = is_digit[:-2] & (buffer[1:-1] | _TO_LOWER == _e)
@@ -342,7 +344,7 @@ def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
 
 
 def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
-    """Where texts are that may be a number and base64 alike, but for the members of other names."""
+    """Return where texts are that may be a number and base64 alike, but for the members of other names."""
     begins = (buffer[1:] - _ZERO < 10) | (buffer[1:] == _PLUS)
     opening, found = np.flatnonzero((buffer[:-1] == _QUOTE) & begins), []
     for size in range(1, _MAX_AMBIGUOUS):
@@ -374,7 +376,7 @@ def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
 
 
 def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:
-    """Where more digits than ``max_digits`` follow each other, or more than a decimal has behind a point."""
+    """Return where more digits than ``max_digits`` follow each other, or more than a decimal has behind a point."""
     runs, size = is_digit, 1
     while 2 * size <= max_digits + 1:  # digits that at least ``size`` - 1 others follow
         runs, size = runs[:-size] & runs[size:], 2 * size
@@ -387,7 +389,7 @@ def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:
 
 
 def _infinities(buffer: ByteBuffer) -> Ints:
-    """Where ``Inf`` may stand for a number."""
+    """Return where ``Inf`` may stand for a number."""
     begins = (buffer[:-3] == _I) & (buffer[1:-2] == _n)
     if not begins.any():
         return _NOWHERE
@@ -397,7 +399,7 @@ def _infinities(buffer: ByteBuffer) -> Ints:
 
 
 def _negative_nans(buffer: ByteBuffer) -> Ints:
-    """Where ``-NaN`` may stand for a number."""
+    """Return where ``-NaN`` may stand for a number."""
     begins = (buffer[:-3] == _MINUS) & (buffer[1:-2] == _N)
     if not begins.any():
         return _NOWHERE

@@ -265,7 +265,7 @@ class _Objects:
         return values, next_quotes + 1, right
 
     def _numbers(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
-        """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
+        """Return what :meth:`_texts` does, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
         texts = slices(self._buffer, starts, ends, pa.string())
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
@@ -274,7 +274,7 @@ class _Objects:
         return values, ends, right
 
     def _flags(self, starts: Ints) -> tuple[Any, Ints, Flags]:
-        """As :meth:`_texts`, of ``true`` and ``false``."""
+        """Return what :meth:`_texts` does, of ``true`` and ``false``."""
         is_true = self._are(b"true", starts)
         right = is_true | self._are(b"false", starts)
         return flag_array(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
@@ -404,7 +404,7 @@ class FlatReader:
         self._n_failed_attempts = 0
 
     def read(self, payloads: Payloads, rows: Ints) -> tuple[list[tuple[Ints, Any]], Ints]:
-        """Parts of the column, and the rows that are in no part.
+        """Return parts of the column, and the rows that are in no part.
 
         Later parts come first where two have the same row. Of a row that is left, parts may have an element that means nothing.
 

@@ -123,7 +123,7 @@ def _validator(registry: Registry, schema: Schema) -> Any:
 
 
 def _is_integer(value: Any) -> bool:
-    """Also 1.0, as the specification wants it."""
+    """Return whether a value is a whole number, also 1.0, as the specification wants it."""
     if isinstance(value, Decimal):
         return value.is_finite() and value == value.to_integral_value()
     return isinstance(value, int) and not isinstance(value, bool)
@@ -148,7 +148,7 @@ def _unique_items(validator: Any, is_wanted: Any, value: Any, schema: Any) -> An
 
 
 def _hashable(value: Any) -> Any:
-    """Equal for values that JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
+    """Return what is equal for values that JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, dict):
         return frozenset((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):

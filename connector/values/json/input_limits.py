@@ -43,7 +43,7 @@ def n_fields(column_type: pa.DataType) -> int:
 
 
 def item_fields(column_type: pa.DataType) -> int:
-    """As :func:`n_fields`, of the largest item of an array or map in a type; 0 where it has none."""
+    """Return what :func:`n_fields` does, of the largest item of an array or map in a type; 0 where it has none."""
     items = _items(column_type)
     if items is not None:
         return max(sum(map(n_fields, items)), *map(item_fields, items))

@@ -116,7 +116,7 @@ class _JsonSchemaTypes:
     def _own(
         self, schema: Mapping[str, Any], resolver: Any, above: tuple[int, ...], path: tuple[str, ...]
     ) -> pa.DataType | None:
-        """Of what the schema itself says of values."""
+        """Return the type by what the schema itself says of values."""
         kinds = _kinds(schema)
         values = kinds - {"null"}
         if not values:
@@ -178,7 +178,7 @@ class _JsonSchemaTypes:
 
 
 def _connect_decimal(parameters: Any) -> pa.DataType:
-    """Of Kafka Connect's decimals under ``decimal.format=NUMERIC``; text where a DECIMAL could not hold them."""
+    """Return the type of Kafka Connect's decimals under ``decimal.format=NUMERIC``; text where a DECIMAL could not hold them."""
     given = parameters if isinstance(parameters, dict) else {}
     try:
         scale, precision = int(given["scale"]), int(given.get("connect.decimal.precision", _MAX_DIGITS))
@@ -245,7 +245,7 @@ def _together(types: list[pa.DataType]) -> pa.DataType | None:
 def _merged_parts(
     one: pa.DataType, other: pa.DataType, merge: Callable[[pa.DataType, pa.DataType], pa.DataType]
 ) -> pa.DataType | None:
-    """Two structs with all fields of both, or two lists, whose common parts are merged; None for other types."""
+    """Return two structs with all fields of both, or two lists, whose common parts are merged; None for other types."""
     is_a = pa.types
     if is_a.is_struct(one) and is_a.is_struct(other):
         fields = {field.name: field.type for field in one}

@@ -98,7 +98,8 @@ class VariantReader:
 def flat_variants(
     payloads: Payloads, metadata_of: Callable[[tuple[str, ...]], bytes]
 ) -> tuple[list[tuple[Ints, Any, bytes]], Flags]:
-    """Groups of rows with the same members, as ``(rows, pa.BinaryArray of their values, their metadata)``; bool[n]: what is left.
+    """Return groups of rows with the same members, as ``(rows, pa.BinaryArray of their values, their metadata)``; bool[n]:
+    what is left.
 
     Args:
         metadata_of: the metadata of keys.
@@ -210,7 +211,7 @@ def _flags(values: Any) -> Any:
 
 
 def _numbers(texts: Any) -> tuple[list[RowSegment], Flags]:
-    """Integers of 1, 2, 4 or 8 bytes, and decimals of 4 or 8; bool[n]: which of them are written so."""
+    """Return integers of 1, 2, 4 or 8 bytes, and decimals of 4 or 8; bool[n]: which of them are written so."""
     present = validity(texts)
     texts = texts.fill_null("0")
     digits_only = (

@@ -55,7 +55,7 @@ class Encodings:
 
     @property
     def differ(self) -> bool:
-        """Whether fields of different names may differ."""
+        """Return whether fields of different names may differ."""
         return any(path for path, _ in (*self.time_units, *self.decimal_formats))
 
     @property
@@ -115,7 +115,7 @@ def _without_unit(wanted: str, example: str) -> DecodeError:
 
 
 def check_is_number(text: str) -> None:
-    """Raises DecodeError for the text of a decimal of which nobody has said that it is digits, and that may be base64."""
+    """Raise DecodeError for the text of a decimal of which nobody has said that it is digits, and that may be base64."""
     if _AMBIGUOUS.fullmatch(text):
         raise DecodeError(
             "a text that is both a number and base64, as Kafka Connect writes decimals, where a decimal is expected: set the "

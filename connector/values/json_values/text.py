@@ -63,7 +63,7 @@ _quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
 
 def json_text(value: Any) -> str:
-    """JSON as Spark's ``to_json`` writes it: fields that are null are left out, bytes are base64, times ISO-8601 in UTC.
+    """Return JSON as Spark's ``to_json`` writes it: fields that are null are left out, bytes are base64, times ISO-8601 in UTC.
 
     A decimal without a fraction is written without a point, so that it can be read as an integer. A time without a zone is
     written without one.
@@ -147,7 +147,7 @@ def _scalar(value: Any, target: _Target = "json") -> str:
 
 
 def _decimal_text(value: Decimal) -> str:
-    """Columns' decimals have at most 76 digits, so that zeros may be written out."""
+    """Return a decimal's text; columns' decimals have at most 76 digits, so that zeros may be written out."""
     text = f"{value:f}"
     whole, point, fraction = text.partition(".")
     return whole if point and not fraction.strip("0") else text
@@ -182,7 +182,7 @@ def timestamp_micros(value: Any) -> int | None:
 
 
 def local_timestamp_micros(value: Any) -> int | None:
-    """As :func:`timestamp_micros` of a text without a zone; None for one with a zone, as for one that is none."""
+    """Return what :func:`timestamp_micros` does of a text without a zone; None for one with a zone, as for one that is none."""
     match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
     return None if match is None or match[8] is not None else _local_micros(match)
 

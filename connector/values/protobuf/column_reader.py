@@ -259,7 +259,7 @@ class Messages(ABC):
 
     @property
     def row_bytes(self) -> int:
-        """What each takes in memory, without the items of its arrays."""
+        """Return what each takes in memory, without the items of its arrays."""
         return 8
 
     @abstractmethod
@@ -451,7 +451,7 @@ class SingleMessage(ProtobufField):
 
     @staticmethod
     def _parts(group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Ints, Flags]:
-        """Where the field's message starts and ends in each, empty where it has none; and which have one, in one part."""
+        """Return where the field's message starts and ends in each, empty where it has none; and which have one, in one part."""
         sizes = np.zeros(len(group), dtype=np.int64)
         starts, sizes, valid = _place_last(group, occurrences, sizes, None, only_once=True)
         return starts, starts + sizes, valid
@@ -706,7 +706,7 @@ class _ReadPlan:
         return LeftOver(wanted)
 
     def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> ProtobufStruct:
-        """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
+        """Read a struct; ``is_entry`` of a map, whose key and value have their defaults where they are not given."""
         struct = ProtobufStruct(wanted, is_entry=is_entry)
         names = {field.name for field in wanted}
         if len(names) < len(wanted):
@@ -725,7 +725,7 @@ class _ReadPlan:
         return struct
 
     def _complete(self, struct: ProtobufStruct, descriptor: Any, names: set[str]) -> None:
-        """What must be checked of a message beside its wanted fields."""
+        """Check what must be checked of a message beside its wanted fields."""
         known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
         struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
         unwanted = [field for field in known if field.is_extension or field.name not in names]
@@ -763,7 +763,7 @@ class _ReadPlan:
         return known
 
     def complete(self) -> None:
-        """What must be checked of messages that no one wants. Without recursion: they may lead to any number of others."""
+        """Check messages that no one wants. Without recursion: they may lead to any number of others."""
         while self._incomplete:
             struct, descriptor = self._incomplete.pop()
             self._complete(struct, descriptor, set())
@@ -830,7 +830,7 @@ def _is_packable(field: Any) -> bool:
 
 
 def _tag(field: Any) -> int:
-    """Of a field that is not repeated."""
+    """Return the tag of a field that is not repeated."""
     if field.type == field.TYPE_GROUP:
         return int(field.number << 3 | GROUP)
     return int(field.number << 3 | (wire_type_of(KINDS.get(field.type, "")) if _is_packable(field) else LENGTH))

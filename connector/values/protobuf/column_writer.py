@@ -83,7 +83,8 @@ class Value:
 def _integers(
     column: Any, errors: EncodeErrors, *, path: str, wire_type: int, lowest: int, highest: int, is_zigzag: bool = False
 ) -> Written:
-    """Integers, or decimals without a fraction, as varints or of fixed width; ``lowest`` and ``highest`` are the field's."""
+    """Encode integers, or decimals without a fraction, as varints or of fixed width; ``lowest`` and ``highest`` are the
+    field's."""
     if pa.types.is_decimal(column.type):
         words, wrong = _of_decimals(column, lowest, highest)
     else:
@@ -116,7 +117,7 @@ def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words64, Flags
 
 
 def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> Written:
-    """Numbers that the field's type holds exactly."""
+    """Encode numbers that the field's type holds exactly."""
     words = floats(column, n_bytes)
     return [WordSegment(words, n_bytes, n_bytes)], words != 0
 
@@ -127,7 +128,7 @@ def _booleans(column: Any, errors: EncodeErrors) -> Written:
 
 
 def _strings(column: Any, errors: EncodeErrors, *, path: str) -> Written:
-    """``string`` and ``bytes``."""
+    """Encode ``string`` and ``bytes``."""
     return _with_lengths(texts_of(column, path, errors))
 
 
@@ -192,7 +193,7 @@ def _message(
 def _time(
     column: Any, errors: EncodeErrors, *, path: str, message: Write, limits: tuple[int, int], is_signed: bool
 ) -> list[RowSegment]:
-    """Timestamps and durations.
+    """Encode timestamps and durations.
 
     Args:
         limits: the lowest and the highest number of seconds.
@@ -211,7 +212,7 @@ def _time(
 
 
 def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> list[RowSegment]:
-    """``google.protobuf.Struct``, ``Value`` and ``ListValue`` out of JSON text, one by one.
+    """Encode ``google.protobuf.Struct``, ``Value`` and ``ListValue`` out of JSON text, one by one.
 
     For ``Value``, text that is no JSON is a string, as it is where such a message is read.
 
@@ -241,13 +242,13 @@ def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> li
 
 
 def _write_nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
-    """Messages in messages."""
+    """Encode messages in messages."""
     segments, _ = _with_lengths(join_segments(content(column, errors), len(column)))
     return segments, np.ones(len(column), dtype=np.bool_)
 
 
 def _group(column: Any, errors: EncodeErrors, *, content: Write, end: bytes) -> Written:
-    """Messages that have an end in place of a length."""
+    """Encode messages that have an end in place of a length."""
     return [*content(column, errors), *constant(end, len(column))], np.ones(len(column), dtype=np.bool_)
 
 

@@ -115,7 +115,7 @@ class _Compiler:
         return convert_struct
 
     def _field(self, field: Any, wanted: Any) -> MessageConversion | None:  # wanted: a pa.Field
-        """None where values stay as they are."""
+        """Return None where values stay as they are."""
         is_a = pa.types
         if is_map(field):
             if is_a.is_map(wanted.type):
@@ -205,7 +205,7 @@ def _map(key: Callable[[Any], Any] | None, item: MessageConversion | None) -> Me
 
 
 def _by_json(mapped: MessageConversion, wanted: pa.DataType) -> MessageConversion:
-    """By way of the JSON mapping, in whose results structs are dicts: Arrow takes no column in which some are tuples."""
+    """Convert by way of the JSON mapping, in whose results structs are dicts: Arrow takes no column in which some are tuples."""
     convert = conversion_to(wanted)
     if not _has_struct(wanted):
         return lambda value, budget: convert(mapped(value, budget))

@@ -151,7 +151,7 @@ def _in_order(registry: Registry, schema: Schema) -> list[tuple[int, ...] | None
 
 
 def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
-    """Raises DecodeError."""
+    """Return a message's class. Raises DecodeError."""
     try:
         return _file(registry, schema).message(indexes)
     except IndexError as error:

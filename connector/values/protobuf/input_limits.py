@@ -34,7 +34,7 @@ class Budget:
         self.left = FREE_BYTES + FREE_PER_BYTE * size
 
     def spend(self, size: int) -> None:
-        """Raises DecodeError where less than ``size`` is left."""
+        """Raise DecodeError where less than ``size`` is left."""
         self.left -= size
         if self.left < 0:
             raise DecodeError(
@@ -60,7 +60,7 @@ class MessageLayout:
         self.largest_inner = 0
 
     def reserve(self, data: bytes, budget: Budget) -> None:
-        """Spends what parsing ``data`` takes.
+        """Spend what parsing ``data`` takes.
 
         Raises:
             DecodeError: it takes too much, or the data is not Protobuf.

@@ -47,7 +47,8 @@ class JsonMapping:
         self._layouts: dict[str, MessageLayout] = {}
 
     def message(self, message: Any, budget: Budget) -> Any:
-        """Raises DecodeError where the budget is spent, and what the library raises for values that have no mapping."""
+        """Return a message as JSON's values. Raises DecodeError where the budget is spent, and what the library raises for
+        values that have no mapping."""
         descriptor = message.DESCRIPTOR
         if is_wrapper(descriptor):
             return self.scalar(descriptor.fields_by_name["value"], message.value)
@@ -98,7 +99,7 @@ class JsonMapping:
         return field.message_type is not None and field.message_type.full_name in self._entries
 
     def _json_value(self, message: Any, budget: Budget) -> Any:
-        """JSON as ``google.protobuf.Struct``, ``Value`` and ``ListValue`` hold it."""
+        """Return JSON as ``google.protobuf.Struct``, ``Value`` and ``ListValue`` hold it."""
         if message.DESCRIPTOR.name == "Struct":
             return self.field(message.DESCRIPTOR.fields_by_name["fields"], message.fields, budget)
         if message.DESCRIPTOR.name == "ListValue":

@@ -33,7 +33,7 @@ class WithoutMaps:
 
 @lru_cache(maxsize=1_000)
 def without_maps(file: Any) -> WithoutMaps | None:
-    """None where neither the file nor any that it imports has a map."""
+    """Return None where neither the file nor any that it imports has a map."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
     from pykafka_wire.values.protobuf.linker import messages_of
@@ -49,7 +49,7 @@ def without_maps(file: Any) -> WithoutMaps | None:
 
 
 def files_of(file: Any) -> Iterator[Any]:
-    """Copies of a file and of all that it imports, as FileDescriptorProto, each after all that it imports."""
+    """Yield copies of a file and of all that it imports, as FileDescriptorProto, each after all that it imports."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     known = set[str]()

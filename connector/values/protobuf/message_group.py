@@ -116,7 +116,7 @@ VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 
 
 def wire_type_of(kind: str) -> int:
-    """Of a number (:data:`~pykafka_wire.values.protobuf.types.KINDS`), an enum or a boolean."""
+    """Return the wire type of a number (:data:`~pykafka_wire.values.protobuf.types.KINDS`), an enum or a boolean."""
     return VARINT if not kind.startswith("<") else FIXED64 if kind.endswith("8") else FIXED32
 
 

@@ -56,7 +56,7 @@ class MessageReader:
         return read_messages(payloads, self.plan)
 
     def read_one(self, content: bytes) -> Any:
-        """Raises DecodeError."""
+        """Read one message. Raises DecodeError."""
         budget = Budget(len(content))
         try:
             self.layout.reserve(content, budget)
@@ -101,7 +101,7 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
 
 
 def _check_chain(descriptor: Any) -> None:
-    """Raises DecodeError where a chain of messages, each a field of the one before, is too long for the library.
+    """Raise DecodeError where a chain of messages, each a field of the one before, is too long for the library.
 
     It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds
     some of the classes made and may not fail, so that a replay would give other rows.
@@ -147,7 +147,7 @@ def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
 
 
 def _check_texts(message: Any) -> None:
-    """Raises DecodeError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
+    """Raise DecodeError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
     for field, value in type(message).ListFields(message):
         if isinstance(value, (str, int, float)):
             continue

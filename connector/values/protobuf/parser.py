@@ -138,7 +138,7 @@ class TokenReader:
             raise self.error(f"{text!r} is expected")
 
     def listed(self) -> Iterator[None]:
-        """Once for each part of a list, whose parts have commas between them."""
+        """Yield once for each part of a list, whose parts have commas between them."""
         yield
         while self.accept(","):
             yield
@@ -149,7 +149,7 @@ class TokenReader:
         return self.next().text
 
     def full_name(self) -> str:
-        """Names with points between them, and perhaps before them."""
+        """Read names with points between them, and perhaps before them."""
         parts = [""] if self.accept(".") else []
         parts.append(self.name())
         while self.accept("."):
@@ -157,7 +157,7 @@ class TokenReader:
         return ".".join(parts)
 
     def string(self) -> bytes:
-        """Strings that stand side by side are one."""
+        """Read a string; strings that stand side by side are one."""
         parts = []
         while self.token.kind == "string":
             parts.append(unquote(self.next()))
@@ -236,13 +236,13 @@ class OptionReader:
         self._tokens = tokens
 
     def statement(self, options: Any) -> None:
-        """``option name = value;``"""
+        """Read ``option name = value;``"""
         self._tokens.expect("option")
         self._option(options, None, False)
         self._tokens.expect(";")
 
     def bracketed(self, options: Any, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False) -> None:
-        """``[name = value, …]`` where there is one."""
+        """Read ``[name = value, …]`` where there is one."""
         if not self._tokens.accept("["):
             return
         for _ in self._tokens.listed():
@@ -443,7 +443,7 @@ class _ProtoParser:
                 self._statement()
 
     def _block(self, statement: Callable[[], None], options: Any = None) -> None:
-        """Statements between braces, of which those of options are read here."""
+        """Read statements between braces, of which those of options are read here."""
         self._tokens.expect("{")
         while not self._tokens.accept("}"):
             if options is not None and self._tokens.at("option"):
@@ -589,7 +589,7 @@ class _ProtoParser:
         self._message_body(group)
 
     def _map(self, field: FieldDescriptorProto, nested: Any) -> None:
-        """A repeated field of a message that is made for it, with the fields key and value."""
+        """Add a repeated field of a message that is made for it, with the fields key and value."""
         self._tokens.expect("<")
         key_type = self._tokens.name()
         if key_type not in SCALARS or key_type in _KEYS_NO_MAP_HAS:
@@ -629,7 +629,7 @@ class _ProtoParser:
             raise self._tokens.invalid("a oneof has at least one field")
 
     def _add_synthetic_oneofs(self, message: DescriptorProto) -> None:
-        """proto3's ``optional`` is a oneof with one field, after those that are written."""
+        """Add a oneof for each ``optional`` of proto3, after those that are written."""
         taken = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:
@@ -641,7 +641,7 @@ class _ProtoParser:
                 message.oneof_decl.add(name=name)
 
     def _check_reserved(self, owner: Any, members: list[tuple[str, int]], ranges: list[tuple[int, int]]) -> None:
-        """Raises InvalidProtoError for a name or number that is reserved; the pool refuses a field's that is there twice.
+        """Raise InvalidProtoError for a name or number that is reserved; the pool refuses a field's that is there twice.
 
         Args:
             ranges: their ends are exclusive.
@@ -663,7 +663,7 @@ class _ProtoParser:
         self._tokens.expect(";")
 
     def _range(self, lowest: int, highest: int) -> tuple[int, int]:
-        """Both ends inclusive."""
+        """Read a range, whose ends are both inclusive."""
         start = self._tokens.integer(lowest, highest)
         if not self._tokens.accept("to"):
             return start, start

@@ -47,7 +47,7 @@ KINDS: Final = {
 
 
 def dtype_of(kind: str) -> str:
-    """NumPy's name of the numbers of a kind."""
+    """Return NumPy's name of the numbers of a kind."""
     return kind.replace("sint", "int")
 
 
@@ -92,7 +92,7 @@ class _ProtobufTypes:
         self._times_are_numbers = times_are_numbers
 
     def message(self, descriptor: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
-        """None for a message without fields. ``around`` has the fields that lead to it."""
+        """Return None for a message without fields. ``around`` has the fields that lead to it."""
         known = _WELL_KNOWN.get(descriptor.full_name)
         if known is not None:
             return pa.int64() if self._times_are_numbers and pa.types.is_duration(known) else known
@@ -141,7 +141,7 @@ class _ProtobufTypes:
 
 
 def scalar_type(field: Any) -> pa.DataType:
-    """Of one value of a field that holds no messages."""
+    """Return the type of one value of a field that holds no messages."""
     if field.type == field.TYPE_BYTES:
         return pa.binary()
     column_type: pa.DataType = {

@@ -92,12 +92,12 @@ class Registry:
 
     @property
     def urls(self) -> list[str]:
-        """Each address, without a slash at its end."""
+        """Return each address, without a slash at its end."""
         return [url.strip().rstrip("/") for url in self.url.split(",")]
 
     @property
     def context(self) -> str | None:
-        """The prefix of the subjects of a context, ``:.context:``; None for the default one."""
+        """Return the prefix of the subjects of a context, ``:.context:``; None for the default one."""
         return context_of(self.subject)
 
     def for_subject(self, subject: str | None) -> Registry:
@@ -106,12 +106,12 @@ class Registry:
 
     @property
     def is_glue(self) -> bool:
-        """Whether it is AWS Glue's, whose frames, ids and names of subjects are of its own."""
+        """Return whether it is AWS Glue's, whose frames, ids and names of subjects are of its own."""
         return self.url.startswith(_GLUE)
 
     @property
     def framing(self) -> Literal["required", "required glue"]:
-        """The frames of its serializers."""
+        """Return the frames of its serializers."""
         return "required glue" if self.is_glue else "required"
 
     def subject_of_topic(self, topic: str, column: Literal["key", "value"]) -> str:

@@ -19,7 +19,7 @@ _FAILURES_KEPT_S: Final = 60
 
 
 def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
-    """``function``, called once for the same arguments; where it raised :class:`DecodeError`, once a minute.
+    """Return ``function``, called once for the same arguments; where it raised :class:`DecodeError`, once a minute.
 
     Threads that ask for the same at the same time wait for one call. Any other error is not remembered.
 

@@ -22,24 +22,24 @@ class Api(Protocol):
     """What a registry of any kind is asked for. Each raises RegistryError where it does not respond, or denies access."""
 
     def by_id(self, schema_id: RegistryId) -> Schema:
-        """Raises DecodeError: the registry knows no such id."""
+        """Look up an id. Raises DecodeError: the registry knows no such id."""
 
     def latest(self, subject: str) -> tuple[RegistryId, Schema]:
-        """Raises DecodeError: the subject has no version."""
+        """Return the newest version. Raises DecodeError: the subject has none."""
 
     def subjects(self, prefix: str) -> list[str]: ...
 
     def subjects_of(self, schema_id: int) -> list[str]:
-        """Raises DecodeError: the registry knows no such id."""
+        """Look up an id. Raises DecodeError: the registry knows no such id."""
 
     def version(self, reference: Reference) -> Schema:
-        """Raises DecodeError: there is none."""
+        """Return one version. Raises DecodeError: there is none."""
 
     def versions(self, subject: str) -> list[int]:
         """Return the numbers of its versions, ascending. Raises DecodeError: the subject has none."""
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
-        """Raises DecodeError: the subject does not have the schema."""
+        """Look up a schema. Raises DecodeError: the subject does not have it."""
 
     def register(self, subject: str, schema: Schema) -> RegistryId: ...
 

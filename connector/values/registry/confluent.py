@@ -57,7 +57,7 @@ class ConfluentApi:
 
     @property
     def _in_context(self) -> str:
-        """The query by which an id is looked up in the context of the subject, not in the default one."""
+        """Return the query by which an id is looked up in the context of the subject, not in the default one."""
         context = self.registry.context
         return "" if context is None else f"?{urlencode({'subject': self.registry.subject})}"
 
@@ -110,7 +110,7 @@ def _body(schema: Schema) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _unknown_ids(registry: Registry) -> _UnknownIds:
-    """Of this process, for a registry."""
+    """Return the ids of this process, for a registry."""
     return _UnknownIds()
 
 
@@ -171,7 +171,7 @@ class _UnknownIds:
         self._unknown = (0, 0)
 
     def check(self, schema_id: int) -> None:
-        """Raises DecodeError for an id that is not worth a request."""
+        """Raise DecodeError for an id that is not worth a request."""
         minute, n_unknown = self._unknown
         if n_unknown >= _MAX_REQUESTS_FOR_UNKNOWN and minute == this_minute() and not self._is_plausible(schema_id):
             raise DecodeError(

@@ -109,7 +109,7 @@ def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = Fal
 
 
 def _skip_frames(frames: Frames, present: Ints) -> None:
-    """Frames of both kinds, whose schemas do not count."""
+    """Skip frames of both kinds, whose schemas do not count."""
     glue = present[_begin_with(frames.payloads, present, _GLUE_VERSION, _GLUE_FRAME_BYTES)]
     frames.payloads.starts[present[_begin_with(frames.payloads, present, 0, _FRAME_BYTES)]] += _FRAME_BYTES
     if len(glue):
@@ -195,7 +195,7 @@ def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
 
 
 def _split_versions(frames: Frames, framed: Ints, has_message_number: bool) -> None:
-    """The same for Glue's frames."""
+    """Split versions off Glue's frames in the same way."""
     if not len(framed):
         return
     data = frames.payloads.data
@@ -280,7 +280,7 @@ def _alike(numbers: Ints, rows: Ints) -> Iterator[tuple[int, Ints]]:
 def _split_message_indexes(
     frames: Frames, index: Ints, decode: Callable[[bytes], tuple[tuple[int, ...], bytes]]
 ) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Message indexes, and the rows of ``index`` that have them; moves the starts of their payloads."""
+    """Yield message indexes, and the rows of ``index`` that have them; moves the starts of their payloads."""
     data, starts, ends = frames.payloads.data, frames.payloads.starts, frames.payloads.ends
     for _ in range(_MAX_PREFIXES):
         if not len(index):
@@ -313,7 +313,7 @@ def _split_message_indexes(
 
 
 def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_indexes: bool) -> Ints:
-    """Groups the rows that have a header, and returns the others."""
+    """Group the rows that have a header, and return the others."""
     with_header = validity(headers)
     encoded = headers.dictionary_encode()
     codes = to_numpy(encoded.indices, null=-1)

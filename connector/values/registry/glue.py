@@ -207,7 +207,7 @@ class _AlreadyExistsError(RegistryError):
 
 @lru_cache(maxsize=16)
 def _client(pid: int, region: str, timeout_s: float, proxy: str | None) -> Any:  # Any: botocore has no types
-    """This process's client, which threads may share."""
+    """Return this process's client, which threads may share."""
     from botocore.config import Config
 
     config = Config(

@@ -59,7 +59,7 @@ def request(
 
 
 def _first_response(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
-    """URL, status and content of the first response that is neither a server's error nor "too many requests"."""
+    """Return URL, status and content of the first response that is neither a server's error nor "too many requests"."""
     urllib3 = library("urllib3", "a schema registry")
     headers = {"Accept": _ACCEPT, **dict(registry.extra_headers), **authorization(registry)}
     context = _tls_context(registry)
@@ -121,7 +121,7 @@ def _tls_context(registry: Registry) -> ssl.SSLContext:
 
 @lru_cache(maxsize=16)
 def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None, own_headers: tuple[str, ...]) -> Any:
-    """This process's connections, through a proxy or straight; a forked process has its own.
+    """Return this process's connections, through a proxy or straight; a forked process has its own.
 
     Args:
         own_headers: names that another host, to which the registry redirects, does not get, as it does not get credentials.

@@ -91,7 +91,7 @@ class _Client:
     schema: Schema
 
     def config(self) -> dict[str, Any]:
-        """For executors that have keys in the registry: its first address and what gives access to it."""
+        """Return the configuration for executors that have keys in the registry: its first address and what gives access to it."""
         user, ca_file = self.registry.basic_auth, self.registry.ca_file
         settings = {"url": self.registry.urls[0]}
         settings |= {"basic.auth.user.info": resolve(user, "basic.auth.user.info")} if user else {}
@@ -123,7 +123,8 @@ class _Client:
 
 @lru_cache(maxsize=100)
 def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) -> tuple[Any, Any, Any, Any]:
-    """Confluent's serializer and deserializer, and between them a value's Python object to its bytes and back, without rules."""
+    """Return Confluent's serializer and deserializer, and between them a value's Python object to its bytes and back, without
+    rules."""
     client, executors = _Client(registry, subject, schema_id, schema), _executors(registry.rule_executors)
     naming = {"subject.name.strategy": lambda *_: subject}
     writing = {**naming, "auto.register.schemas": False, "use.latest.version": True}
@@ -238,7 +239,7 @@ class WriterByRules:
     schema: Schema
 
     def write(self, column: Any) -> Any:  # Any: pyarrow has no types
-        """pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`. Raises RegistryError, too."""
+        """Return pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`. Raises RegistryError, too."""
         change = change_by_rules(self.registry, self.subject, self.schema_id, self.schema, on_read=False)
         values: list[bytes | None] = []
         reasons: dict[int, str] = {}

@@ -117,7 +117,7 @@ class WriterSchema:
 
 
 def refuse_rules(subject: str, schema: Schema, applied: Collection[str] = ()) -> None:
-    """Raises SchemaError where Confluent's serializers would encrypt, check or change what is written.
+    """Raise SchemaError where Confluent's serializers would encrypt, check or change what is written.
 
     Args:
         applied: the types of rules that are applied here.

@@ -82,7 +82,7 @@ class GroupMember:
     def __init__(
         self, cluster: Cluster, state_machine: MemberStateMachine, *, subscription: TopicSubscription | None = None
     ) -> None:
-        """A member that has not joined yet.
+        """Begin as a member that has not joined yet.
 
         Args:
             subscription: with a pattern, the state machine's topics become those that match it before each join.
@@ -113,7 +113,7 @@ class GroupMember:
         return self.state_machine.assignment
 
     def step(self) -> None:
-        """One step of :meth:`join`: a JoinGroup, the assignment if this member leads, or a SyncGroup."""
+        """Take one step of :meth:`join`: a JoinGroup, the assignment if this member leads, or a SyncGroup."""
         machine = self.state_machine
         if machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             self._match_topics()
@@ -157,7 +157,7 @@ class GroupMember:
 
     @property
     def _check_ms(self) -> int:
-        """The time for metadata between two heartbeats: the next one is due within the session timeout."""
+        """Return the time for metadata between two heartbeats: the next one is due within the session timeout."""
         return min(self._cluster.settings.default_api_timeout_ms, self.state_machine.session_timeout_ms // 3)
 
     def _describe_assigned(self) -> None:
@@ -250,7 +250,7 @@ class ClassicMembership:
     def __init__(
         self, member: GroupMember, settings: ClientSettings, *, max_idle_ms: float | None = None, rejoins: bool = False
     ) -> None:
-        """A member that has not joined yet.
+        """Begin as a member that has not joined yet.
 
         Args:
             max_idle_ms: the member leaves the group when :meth:`record_poll` was not called for so long
@@ -291,23 +291,23 @@ class ClassicMembership:
 
     @property
     def error(self) -> WireError | None:
-        """The error that has ended the membership."""
+        """Return the error that has ended the membership."""
         return self._thread.error
 
     @property
     def state(self) -> MemberState:
-        """The member's state; UNJOINED also from :meth:`request_join` until it has joined, and after an error."""
+        """Return the member's state; UNJOINED also from :meth:`request_join` until it has joined, and after an error."""
         with self._changed:
             return MemberState.UNJOINED if self.joining or self.error is not None else self.state_machine.state
 
     @property
     def joining(self) -> bool:
-        """Whether a join is under way."""
+        """Return whether a join is under way."""
         return self._joining and self.error is None
 
     @property
     def needs_join(self) -> bool:
-        """Whether the member is to join, or join again, and :meth:`request_join` was not called for it yet."""
+        """Return whether the member is to join, or join again, and :meth:`request_join` was not called for it yet."""
         with self._changed:
             ended = self.error is not None or self.state_machine.state is MemberState.LEFT
             return not (self._joining or ended) and self.state_machine.state is not MemberState.STABLE
@@ -348,7 +348,7 @@ class ClassicMembership:
             return was_joining and not self._joining and self.error is None
 
     def record_poll(self) -> None:
-        """The caller polls: ``max.poll.interval.ms`` begins anew."""
+        """Note that the caller polls: ``max.poll.interval.ms`` begins anew."""
         self._thread.record_poll()
 
     def close(self, *, leave: bool = True) -> None:

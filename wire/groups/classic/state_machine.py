@@ -129,27 +129,27 @@ class MemberStateMachine:
 
     @property
     def has_generation(self) -> bool:
-        """Whether heartbeats keep the member's place in the group."""
+        """Return whether heartbeats keep the member's place in the group."""
         return self.state in (MemberState.STABLE, MemberState.REBALANCING)
 
     @property
     def lost(self) -> bool:
-        """Whether the place in the group was lost: another member may own the partitions already."""
+        """Return whether the place in the group was lost: another member may own the partitions already."""
         return bool(self.lost_error_code)
 
     @property
     def is_only_member(self) -> bool:
-        """Whether the group has no other member in this generation."""
+        """Return whether the group has no other member in this generation."""
         return self.is_leader and len(self._members) == 1
 
     @property
     def group_topics(self) -> frozenset[str]:
-        """All topics that members of the group have subscribed to; only the leader knows them."""
+        """Return all topics that members of the group have subscribed to; only the leader knows them."""
         return frozenset(topic for member in self._members for topic in member.topics)
 
     @property
     def lacks_topics(self) -> bool:
-        """Whether this leader has assigned nothing of a topic, since it did not exist."""
+        """Return whether this leader has assigned nothing of a topic, since it did not exist."""
         return self.assigned_counts is not None and not self.group_topics <= self.assigned_counts.keys()
 
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
@@ -304,12 +304,12 @@ class MemberStateMachine:
             self._fail(code, api)
 
     def drop_out(self) -> None:
-        """The member has left for a caller that does not poll: it joins again when the caller does."""
+        """Leave for a caller that does not poll: the member joins again when the caller does."""
         self._lose(ILLEGAL_GENERATION, self.identity.member_id)
         self.state = MemberState.UNJOINED
 
     def start_over(self) -> None:
-        """The group has refused the member, which is LEFT: it joins again as a new one."""
+        """Start over as a new member, since the group has refused this one, which is LEFT."""
         self._lose(self.lost_error_code, "")
         self.state = MemberState.UNJOINED
 
@@ -319,7 +319,7 @@ class MemberStateMachine:
         )
 
     def _lose(self, code: int, member_id: str) -> None:
-        """The place in the group is lost: join again without the old generation."""
+        """Lose the place in the group: the member joins again without the old generation."""
         self.times_lost += 1
         self.identity = replace(self.identity, member_id=member_id, generation=-1, times_lost=self.times_lost)
         self.lost_error_code = code

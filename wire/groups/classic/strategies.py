@@ -51,7 +51,7 @@ class Subscriber:
 
     @property
     def order(self) -> tuple[bool, bytes]:
-        """Static members first, by instance id, so that a restart keeps assignments; then the others by member id. Strings
+        """Return static members first, by instance id, so that a restart keeps assignments; then the others by member id. Strings
         compare by UTF-16 units, as in Java."""
         return self.instance_id is None, _units(self.instance_id or self.member_id)
 
@@ -102,7 +102,7 @@ def _units(text: str) -> bytes:
 def assign_cooperative_sticky(
     members: Sequence[Subscriber], n_partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """As :func:`assign_sticky`, without the partitions that another member still owns."""
+    """Return what :func:`assign_sticky` does, without the partitions that another member still owns."""
     claimed: dict[TopicPartition, set[str]] = {}
     for member in members:
         for tp in member.owned:
@@ -169,7 +169,7 @@ def _share_out(
     held: Mapping[str, list[TopicPartition]],
     counts: dict[str, int],
 ) -> None:
-    """Each partition to the subscriber that has the least."""
+    """Give each partition to the subscriber that has the least."""
     ascending = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
     heapq.heapify(ascending)
     for tp in partitions:

@@ -56,7 +56,7 @@ class ConsumerMembership:
     heartbeats of the state machine, on a connection of its own, and finds the topics that they name."""
 
     def __init__(self, cluster: Cluster, group: str, subscription: TopicSubscription) -> None:
-        """A member as the cluster's settings describe it, which has not joined yet."""
+        """Begin as a member that the cluster's settings describe, which has not joined yet."""
         settings = cluster.settings
         self.state_machine = ConsumerMemberStateMachine(
             group,

@@ -122,13 +122,14 @@ class ConsumerMemberStateMachine:
 
     @property
     def has_news(self) -> bool:
-        """Whether the next heartbeat should not wait: what is owned, or subscribed to, is not what the coordinator knows."""
+        """Return whether the next heartbeat should not wait: what is owned, or subscribed to, is not what the coordinator
+        knows."""
         return self.state is ConsumerMemberState.MEMBER and (
             self._known_owned != self.owned or self._known_topics != self.topics
         )
 
     def repeat_all(self) -> None:
-        """A heartbeat has failed: the next one has all fields."""
+        """Note that a heartbeat has failed: the next one has all fields."""
         self._known_topics = self._known_owned = None
 
     def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
@@ -175,18 +176,18 @@ class ConsumerMemberStateMachine:
             self.target = frozenset(_places(response.assignment.topic_partitions))
 
     def own(self, places: Iterable[TopicIdPartition]) -> None:
-        """The caller owns these partitions now: the next heartbeat reports them."""
+        """Note that the caller owns these partitions now: the next heartbeat reports them."""
         self.owned = frozenset(places)
 
     def fence(self, code: int) -> None:
-        """The place in the group is lost: the caller gives up what it owns, others may own it already."""
+        """Note that the place in the group is lost: the caller gives up what it owns, others may own it already."""
         self.identity = replace(self.identity, generation=-1, times_lost=self.identity.times_lost + 1)
         self.lost_error_code = code
         self.target = None
         self.state = ConsumerMemberState.FENCED
 
     def rejoin(self) -> None:
-        """The caller of a FENCED member has given up what it owned: join again."""
+        """Join again, since the caller of a FENCED member has given up what it owned."""
         if self.state is ConsumerMemberState.FENCED:
             self.owned = frozenset()
             self.repeat_all()

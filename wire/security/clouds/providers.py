@@ -48,7 +48,8 @@ def _provider(pid: int, settings: ClientSettings, options: tuple[tuple[str, str]
 
 
 def _of_databricks(settings: ClientSettings) -> TokenProvider:
-    """By what the runtime issues: a session of botocore, a credential of azure-identity, or credentials of google-auth."""
+    """Make a provider of what the runtime issues: a session of botocore, a credential of azure-identity, or credentials of
+    google-auth."""
     from pykafka_wire.wire.security.clouds import databricks
 
     name = service_credential(settings.auth or "")
