@@ -127,7 +127,9 @@ def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
     if not patterns:
         return [item for item in every.values() if item.default]
     named = {name: every[name] for name in PAGE} if "page" in patterns else {}
-    named |= {name: item for name, item in every.items() if any(_is_named(name, each, every) for each in patterns)}
+    named |= {
+        name: item for name, item in every.items() if any(_is_named(name, pattern, every) for pattern in patterns)
+    }
     return list(named.values())
 
 

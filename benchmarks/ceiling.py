@@ -72,10 +72,10 @@ class ReadyMadeReader(DataSourceReader):
             ],
             schema=to_arrow_schema(self._schema, timezone="UTC"),
         )
-        left = self._n_rows // self._n_partitions
-        while left > 0:
-            yield batch if left >= n else batch.slice(0, left)
-            left -= n
+        remaining = self._n_rows // self._n_partitions
+        while remaining > 0:
+            yield batch if remaining >= n else batch.slice(0, remaining)
+            remaining -= n
 
 
 class Dropping(DataSourceArrowWriter):

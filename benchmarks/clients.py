@@ -130,10 +130,10 @@ def _read_confluent(bootstrap_servers: str, topic: str, partitions: int, n_recor
     )
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-        left = n_records
-        while left > 0:
+        remaining = n_records
+        while remaining > 0:
             messages = consumer.consume(_BATCH, timeout=1.0)
-            left -= len(messages)
+            remaining -= len(messages)
             yield [message.key() for message in messages], [message.value() for message in messages]
     finally:
         consumer.close()
@@ -147,10 +147,10 @@ def _read_kafka_python(bootstrap_servers: str, topic: str, partitions: int, n_re
         asked = [KafkaPythonPartition(topic, partition) for partition in range(partitions)]
         consumer.assign(asked)
         consumer.seek_to_beginning(*asked)
-        left = n_records
-        while left > 0:
+        remaining = n_records
+        while remaining > 0:
             for records in consumer.poll(timeout_ms=1000).values():
-                left -= len(records)
+                remaining -= len(records)
                 yield [record.key for record in records], [record.value for record in records]
     finally:
         consumer.close()
@@ -160,10 +160,10 @@ def _read_aiokafka(bootstrap_servers: str, topic: str, partitions: int, n_record
     loop = asyncio.new_event_loop()
     consumer = loop.run_until_complete(_aiokafka_consumer(bootstrap_servers, topic, partitions))
     try:
-        left = n_records
-        while left > 0:
+        remaining = n_records
+        while remaining > 0:
             for records in loop.run_until_complete(consumer.getmany(timeout_ms=1000, max_records=_BATCH)).values():
-                left -= len(records)
+                remaining -= len(records)
                 yield [record.key for record in records], [record.value for record in records]
     finally:
         loop.run_until_complete(consumer.stop())

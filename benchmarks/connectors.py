@@ -54,8 +54,8 @@ CONNECTORS: tuple[Connector, ...] = (
 
 def connector_named(name: str) -> Connector:
     """One of :data:`CONNECTORS`."""
-    (found,) = (each for each in CONNECTORS if each.name == name)
-    return found
+    (connector,) = (other for other in CONNECTORS if other.name == name)
+    return connector
 
 
 def _configured(builder: Any, options: Mapping[str, str]) -> Any:

@@ -99,18 +99,20 @@ def expression_of(target: dict[str, Any], seconds: float) -> str:
 def draw(url: str, start: float, end: float, out: Path) -> None:
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     # The queries are no ingest.
-    panels = [each for each in dashboard["panels"] if "pykafka_wire_ingest" not in each["targets"][0]["expr"]]
+    panels = [panel for panel in dashboard["panels"] if "pykafka_wire_ingest" not in panel["targets"][0]["expr"]]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     figure = plt.figure(figsize=(15, height * 0.36), dpi=80, layout="constrained")
     grid = figure.add_gridspec(height, 24)
     for panel in panels:
-        at = panel["gridPos"]
-        axes = figure.add_subplot(grid[at["y"] : at["y"] + at["h"], at["x"] : at["x"] + at["w"]])
+        position = panel["gridPos"]
+        axes = figure.add_subplot(
+            grid[position["y"] : position["y"] + position["h"], position["x"] : position["x"] + position["w"]]
+        )
         axes.set_title(panel["title"], fontsize=10, loc="left")
         unit = panel["fieldConfig"]["defaults"]["unit"]
         if panel["type"] == "stat":
-            found = ask(url, "query", query=expression_of(panel["targets"][0], end - start), time=end)["result"]
-            value = float(found[0]["value"][1]) if found else 0.0
+            series_list = ask(url, "query", query=expression_of(panel["targets"][0], end - start), time=end)["result"]
+            value = float(series_list[0]["value"][1]) if series_list else 0.0
             axes.text(0.5, 0.4, f"{value:,.0f}", ha="center", va="center", fontsize=26)
             axes.set_axis_off()
             continue
@@ -124,10 +126,10 @@ def draw(url: str, start: float, end: float, out: Path) -> None:
                     target["legendFormat"],
                 )
                 label = re.sub(r"-[0-9a-f]{8}-[0-9a-f-]{27}", "-…", label)
-                times = [datetime.fromtimestamp(at) for at, _ in series["values"]]
+                times = [datetime.fromtimestamp(seconds) for seconds, _ in series["values"]]
                 lines.append((label, times, [float(value) for _, value in series["values"]]))
         if panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal" and lines:
-            times = max((each[1] for each in lines), key=len)
+            times = max((point[1] for point in lines), key=len)
             values = [[dict(zip(ts, vs, strict=True)).get(time, 0.0) for time in times] for _, ts, vs in lines]
             axes.stackplot(times, values, labels=[label for label, _, _ in lines], alpha=0.7)
         else:

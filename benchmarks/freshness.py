@@ -70,31 +70,35 @@ class Landed:
 
     @classmethod
     def of_delta(cls, folder: Path) -> Landed:
-        found = []
+        logged = []
         for entry in sorted((folder / "_delta_log").glob("*.json")):
             infos = [
-                each["commitInfo"] for each in map(json.loads, entry.read_text().splitlines()) if "commitInfo" in each
+                action["commitInfo"]
+                for action in map(json.loads, entry.read_text().splitlines())
+                if "commitInfo" in action
             ]
-            found += [(entry.stat().st_mtime * 1000, info.get("userMetadata")) for info in infos]
-        return cls([(at, *_offsets(text)) for at, text in found if text and "pykafka-wire" in text])
+            logged += [(entry.stat().st_mtime * 1000, info.get("userMetadata")) for info in infos]
+        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if text and "pykafka-wire" in text])
 
     @classmethod
     def of_iceberg(cls, table: Any) -> Landed:  # Any: pyiceberg's
         """pyiceberg keeps the time at which it has made a snapshot, shortly before the catalog has it."""
-        found = [(each.timestamp_ms, each.summary.get("pykafka-wire")) for each in table.metadata.snapshots]
-        return cls([(at, *_offsets(text)) for at, text in found if text])
+        logged = [
+            (snapshot.timestamp_ms, snapshot.summary.get("pykafka-wire")) for snapshot in table.metadata.snapshots
+        ]
+        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if text])
 
     def freshness_ms(self, rows: Any, since_ms: float) -> Any:
         """float64[n]: of each row, given as pyarrow's table of partition, offset and timestamp, that was written since then."""
         partition, offset = (rows.column(i).to_numpy() for i in range(2))
         written = rows.column(2).cast("int64").to_numpy() / 1000
-        found = np.full(len(partition), np.nan)
-        for at, start, end in self.commits:
+        committed_ms = np.full(len(partition), np.nan)
+        for committed_at, start, end in self.commits:
             for number in end:
                 inside = (partition == number) & (offset >= start[number]) & (offset < end[number])
-                found[inside] = at - written[inside]
-        assert not np.isnan(found).any(), "each row is a commit's"
-        return found[written >= since_ms]
+                committed_ms[inside] = committed_at - written[inside]
+        assert not np.isnan(committed_ms).any(), "each row is a commit's"
+        return committed_ms[written >= since_ms]
 
 
 def _offsets(text: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -136,9 +140,11 @@ def measure(given: argparse.Namespace) -> None:
         with CpuTime(rig.jvm_pid) as cpu:
             n_sent = int(producer.communicate()[0])
         query.processAllAvailable()
-        durations = [each["durationMs"] for each in query.recentProgress if each["durationMs"].get("addBatch")]
+        durations = [
+            progress["durationMs"] for progress in query.recentProgress if progress["durationMs"].get("addBatch")
+        ]
         query.stop()
-        assert all(each.error is None for each in ingest.statuses.values()), ingest.statuses
+        assert all(status.error is None for status in ingest.statuses.values()), ingest.statuses
         fresh = []
         for topic in topics:
             name = topic.replace(".", "_")
@@ -155,8 +161,8 @@ def measure(given: argparse.Namespace) -> None:
                 landed = Landed.of_delta(folder / name)
             fresh.append(landed.freshness_ms(rows, since_ms))
         every = np.concatenate(fresh)
-    named = {each for durations_of in durations for each in durations_of}
-    phases = {name: float(np.median([each.get(name, 0) for each in durations])) for name in sorted(named)}
+    named = {name for durations_of in durations for name in durations_of}
+    phases = {name: float(np.median([duration.get(name, 0) for duration in durations])) for name in sorted(named)}
     mean, median, p99, most = (
         value / 1000 for value in (every.mean(), np.median(every), np.percentile(every, 99), every.max())
     )

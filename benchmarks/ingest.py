@@ -112,7 +112,7 @@ class Bench:
             query = given.start(self.spark, once=True)
             query.awaitTermination()
             assert query.exception() is None
-            assert all(each.error is None for each in given.statuses.values()), given.statuses
+            assert all(status.error is None for status in given.statuses.values()), given.statuses
 
         return run
 
@@ -147,8 +147,8 @@ class Bench:
                 registry=self.registry, tables=tables,
             )  # fmt: skip
             given.start(self.spark, once=True).awaitTermination()
-            found = [(each.error, each.rejects, each.untaken) for each in given.statuses.values()]
-            assert found == [(None, 0, 0)] * len(PARTS), found
+            problems = [(status.error, status.rejects, status.untaken) for status in given.statuses.values()]
+            assert problems == [(None, 0, 0)] * len(PARTS), problems
 
         return run
 
@@ -183,7 +183,7 @@ class Bench:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     running.append(self.start_stream(waiting.pop(), place))
-                running = [each for each in running if not each.awaitTermination(0.05)]
+                running = [query for query in running if not query.awaitTermination(0.05)]
 
         return run
 
@@ -224,17 +224,17 @@ class Bench:
 
     def count(self, name: str) -> int:
         lake = self.folder / name / "lake"
-        tables = [each for each in lake.iterdir() if not each.name.startswith("_")]
-        return sum(self.spark.read.format("delta").load(str(each)).count() for each in tables)
+        tables = [folder for folder in lake.iterdir() if not folder.name.startswith("_")]
+        return sum(self.spark.read.format("delta").load(str(table)).count() for table in tables)
 
     def commits(self, names: list[str], name: str) -> Callable[[], None]:
         """Delta's own part: a commit of one row to a new table for each topic, one after the other."""
 
         def run() -> None:
             place = self.new(name)
-            for each in names:
+            for contender in names:
                 row = self.spark.range(1).selectExpr(f"inline(array({ROW}))")
-                row.write.format("delta").mode("append").save(f"{place}/lake/{each.replace('.', '_')}")
+                row.write.format("delta").mode("append").save(f"{place}/lake/{contender.replace('.', '_')}")
 
         return run
 
@@ -310,7 +310,7 @@ def compare(
     for title, others in used.items():
         for what, attribute in (("time", "seconds"), ("CPU", "cpu_seconds")):
             pairs_used = zip(others, of_ours, strict=True)
-            ratios = [getattr(other, attribute) / getattr(own, attribute) for other, own in pairs_used]
+            ratios = [getattr(other, attribute) / getattr(ours, attribute) for other, ours in pairs_used]
             listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
             console.print(f"{what} of {title}, over {ours}: {statistics.median(ratios):.2f} ({listed})")
 
@@ -372,12 +372,14 @@ def few_of_many(bench: Bench, n_topics: int, rounds: int) -> None:
         for name, query in running.items():
             bench.send(names[name][:3], 1000)
             query.processAllAvailable()
-            batches = [each["durationMs"] for each in query.recentProgress if each["durationMs"].get("addBatch")]
+            batches = [
+                progress["durationMs"] for progress in query.recentProgress if progress["durationMs"].get("addBatch")
+            ]
             if number > 1:  # the first ones warm up
                 times[name].append(float(batches[-1]["triggerExecution"]))
     for query in running.values():
         query.stop()
-    medians = {name: statistics.median(each) for name, each in times.items()}
+    medians = {name: statistics.median(values) for name, values in times.items()}
     console.print(f"  {times}\n  {medians}, ratio {medians['few'] / medians['single']:.2f}")
 
 

@@ -53,8 +53,8 @@ class Results:
 
     def along(self, axis: str) -> list[Row]:
         """The rows of a plot of growth, in its order."""
-        found = [row for row in self.rows if axis in row["growth"]]
-        return sorted(found, key=lambda row: int(row["growth"][axis]))
+        rows = [row for row in self.rows if axis in row["growth"]]
+        return sorted(rows, key=lambda row: int(row["growth"][axis]))
 
 
 def _short_title(title: str) -> str:
@@ -170,9 +170,9 @@ def summary(results: Results) -> str:
         if ours is None:
             lines.append(f"| {row['title']} | {_NOT_MEASURED} | | |")
         lines += [
-            f"| {row['title']} | {_figure(row, ours)} | {each['name']} | {_ratio(each)} |"
-            for each in others
-            if each["name"].startswith(JVM)
+            f"| {row['title']} | {_figure(row, ours)} | {other['name']} | {_ratio(other)} |"
+            for other in others
+            if other["name"].startswith(JVM)
         ]
     return "\n".join([*lines, "", _TRIAL] if results.is_trial else lines) + "\n"
 
@@ -182,10 +182,10 @@ def as_fast(results: Results) -> dict[str, list[tuple[str, float]]]:
     groups: dict[str, list[tuple[str, float]]] = {}
     for row in results.rows:
         title = _OPENING.get(kind_of(row)) or _OPENING.get(f"{kind_of(row)} {row['title'].partition(',')[0]}")
-        for each in row["contenders"] if title else ():
-            name = next((jvm for jvm in (JVM_TUNED, JVM) if each["name"].startswith(jvm)), None)
+        for contender in row["contenders"] if title else ():
+            name = next((jvm for jvm in (JVM_TUNED, JVM) if contender["name"].startswith(jvm)), None)
             if title and name:
-                ratio = each["ratio"]["median"]
+                ratio = contender["ratio"]["median"]
                 groups.setdefault(title, []).append((name, ratio if row["more_is_better"] else 1 / ratio))
     return {title: groups[title] for title in _OPENING.values() if title in groups}
 
@@ -195,7 +195,7 @@ def opening(results: Results) -> str:
     pairs = [pair for group in as_fast(results).values() for pair in group]
     said = []
     for name, label in ((JVM, "at its defaults"), (JVM_TUNED, "tuned")):
-        ratios = [ratio for each, ratio in pairs if each == name]
+        ratios = [ratio for contender, ratio in pairs if contender == name]
         said.append(
             f"in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements beside the JVM connector {label}"
         )
@@ -300,10 +300,10 @@ def in_document(text: str, parts: Mapping[str, str]) -> str:
     """
     for name, part in parts.items():
         begin, end = f"<!-- measured: {name} -->", f"<!-- /measured: {name} -->"
-        found = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
-        if not found.search(text):
+        section = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+        if not section.search(text):
             raise ValueError(f"no {begin} … {end} in the document")
-        text = found.sub(lambda _, whole=f"{begin}\n{part}{end}": whole, text)
+        text = section.sub(lambda _, whole=f"{begin}\n{part}{end}": whole, text)
     return text
 
 

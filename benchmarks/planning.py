@@ -38,7 +38,7 @@ class Planning:
     def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
         prefix = f"bench-plan-{self.partitions}"
         topics = [f"{prefix}-{i}" for i in range(-(-self.partitions // _PARTITIONS_PER_TOPIC))]
-        each = self.partitions // len(topics)
+        n_partitions = self.partitions // len(topics)
         options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribePattern": f"^{prefix}-"}
 
         def through_spark(connector: Connector) -> Contender:
@@ -58,9 +58,9 @@ class Planning:
 
         try:
             for topic in topics:
-                new = NewTopic(topic, num_partitions=each, replication_factor=1)
+                new = NewTopic(topic, num_partitions=n_partitions, replication_factor=1)
                 rig.admin.create_topics([new], request_timeout=_CREATE_S, operation_timeout=_CREATE_S)[topic].result()
-            _one_record_each(rig.bootstrap_servers, topics, each)
+            _one_record_each(rig.bootstrap_servers, topics, n_partitions)
             yield [
                 Contender(name=f"{OURS}, planner alone", run=alone),
                 *(through_spark(connector) for connector in CONNECTORS[:2]),
@@ -76,6 +76,6 @@ def _one_record_each(bootstrap_servers: str, topics: Sequence[str], partitions: 
         for partition in range(partitions):
             producer.produce(topic, value=b"planned", partition=partition)
             producer.poll(0)
-    left = producer.flush(_CREATE_S)
-    if left:
-        raise TimeoutError(f"{left} records were not acknowledged within {_CREATE_S} s")
+    unsent = producer.flush(_CREATE_S)
+    if unsent:
+        raise TimeoutError(f"{unsent} records were not acknowledged within {_CREATE_S} s")

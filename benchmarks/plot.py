@@ -135,7 +135,7 @@ def ratios(
     """
     colours = {labels[name]: _SERIES[_PLACES[name]] for name in labels}
     values = [ratio for pairs in groups.values() for _, ratio in pairs]
-    lowest, highest = (math.log(each) for each in (min([*values, 0.5]), max([*values, 2.0])))
+    lowest, highest = (math.log(value) for value in (min([*values, 0.5]), max([*values, 2.0])))
     head = 2 * _TITLE + _legend_height(colours)
     step = _NAME + _BAR + _GAP
     figure, axis = _canvas(head + step * len(groups) + _TITLE)
@@ -226,7 +226,7 @@ def _svg(figure: Figure, title: str, run: str) -> str:
     text = out.getvalue()
     text = text[text.index("<svg") :]
     variables = {_INK: "ink", _FAINT: "faint", _PAPER: "paper"} | {c: f"series-{i}" for i, c in enumerate(_SERIES)}
-    text = re.sub(r"#0101?[0-9a-f]{2,4}\b", lambda found: f"var(--{variables[found[0]]})", text)
+    text = re.sub(r"#0101?[0-9a-f]{2,4}\b", lambda match: f"var(--{variables[match[0]]})", text)
     # The reader's own font, not the list of those that matplotlib would look for.
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "sans-serif", text)
     style = (

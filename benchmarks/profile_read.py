@@ -68,8 +68,8 @@ class Phases:
 def batches(options: dict[str, str], schema: str) -> Iterator[Any]:
     """The Arrow batches of every input partition, one task after another."""
     source = PykafkaWireDataSource(options)
-    found = schema or source.schema()
-    reader = source.reader(StructType.fromDDL(found) if isinstance(found, str) else found)
+    columns = schema or source.schema()
+    reader = source.reader(StructType.fromDDL(columns) if isinstance(columns, str) else columns)
     for partition in reader.partitions():
         yield from reader.read(partition)
 

@@ -38,9 +38,9 @@ def encoded(frame: DataFrame, *, prefix: bytes) -> DataFrame:
         for batch in batches:
             values = []
             for row in batch.column("value").to_pylist():
-                at = row.pop("at")
+                moment = row.pop("at")
                 order = message(**{name: value for name, value in row.items() if value is not None})
-                order.at.FromDatetime(at)
+                order.at.FromDatetime(moment)
                 values.append(prefix + order.SerializeToString())
             yield pa.record_batch([batch.column("id"), pa.array(values, pa.binary())], ["id", "value"])
 

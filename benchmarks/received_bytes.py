@@ -50,21 +50,21 @@ def streamed(
 
 
 def _has_read_all(query: object, n_records: int) -> bool:
-    return sum(each.numInputRows for each in query.recentProgress) >= n_records  # type: ignore[attr-defined]
+    return sum(report.numInputRows for report in query.recentProgress) >= n_records  # type: ignore[attr-defined]
 
 
 def _received() -> float:
     """Bytes through the loopback interface so far."""
-    (line,) = (each for each in _INTERFACES.read_text().splitlines() if each.strip().startswith("lo:"))
+    (line,) = (line for line in _INTERFACES.read_text().splitlines() if line.strip().startswith("lo:"))
     return float(line.split()[1])
 
 
 def _state(query: object) -> tuple[int, float, float]:
     """At the end of a micro-batch, as near as can be told: records read so far, bytes, time."""
     n = len(query.recentProgress)  # type: ignore[attr-defined]  # pyspark is not checked
-    while len(found := query.recentProgress) == n:  # type: ignore[attr-defined]
+    while len(reports := query.recentProgress) == n:  # type: ignore[attr-defined]
         time.sleep(0.001)
-    return sum(each.numInputRows for each in found), _received(), time.monotonic()
+    return sum(report.numInputRows for report in reports), _received(), time.monotonic()
 
 
 def batch(
@@ -91,7 +91,7 @@ def measurements(
     rig: Rig, dataset: Dataset, limits: Sequence[int], splits: Sequence[int], seconds: float
 ) -> Iterator[tuple[str, str, int, float, float]]:
     options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribe": rig.topic(dataset)}
-    ours, jvm = (next(each for each in CONNECTORS if each.name == name) for name in (OURS, JVM))
+    ours, jvm = (next(connector for connector in CONNECTORS if connector.name == name) for name in (OURS, JVM))
     for connector in (ours, jvm):  # starts workers
         batch(rig, connector, {**options, "endingOffsets": "latest"}, _first_rows)
     for limit in limits:

@@ -110,7 +110,7 @@ def _by_cpu(outcome: Outcome) -> list[str]:
     spent = [contender.beside.get(CPU_PER_RECORD, 0.0) for contender in outcome.compared]
     if not all(spent):
         return []
-    return ["", *(f"{each / spent[0]:,.2f}" for each in spent[1:])]
+    return ["", *(f"{seconds / spent[0]:,.2f}" for seconds in spent[1:])]
 
 
 def _goal(outcome: Outcome, contender: Compared, *, first: bool) -> str:

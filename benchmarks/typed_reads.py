@@ -149,7 +149,7 @@ class TypedRead:
             (row,) = way.frame(rig, self.dataset).selectExpr(*sums).collect()
             took_s = time.perf_counter() - started
         n_records = rig.n_records(self.dataset)
-        result = tuple(row[sums.index(each)] for each in self.common or sums)
+        result = tuple(row[sums.index(name)] for name in self.common or sums)
         return Run(value=n_records / took_s, result=result, beside=cpu_per_record(cpu, n_records))
 
 

@@ -122,7 +122,11 @@ def _without_effect(options: Collection[str]) -> list[str]:
 def _selection(columns: Sequence[str] | None, options: SourceOptions) -> Selection:
     if columns is None:
         return options.columns
-    if isinstance(columns, str) or not columns or not all(isinstance(each, str) and each.strip() for each in columns):
+    if (
+        isinstance(columns, str)
+        or not columns
+        or not all(isinstance(column, str) and column.strip() for column in columns)
+    ):
         raise OptionError(f"columns is {columns!r}: name at least one column in a list, such as ['key', 'value'].")
     if options.columns:
         raise OptionError("the option columns and the argument columns select columns: leave one of them out.")

@@ -31,17 +31,17 @@ def parse_columns(text: str, option: str = "columns") -> Selection:
         OptionError: the text is malformed, or names a column twice.
     """
     selection: Selection = {}
-    level, path, at = selection, [], 0
-    while at < len(text):
-        found = _NAME.match(text, at)
-        if found is None or (found.end() == len(text) and found["next"]):
+    level, path, position = selection, [], 0
+    while position < len(text):
+        match = _NAME.match(text, position)
+        if match is None or (match.end() == len(text) and match["next"]):
             raise OptionError(
                 f"{option} is {quoted(text)}: name columns and their fields, separated by commas, as in value.id, value.country, "
                 "offset. A name with a dot or a comma needs backticks."
             )
-        name = found["quoted"] or found["plain"]
+        name = match["quoted"] or match["plain"]
         path.append(name)
-        is_last = found["next"] != "."
+        is_last = match["next"] != "."
         known = level.get(name)
         if known is not None and (is_last or not known):
             raise OptionError(
@@ -49,17 +49,17 @@ def parse_columns(text: str, option: str = "columns") -> Selection:
             )
         following = level.setdefault(name, {})
         level, path = (selection, []) if is_last else (following, path)
-        at = found.end()
+        position = match.end()
     return selection
 
 
 def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
     """Return what is selected, as in the option: ``["value.id", "offset"]``."""
-    found: list[str] = []
+    paths: list[str] = []
     for name, fields in selection.items():
         path = prefix + (f"`{name}`" if re.search(r"[.,]", name) else name)
-        found += selected_paths(fields, f"{path}.") if fields else [path]
-    return found
+        paths += selected_paths(fields, f"{path}.") if fields else [path]
+    return paths
 
 
 def check_whole(selection: Selection, path: str, type_name: str) -> None:

@@ -58,15 +58,15 @@ def is_installed(archive: str, folders: list[str]) -> bool:
     """Return whether ``archive`` is Spark's ``pyspark.zip`` or ``py4j-….zip``, and the first of ``folders`` that has its
     package has every file of it with the same content: a vendor may have changed any of them."""
     name = os.path.basename(archive)
-    package = next((each for each in _PACKAGES if name.startswith(each) and name.endswith(".zip")), None)
-    folder = next((each for each in folders if package and os.path.isdir(os.path.join(each, package))), None)
+    package = next((prefix for prefix in _PACKAGES if name.startswith(prefix) and name.endswith(".zip")), None)
+    folder = next((folder for folder in folders if package and os.path.isdir(os.path.join(folder, package))), None)
     if folder is None:
         return False
     try:
         with zipfile.ZipFile(archive) as zipped:
-            modules = [each for each in zipped.infolist() if each.filename.endswith(".py")]
-        shipped = [each for each in modules if _NOT_INSTALLED.isdisjoint(each.filename.split("/"))]
-        return all(zlib.crc32(_read(os.path.join(folder, each.filename))) == each.CRC for each in shipped)
+            modules = [member for member in zipped.infolist() if member.filename.endswith(".py")]
+        shipped = [member for member in modules if _NOT_INSTALLED.isdisjoint(member.filename.split("/"))]
+        return all(zlib.crc32(_read(os.path.join(folder, member.filename))) == member.CRC for member in shipped)
     except (OSError, zipfile.BadZipFile):
         return False
 

@@ -89,7 +89,7 @@ class TaskFigures:
         return cls(**{**shared, "retries": totals.retries + retries, **figures})
 
 
-_NAMES: Final = tuple(each.name for each in fields(TaskFigures))
+_NAMES: Final = tuple(field.name for field in fields(TaskFigures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class DriverReceiver:
         if not isinstance(values, list) or len(values) != len(_NAMES):
             return None
         # NaN is not in any range.
-        if not all(type(each) in (int, float) and 0 <= each <= _MAX_FIGURE for each in values):
+        if not all(type(value) in (int, float) and 0 <= value <= _MAX_FIGURE for value in values):
             return None
         return TaskFigures(**dict(zip(_NAMES, values, strict=True)))
 
@@ -168,13 +168,13 @@ def _receiver(text: str | None) -> DriverReceiver | None:
 def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:
     """Return figures under the names that a query's progress has for them, times in milliseconds: ``waitMs``,
     ``bytesConsumed``."""
-    found: dict[str, int | float] = {}
+    named: dict[str, int | float] = {}
     for name, value in asdict(figures).items():
         first, *others = name.split("_")
         if others and others[-1] == "s":
             others[-1], value = "ms", round(value * 1000, 3)
-        found[first + "".join(word.capitalize() for word in others)] = value
-    return found
+        named[first + "".join(word.capitalize() for word in others)] = value
+    return named
 
 
 def _local_property(name: str) -> str | None:
@@ -187,10 +187,10 @@ def _local_property(name: str) -> str | None:
 
 
 def _send(datagram: bytes, host: str, port: int) -> None:
-    found = _address(host, port)
-    if found is None:
+    target = _address(host, port)
+    if target is None:
         return
-    family, address = found
+    family, address = target
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
@@ -235,8 +235,8 @@ class TaskFiguresReceiver:
         self._closed.set()
         loopback = "::1" if self._socket.family == socket.AF_INET6 else "127.0.0.1"
         # To close the socket would not end the thread's wait; a datagram does.
-        with contextlib.suppress(OSError), socket.socket(self._socket.family, socket.SOCK_DGRAM) as own:
-            own.sendto(b"", (loopback, self.address.port))
+        with contextlib.suppress(OSError), socket.socket(self._socket.family, socket.SOCK_DGRAM) as probe:
+            probe.sendto(b"", (loopback, self.address.port))
         self._thread.join(_WAKE_UP_S)
         self._socket.close()
 

@@ -162,7 +162,9 @@ def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
             created.append((settings, chosen))
             # A broker that is named as leader leads a moment later: what is written with acks=0 before then is lost.
             list_offsets(
-                client, {TopicPartition(chosen, each): LATEST for each in range(partitions)}, deadline=deadline
+                client,
+                {TopicPartition(chosen, partition): LATEST for partition in range(partitions)},
+                deadline=deadline,
             )
         return chosen
 

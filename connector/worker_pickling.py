@@ -101,11 +101,11 @@ def make_on_worker(archive: tuple[str, str] | None, version: str, module: str, n
     import sys
 
     cls = load_on_worker(archive, module, name)
-    found = sys.modules["pykafka_wire"]
-    if found.__version__ != version:
+    package = sys.modules["pykafka_wire"]
+    if package.__version__ != version:
         raise RuntimeError(
-            f"[PYKAFKA_WIRE_VERSION_MISMATCH] The driver has pykafka-wire {version}, this Spark worker {found.__version__}, in "
-            f"{found.__file__}. Install the same version on the driver and on every executor."
+            f"[PYKAFKA_WIRE_VERSION_MISMATCH] The driver has pykafka-wire {version}, this Spark worker {package.__version__}, in "
+            f"{package.__file__}. Install the same version on the driver and on every executor."
         )
     importlib.import_module("pykafka_wire.worker_pickling").freeze_garbage_collection()
     return cls.__new__(cls)

@@ -156,12 +156,12 @@ def last_offset(query: Any) -> dict[str, Any]:
 
 def first_offsets(query: Any) -> dict[str, dict[str, int]]:
     """The start of a query's first batch: its start, and that of each partition that came later."""
-    found: dict[str, dict[str, int]] = {}
+    lags: dict[str, dict[str, int]] = {}
     for progress in query.recentProgress:
         for source in progress["sources"]:
             for topic, starts in json.loads(source["endOffset"] or "{}").get("starts", {}).items():
-                found[topic] = {**starts, **found.get(topic, {})}
-    return found
+                lags[topic] = {**starts, **lags.get(topic, {})}
+    return lags
 
 
 def main() -> int:
@@ -173,7 +173,7 @@ def main() -> int:
         parser.error(
             "BOOTSTRAP and TOPIC go together: brokers of your own need a topic to read, and a topic its brokers"
         )
-    own = bool(arguments.bootstrap)
+    is_given = bool(arguments.bootstrap)
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-wire-demo-")))
@@ -181,7 +181,7 @@ def main() -> int:
             export_java_home(ensure_java())
             delta_jars()
         kafka: KafkaTools
-        if own:
+        if is_given:
             kafka, topic = NamedCluster(arguments.bootstrap), arguments.topic
         else:
             with step("Kafka: two brokers and a controller"):
@@ -192,10 +192,10 @@ def main() -> int:
         with step("Spark session with Delta"):
             spark = start_spark()
             stack.callback(spark.stop)
-        return run(spark, kafka, topic, folder, own)
+        return run(spark, kafka, topic, folder, is_given)
 
 
-def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: bool) -> int:
+def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, is_given: bool) -> int:
     bootstrap = kafka.bootstrap_servers
     table, checkpoint = folder / "orders", folder / "orders_checkpoint"
     facts: list[tuple[str, str]] = []
@@ -204,7 +204,7 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
         writer = read_stream(spark, bootstrap, topic).writeStream.format("delta").trigger(**trigger)
         return writer.option("checkpointLocation", str(checkpoint)).start(str(table))
 
-    if not own:
+    if not is_given:
         with step("Start Spark's Python processes"):
             write_orders(spark, bootstrap, WARM_UP, 1_000)
         with step(f"Write {N_RECORDS:,} records through the sink"):
@@ -215,11 +215,11 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
         query = into_delta(availableNow=True)
         query.awaitTermination()
     progress = query.recentProgress
-    n_backlog = sum(each["numInputRows"] for each in progress)
-    elapsed_s = sum(each["batchDuration"] for each in progress) / 1000
+    n_backlog = sum(report["numInputRows"] for report in progress)
+    elapsed_s = sum(report["batchDuration"] for report in progress) / 1000
     facts.append(("streamed into Delta, records per second", f"{n_backlog / elapsed_s:,.0f}"))
 
-    if not own:
+    if not is_given:
         with step(f"Micro-batches while a writer adds {TRICKLE_ROWS_PER_SECOND} records a second"):
             query = into_delta(processingTime="0 seconds")
             writer = trickle(spark, bootstrap, topic, folder / "trickle_checkpoint")
@@ -240,7 +240,7 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
     reached = last_offset(query)
     with step("Query the same topic in SQL"):
         within = ""
-        if own:  # others write to it, and its old records age out: compare what the stream has read
+        if is_given:  # others write to it, and its old records age out: compare what the stream has read
             begun = json.dumps(first_offsets(query))
             within = f", startingOffsets '{begun}', endingOffsets '{json.dumps(reached['offsets'])}'"
         spark.sql(
@@ -284,9 +284,9 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
     console.print("[bold green]Kafka and Delta agree.[/]" if agreed else "[bold red]Kafka and Delta do not agree.[/]")
     if not caught_up:
         console.print(
-            "[bold red]The group is behind the topic.[/]" if not own else "The group is behind: the topic grows."
+            "[bold red]The group is behind the topic.[/]" if not is_given else "The group is behind: the topic grows."
         )
-    return 0 if agreed and (caught_up or own) else 1
+    return 0 if agreed and (caught_up or is_given) else 1
 
 
 def consumer_lags(report: str) -> list[int]:

@@ -37,14 +37,14 @@ def main() -> None:
         "listener.name.external.plain.sasl.jaas.config": login,
     }
     with LocalCluster(2, properties, arguments.version, listeners={"EXTERNAL": "SASL_PLAINTEXT"}) as cluster:
-        own = {
+        client_settings = {
             "bootstrap.servers": cluster.external_bootstrap_servers,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
             "sasl.username": USER,
             "sasl.password": PASSWORD,
         }
-        run_walkthrough(ClientSettings.from_options(own | options))
+        run_walkthrough(ClientSettings.from_options(client_settings | options))
 
 
 if __name__ == "__main__":

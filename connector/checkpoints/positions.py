@@ -60,9 +60,9 @@ class QueryPosition:
             OffsetsError: the text is damaged.
         """
         try:
-            found = json.loads(text)
-            batch_id, is_committed = found["micro_batch"], bool(found["committed"])
-            offsets = QueryOffsets.from_json(found["offsets"])
+            document = json.loads(text)
+            batch_id, is_committed = document["micro_batch"], bool(document["committed"])
+            offsets = QueryOffsets.from_json(document["offsets"])
         except (ValueError, KeyError, TypeError) as error:
             raise OffsetsError(f"the position of a checkpoint is damaged ({error}): {text[:200]}") from error
         return cls(
@@ -162,7 +162,7 @@ def _starts(
     number = batch.batch_id
     if number == 0:
         return {source: _source_start(log, batch, source) for source in ends}
-    earlier = [each for each in log.planned if each < number]
+    earlier = [planned_number for planned_number in log.planned if planned_number < number]
     if not earlier:
         raise OffsetsError(
             f"the checkpoint {log.shown} no longer has micro-batch {number - 1}, at whose end micro-batch {number} starts: Spark "
@@ -175,7 +175,7 @@ def _starts(
             f"asyncProgressTrackingEnabled. Read those after {earlier[-1]} together: startingOffsets=checkpoint:"
             f"{reference.with_fragment(earlier[-1], reference.source)} and endingOffsets=checkpoint:{reference}."
         )
-    before = {source: each.offsets for source, each in log.micro_batch(number - 1).sources.items()}
+    before = {source: logged.offsets for source, logged in log.micro_batch(number - 1).sources.items()}
     # A source without an offset before was added, or had not begun.
     return {source: before.get(source) or _source_start(log, batch, source) for source in ends}
 
@@ -250,11 +250,11 @@ def _merge(
             if chosen.get(topic) == source
         },
         dropped=tuple(
-            replace(each, offsets=kept)
+            replace(topic, offsets=kept)
             for source, offsets in offsets_by_source.items()
-            for each in offsets.dropped
-            if chosen.get(each.topic) == source
-            and (kept := {p: o for p, o in each.offsets.items() if is_wanted(TopicPartition(each.topic, p))})
+            for topic in offsets.dropped
+            if chosen.get(topic.topic) == source
+            and (kept := {p: o for p, o in topic.offsets.items() if is_wanted(TopicPartition(topic.topic, p))})
         ),
     )
 
@@ -263,7 +263,7 @@ def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int,
     """Return the wanted offsets, those of dropped topics among them."""
     by_topic: dict[str, dict[int, int]] = {}
     dropped = [
-        (TopicPartition(each.topic, p), offset) for each in offsets.dropped for p, offset in each.offsets.items()
+        (TopicPartition(topic.topic, p), offset) for topic in offsets.dropped for p, offset in topic.offsets.items()
     ]
     for tp, offset in (*dropped, *offsets.offsets.items()):
         if is_wanted(tp):
@@ -272,7 +272,7 @@ def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int,
 
 
 def _topics_of(offsets: QueryOffsets) -> set[str]:
-    return {tp.topic for tp in offsets.offsets} | {each.topic for each in offsets.dropped}
+    return {tp.topic for tp in offsets.offsets} | {topic.topic for topic in offsets.dropped}
 
 
 def _one_source_each(
@@ -284,7 +284,7 @@ def _one_source_each(
         for topic, view in topics.items():
             other = chosen.setdefault(topic, source)
             if views[other][topic] != view:
-                having = [name for name, each in views.items() if topic in each][:_MAX_NAMED]
+                having = [name for name, view in views.items() if topic in view][:_MAX_NAMED]
                 raise OffsetsError(
                     f"the checkpoint {log.shown} has different offsets of topic {topic} in its sources {', '.join(having)}: name "
                     f"one, as in {reference.with_fragment(batch_id, having[0])}. pykafka-wire checkpoint {log.shown} shows them."

@@ -61,8 +61,8 @@ class QueryLog:
             OffsetsError: there is no checkpoint, or it cannot be read.
         """
         self._files = files
-        commits = {each.batch_id: each.modified_ms for each in files.logged("commits")}
-        self.planned = sorted(each.batch_id for each in files.logged("offsets"))
+        commits = {logged.batch_id: logged.modified_ms for logged in files.logged("commits")}
+        self.planned = sorted(logged.batch_id for logged in files.logged("offsets"))
         self.committed = [batch_id for batch_id in self.planned if batch_id in commits]
         self._committed_ms = commits
         self._read: dict[int, LoggedMicroBatch] = {}
@@ -160,7 +160,7 @@ def _source_offsets(text: str, where: str) -> SourceOffsets:
 
 def _kafka_offsets(document: Any) -> dict[TopicPartition, int] | None:
     """Return the JVM connector's offset, ``{"topic":{"0":12}}``; None for anything else."""
-    if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
+    if not isinstance(document, dict) or not all(isinstance(item, dict) for item in document.values()):
         return None
     by_partition: dict[TopicPartition, int] = {}
     for topic, partitions in document.items():

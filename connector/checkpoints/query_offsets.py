@@ -75,11 +75,11 @@ class QueryOffsets:
         if self.dropped:
             document["dropped"] = [
                 {
-                    "topic": each.topic,
-                    "id": topic_id_text(each.topic_id),
-                    "offsets": {str(partition): each.offsets[partition] for partition in sorted(each.offsets)},
+                    "topic": topic.topic,
+                    "id": topic_id_text(topic.topic_id),
+                    "offsets": {str(partition): topic.offsets[partition] for partition in sorted(topic.offsets)},
                 }
-                for each in self.dropped
+                for topic in self.dropped
             ]
         if self.reader_schemas:
             document["reader_schemas"] = {name: dict(self.reader_schemas[name]) for name in sorted(self.reader_schemas)}
@@ -115,13 +115,15 @@ class QueryOffsets:
                 starts=_flatten(document.get("starts", {})),
                 dropped=tuple(
                     DroppedTopic(
-                        topic=str(each["topic"]),
-                        topic_id=decode_uuid(each["id"]),
-                        offsets={int(partition): int(offset) for partition, offset in each["offsets"].items()},
+                        topic=str(topic["topic"]),
+                        topic_id=decode_uuid(topic["id"]),
+                        offsets={int(partition): int(offset) for partition, offset in topic["offsets"].items()},
                     )
-                    for each in document.get("dropped", ())
+                    for topic in document.get("dropped", ())
                 ),
-                reader_schemas={str(name): dict(each) for name, each in document.get("reader_schemas", {}).items()},
+                reader_schemas={
+                    str(name): dict(schemas) for name, schemas in document.get("reader_schemas", {}).items()
+                },
                 record_sizes={str(topic): int(size) for topic, size in document.get("record_sizes", {}).items()},
                 query=str(document.get("query", "")),
                 group=str(document.get("group", "")),

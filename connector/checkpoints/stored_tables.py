@@ -99,8 +99,8 @@ def names_in(columns: Sequence[str], table: str, prefix: str | None) -> dict[str
         OffsetsError: it has no columns ``partition`` and ``offset``.
     """
     by_lower = {name.lower(): name for name in columns}
-    for each in _PREFIXES if prefix is None else (prefix,):
-        lower = {name: f"{each}{name}".lower() for name in ("topic", "partition", "offset", "timestamp")}
+    for possible in _PREFIXES if prefix is None else (prefix,):
+        lower = {name: f"{possible}{name}".lower() for name in ("topic", "partition", "offset", "timestamp")}
         names = {name: by_lower[text] for name, text in lower.items() if text in by_lower}
         if {"partition", "offset"} <= names.keys():
             return names

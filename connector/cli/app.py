@@ -94,8 +94,8 @@ class _Commands(click.Group):
             marks = {True: " (experimental)", False: ""}
             formatter.write_dl(
                 [
-                    (name, each.summary.removesuffix(".") + marks[each.is_experimental])
-                    for name, each in _COMMANDS.items()
+                    (name, module.summary.removesuffix(".") + marks[module.is_experimental])
+                    for name, module in _COMMANDS.items()
                 ]
             )
 

@@ -44,8 +44,8 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
     listed = log.planned[-last:] if last else []
     batches = [_batch(log, log.micro_batch(batch_id)) for batch_id in listed]
     if output().json:
-        at = None if shown is None else shown.batch_id
-        document = {"checkpoint": log.shown, "query": log.query_id(), "micro_batches": batches, "micro_batch": at}
+        number = None if shown is None else shown.batch_id
+        document = {"checkpoint": log.shown, "query": log.query_id(), "micro_batches": batches, "micro_batch": number}
         output().document(document | {"sources": sources})
         return
     n = len(log.planned)

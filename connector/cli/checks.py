@@ -142,7 +142,7 @@ def check_address(settings: ClientSettings, host: str, port: int) -> Iterator[Ch
 
 def _name(host: str, port: int) -> Check:
     try:
-        addresses = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+        addresses = sorted({str(address[4][0]) for address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     except OSError as error:
         remedy = "Check the spelling, and DNS or /etc/hosts on this machine."
         return fail(f"cannot be resolved: {_reason(error)}", remedy, UNREACHABLE)
@@ -210,7 +210,7 @@ def _versions(settings: ClientSettings, host: str, port: int) -> Check:
     try:
         with _opened(settings, host, port) as connection:
             protocol = connection.state_machine
-            missing = [each.name for each in _NEEDED if not _common(protocol, each)]
+            missing = [api.name for api in _NEEDED if not _common(protocol, api)]
             if missing:
                 text = f"no version in common of {', '.join(missing)}"
                 return replace(fail(text, "Kafka 2.1 or newer is needed."), name="api versions")

@@ -70,7 +70,7 @@ def cluster(
         )
     if secured and release(version) < OLDEST_RELEASE:
         raise click.UsageError(f"--secured needs Kafka 4.0 or newer, not {version}.")
-    of_brokers = dict(parse_pair("--property", each) for each in properties)
+    of_brokers = dict(parse_pair("--property", text) for text in properties)
     try:
         new_topics = {name: (partitions or 1, nodes) for name, partitions in map(parse_new_topic, topics)}
     except ValueError as error:
@@ -128,6 +128,6 @@ def _write(path: Path, listener: SecuredListener, kafka: LocalCluster) -> Path:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     # Once only: a second Ctrl-C must not interrupt the shutdown.
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, signal.SIG_IGN)
     raise KeyboardInterrupt

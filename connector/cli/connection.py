@@ -47,10 +47,10 @@ _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def command(
-    short_help: str | None = None, *, of: click.Group | None = None, **attributes: Any
+    short_help: str | None = None, *, group: click.Group | None = None, **attributes: Any
 ) -> Callable[[Callable[..., None]], click.Command]:  # Any: click's own keyword arguments
     """Make a function a command, or a subcommand, that has the options of a connection."""
-    make = click.command if of is None else of.command
+    make = click.command if group is None else group.command
     return lambda function: make(short_help=short_help, **attributes)(connection_options(function))
 
 
@@ -161,8 +161,8 @@ def given_options() -> dict[str, str]:
     if "config" in given:
         path: Path = given["config"]
         options |= _without_prefix(parse_properties(path.read_text(encoding="utf-8")))
-    for each in given["settings"]:
-        name, value = parse_pair("-X", each, "kafka.NAME=VALUE")
+    for setting in given["settings"]:
+        name, value = parse_pair("-X", setting, "kafka.NAME=VALUE")
         options |= _without_prefix({name.strip(): value})
     if "bootstrap" in given:
         options["bootstrap.servers"] = given["bootstrap"]

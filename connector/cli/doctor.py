@@ -124,8 +124,8 @@ def _leaders(topics: Iterable[TopicMetadata]) -> Check:
         return warn(f"replicas out of sync: {_first_names(behind)}", remedy)
     if not places:
         return Check("no partitions to check")
-    each = "with a leader, in sync" if len(places) == 1 else "each with a leader, all in sync"
-    return Check(f"{counted(len(places), 'partition')}, {each}")
+    state = "with a leader, in sync" if len(places) == 1 else "each with a leader, all in sync"
+    return Check(f"{counted(len(places), 'partition')}, {state}")
 
 
 def _first_names(names: list[str]) -> str:
@@ -148,7 +148,9 @@ def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Col
 
 
 def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
-    places = [TopicPartition(topic.name, number) for number, each in topic.partitions.items() if each.leader >= 0]
+    places = [
+        TopicPartition(topic.name, number) for number, partition in topic.partitions.items() if partition.leader >= 0
+    ]
     deadline = Deadline.after_ms(_CLUSTER_MS)
     try:
         tiers = tier_offsets(cluster, places, deadline=deadline)

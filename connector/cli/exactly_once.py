@@ -50,7 +50,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after asking for confirmation."""
     described = open_transactions(cluster, transactional_id)
     decided = _look_up_decided(cluster, transactional_id)
-    rows = [transaction_row(each, decision=_decision(each, decided)) for each in described]
+    rows = [transaction_row(transaction, decision=_decision(transaction, decided)) for transaction in described]
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
     if rows and decided is None:
         output().message(
@@ -58,7 +58,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
             f"what was found in its place, run pykafka-wire marker {transactional_id}."
         )
         return
-    abandoned = [each for each in described if _is_abandoned(each, decided)]
+    abandoned = [transaction for transaction in described if _is_abandoned(transaction, decided)]
     if any(row["decision"] == "decided" for row in rows):
         output().message("Decided transactions are committed when the query starts again.")
     if not abandoned:
@@ -80,9 +80,11 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     decided = _look_up_decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)
     handles = [
-        TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
-        for each in abandoned
-        if _is_abandoned(each, decided)
+        TransactionHandle(
+            transactional_id=transaction.transactional_id, identity=_identity(transaction), version=version
+        )
+        for transaction in abandoned
+        if _is_abandoned(transaction, decided)
     ]
     n_aborted = sum(not code for code in abort_all(cluster, handles).values())
     n_left = len(abandoned) - n_aborted
@@ -147,17 +149,17 @@ def _decision(transaction: DescribedTransaction, decided: set[ProducerIdentity] 
     return "unknown" if decided is None else "decided" if _identity(transaction) in decided else "abandoned"
 
 
-def transaction_row(each: DescribedTransaction, **more: str) -> dict[str, Any]:
+def transaction_row(transaction: DescribedTransaction, **more: str) -> dict[str, Any]:
     """Return a row for a transaction, with what else is known of its state."""
-    since_ms = each.started_ms if each.is_open else -1
+    since_ms = transaction.started_ms if transaction.is_open else -1
     return {
-        "transactional id": each.transactional_id,
-        "state": each.state,
+        "transactional id": transaction.transactional_id,
+        "state": transaction.state,
         **more,
-        "producer id": each.producer_id,
-        "epoch": each.producer_epoch,
+        "producer id": transaction.producer_id,
+        "epoch": transaction.producer_epoch,
         "since": format_timestamp(since_ms),
         "open for s": int(time.time() * 1000 - since_ms) // 1000 if since_ms >= 0 else None,
-        "timeout s": each.timeout_ms // 1000,
-        "partitions": [str(tp) for tp in each.partitions],
+        "timeout s": transaction.timeout_ms // 1000,
+        "partitions": [str(tp) for tp in transaction.partitions],
     }

@@ -54,7 +54,7 @@ def groups(text: str | None, with_lag: bool) -> None:
             rows.append(row)
     named = f" with {text!r} in its name" if text is not None else ""
     output().rows(rows, empty=f"There is no group{named} that you may describe.", only_if_wide=("prefix", "protocol"))
-    if unknown := sorted({each for report in reports.values() for each in report.unknown}):
+    if unknown := sorted({name for report in reports.values() for name in report.unknown}):
         click.echo(f"The lag of groups that read these is unknown: {', '.join(unknown)}.", err=True)
 
 
@@ -173,7 +173,7 @@ def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffse
 
 def _refuse_prefix(cluster: Cluster, group: str) -> None:
     """Raise click.ClickException where ``lag`` takes a name for that of a generated group: a new group would hide it."""
-    generated = generated_with(group, (each.name for each in list_groups(cluster)))
+    generated = generated_with(group, (group.name for group in list_groups(cluster)))
     if generated:
         raise click.ClickException(
             f"There is no group {group}; it is the prefix of {', '.join(generated)}. Name the group that is to be changed."

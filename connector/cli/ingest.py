@@ -211,25 +211,25 @@ def _plan(run: Ingest) -> int:
             except IngestError as error:  # an expression is no SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
-        rows = [{**asdict(each), "table": run.settings.place(each.table)} for each in planned]
+        rows = [{**asdict(table), "table": run.settings.place(table.table)} for table in planned]
         for row in rows:
             del row["failure"]
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
-    for each in () if output().json else planned:
-        table = run.settings.destination(each.key).table
-        schema = "" if each.schema_id is None else f", schema {each.schema_id}"
-        way = "files by tasks" if each.by_spark is None else f"files by Spark: {each.by_spark}"
-        click.echo(f"{each.topic} -> {run.settings.place(each.table)}  {each.mode}, {each.format}{schema}, {way}")
+    for plan in () if output().json else planned:
+        table = run.settings.destination(plan.key).table
+        schema = "" if plan.schema_id is None else f", schema {plan.schema_id}"
+        way = "files by tasks" if plan.by_spark is None else f"files by Spark: {plan.by_spark}"
+        click.echo(f"{plan.topic} -> {run.settings.place(plan.table)}  {plan.mode}, {plan.format}{schema}, {way}")
         lines = [] if table.taken_part is None else [table.taken_part]
         lines += [f"select {', '.join(table.select)}"] if table.select else []
-        lines += [each.columns, *(f"expect {name}: {text}" for name, text in each.expect.items())]
-        for line in lines if each.mistake is None else [*lines[:1], click.style(each.mistake, fg="red")]:
+        lines += [plan.columns, *(f"expect {name}: {text}" for name, text in plan.expect.items())]
+        for line in lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]:
             click.echo(f"    {line}")
-    topics = len({each.topic for each in planned})
+    topics = len({table.topic for table in planned})
     output().message(
         f"{counted(topics, 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
     )
-    return FAILED if not planned or any(each.mistake for each in planned) else 0
+    return FAILED if not planned or any(table.mistake for table in planned) else 0
 
 
 def _verify(run: Ingest) -> int:
@@ -238,7 +238,7 @@ def _verify(run: Ingest) -> int:
         spark = _spark(run.settings)
         from pykafka_wire.ingest.checks import verify
 
-        shown = [each.topic for topic in topics for each in run.settings.destinations(topic)]
+        shown = [destination.topic for topic in topics for destination in run.settings.destinations(topic)]
         return show_proofs(spark, verify(spark, run.settings, topics), progress, shown)
 
 

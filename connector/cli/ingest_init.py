@@ -64,7 +64,9 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
     with working(f"looking up topics for {pattern}") as progress:
         every = cluster.metadata.topics(None)
         topics = sorted(
-            name for name, each in every.items() if not each.is_internal and re.fullmatch(pattern, name) is not None
+            name
+            for name, description in every.items()
+            if not description.is_internal and re.fullmatch(pattern, name) is not None
         )
         helpers = [name for name in topics if _HELPERS.fullmatch(name)]
         topics = [name for name in topics if name not in helpers]
@@ -138,7 +140,9 @@ def _is_envelope(schema: str) -> bool:
     except ValueError:  # Protobuf, or none
         return bool(re.search(r"\bafter\b.*\bop\b", schema, re.DOTALL))
     described = document.get("fields") or document.get("properties") or () if isinstance(document, dict) else ()
-    return {"op", "after"} <= {each["name"] if isinstance(each, dict) else each for each in described}
+    return {"op", "after"} <= {
+        described_key["name"] if isinstance(described_key, dict) else described_key for described_key in described
+    }
 
 
 def _is_change(document: Any) -> bool:  # Any: a JSON value
@@ -149,11 +153,11 @@ def _is_change(document: Any) -> bool:  # Any: a JSON value
 def _format_of(samples: Sequence[bytes | None]) -> str:
     """Return ``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
     there = [sample for sample in samples if sample is not None]
-    if sum(isinstance(_document(each), dict) for each in there) >= _MOST * len(there):
+    if sum(isinstance(_document(text), dict) for text in there) >= _MOST * len(there):
         return "json"
     try:
-        for each in there:
-            each.decode("utf-8")
+        for text in there:
+            text.decode("utf-8")
     except UnicodeDecodeError:
         return "binary"
     return "string"

@@ -219,12 +219,12 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
     """
     is_wide = to.width >= _WIDE
     heads = ["state", "fresh", "lag", "rows/s", "rows", "rejects", *(["schema"] if is_wide else [])]
-    ordered = sorted(seen.tables, key=lambda each: (_ORDER.index(each.state), -(each.lag or 0), each.name))
+    ordered = sorted(seen.tables, key=lambda table: (_ORDER.index(table.state), -(table.lag or 0), table.name))
     rows = [_cells(table, is_wide=is_wide, is_summary=is_summary) for table in ordered]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     names = ["table", "topic"] if is_wide else ["table"]
     room = to.width - sum(widths) - 2 * len(widths) - 2 * (len(names) - 1)
-    longest = max((len(each) for table in ordered for each in (table.name, table.topic)), default=0)
+    longest = max((len(name) for table in ordered for name in (table.name, table.topic)), default=0)
     name_width = max(_MIN_NAME, min(longest, room // len(names)))
     head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
@@ -233,7 +233,7 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
         reasons = _reason_lines(table, to.width, is_whole=n_lines is None)
         if n_lines is not None and len(lines) + len(reasons) > n_lines:
             rest = ordered[n_shown:]
-            n_well = sum(each.state == "up to date" for each in rest)
+            n_well = sum(table.state == "up to date" for table in rest)
             lines.append(
                 Text(f"… {len(rest)} more" + (f", {n_well} of them up to date" if n_well else ""), style="dim")
             )

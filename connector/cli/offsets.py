@@ -147,13 +147,15 @@ def _may_be_elected(error: Exception) -> bool:
 def offsets_at(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
-    at: int,
+    timestamp: int,
     *,
     isolation_level: str = "read_uncommitted",
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
-    listed = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
+    listed = list_offsets(
+        cluster, dict.fromkeys(partitions, timestamp), isolation_level=isolation_level, deadline=deadline
+    )
     return {tp: entry.offset for tp, entry in listed.items()}
 
 

@@ -140,7 +140,9 @@ def sparkline(values: Iterable[int]) -> str:
 
 def printable(text: str) -> str:
     """Return a text without control characters, which in a record could steer the terminal."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def format_timestamp(timestamp_ms: int | None) -> str | None:

@@ -51,7 +51,9 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         return
     reason = "the tables are not in a folder of this machine" if tables is None else _missing_of_duckdb(settings)
     used = {
-        name: each for name, each in (tables or {}).items() if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)
+        name: table
+        for name, table in (tables or {}).items()
+        if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)
     }
     if engine == "duckdb" and reason:
         raise click.ClickException(f"DuckDB cannot be used: {reason}. Leave out --engine.")
@@ -83,7 +85,7 @@ def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], 
                 return f"{name}: {str(error).splitlines()[0].rstrip('.')}"
         try:
             connection.execute(sql)
-            names = [each[0] for each in connection.description or ()]
+            names = [column[0] for column in connection.description or ()]
             rows = connection.fetchmany(limit + 1)
         except duckdb.Error as error:
             raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables)) or 'none yet'}.") from error
@@ -120,7 +122,7 @@ def _plain(value: Any) -> Any:  # Any: a value of any type, and what JSON has fo
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if hasattr(value, "asDict"):
         return _plain(value.asDict())
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else str(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else str(value)

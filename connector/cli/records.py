@@ -74,7 +74,7 @@ def tail(
     """
     if registry is not None and key_format is None and value_format is None:
         value_format = _registered_format(topic, registry)
-    formats = {name: each for name, each in (("key", key_format), ("value", value_format)) if each is not None}
+    formats = {name: wanted for name, wanted in (("key", key_format), ("value", value_format)) if wanted is not None}
     framed: set[int] = set()
     with connected() as cluster:
         partitions = partitions_of(cluster, topic)
@@ -154,7 +154,7 @@ def _decoding(
         SchemaError: the registry has no schema for the topic.
         RegistryError: it does not respond.
     """
-    by_registry = {name: each for name, each in formats.items() if each != "json"}
+    by_registry = {name: wanted for name, wanted in formats.items() if wanted != "json"}
     decoders = _registry_decoders(cluster, topic, by_registry, registry) if by_registry else ()
 
     def decode(chunk: Any) -> list[dict[str, Any]]:
@@ -184,13 +184,14 @@ def _registry_decoders(
     from pykafka_wire.source.typed_decoding import column_decoders
 
     given = source_options(registry) | {"subscribe": topic}
-    for name, each in formats.items():
-        given |= {f"{name}Format": each, f"on{name.capitalize()}Error": "divert"}
+    for name, wanted in formats.items():
+        given |= {f"{name}Format": wanted, f"on{name.capitalize()}Error": "divert"}
     options = parse_source_options(given, "batch")
     columns = options.typed_columns
     readers = find_reader_schemas(columns, columns.typed, cluster, options.subscription)
     types = {
-        each.name: readers[each.name].column_type(registry_in(columns, each), column=each) for each in columns.typed
+        column.name: readers[column.name].column_type(registry_in(columns, column), column=column)
+        for column in columns.typed
     }
     schema = pa.schema(types | dict.fromkeys(columns.added_columns, pa.string()))
     return column_decoders(columns, schema, for_tasks(readers, columns))
@@ -234,7 +235,7 @@ def records_of(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: t
             "timestamp_ms": timestamp,
             "key": key,
             "value": value,
-            "headers": [(each["key"], each["value"]) for each in header or ()],
+            "headers": [(pair["key"], pair["value"]) for pair in header or ()],
         }
 
 
@@ -314,10 +315,10 @@ def produce(
                     n_read += n_whole
                     for own_key, value in filter(None, pairs[:n_whole]):
                         producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
-                    for tp, each in sorted(producer.flush().items()):
+                    for tp, delivered in sorted(producer.flush().items()):
                         if output().json:
-                            offsets = {"first_offset": each.first_offset, "last_offset": each.last_offset}
-                            output().document({**tp._asdict(), **offsets, "records": each.n_records})
+                            offsets = {"first_offset": delivered.first_offset, "last_offset": delivered.last_offset}
+                            output().document({**tp._asdict(), **offsets, "records": delivered.n_records})
                     n_records = n_read
                     if n_whole < len(block):
                         shown = block[n_whole][:80].decode(errors="backslashreplace")
@@ -353,6 +354,6 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
     """Return the line's key and value, None where it has no separator."""
     if separator is not None:
-        own, mark, value = line.partition(separator.encode())
-        return (own, value) if mark else None
+        line_key, mark, value = line.partition(separator.encode())
+        return (line_key, value) if mark else None
     return None if key is None else key.encode(), line

@@ -75,19 +75,19 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
                 sys.exit(FAILED if counts and not dry_run else 0)
             click.confirm(f"Write {counted(n_records, 'record')}?", abort=True, err=True)
         written: Counter[str] = Counter()
-        left: Counter[str] = Counter()
+        kept: Counter[str] = Counter()
         try:
             with working(f"redriving {dlq}") as progress:
-                _write(source, target, written, left, progress)
+                _write(source, target, written, kept, progress)
         except (KeyboardInterrupt, WireError):
             click.echo(f"Not all were written: {_summary(written)} so far. Run it again to continue.", err=True)
             raise
     if output().json:
-        output().document({"written": dict(written), "left": dict(left)})
+        output().document({"written": dict(written), "left": dict(kept)})
     output().message(f"{_summary(written)}.")
-    for obstacle, n_records in left.items():
+    for obstacle, n_records in kept.items():
         click.echo(f"{counted(n_records, 'record')} left in {dlq}: {obstacle}.", err=True)
-    if left:
+    if kept:
         sys.exit(FAILED)
 
 
@@ -133,7 +133,9 @@ class _Source:
     def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
         """Return how many offsets are to be looked at."""
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
-        return sum(each.end_offset - each.start_offset for each in ranges_between(starts, self.ends))
+        return sum(
+            offset_range.end_offset - offset_range.start_offset for offset_range in ranges_between(starts, self.ends)
+        )
 
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
@@ -161,7 +163,7 @@ class _Source:
             yield positions, letters
 
 
-def _write(source: _Source, target: str | None, written: Counter[str], left: Counter[str], progress: Working) -> None:
+def _write(source: _Source, target: str | None, written: Counter[str], kept: Counter[str], progress: Working) -> None:
     """Write all, and count them by topic, and those that cannot be written by the reason."""
     from pykafka_wire.wire.transactional_producer import TransactionalProducer
 
@@ -170,7 +172,7 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
             pass  # the transaction of a run that was killed has ended now, and what it committed is final
         committed = source.committed()
         n_offsets = source.n_offsets(committed)
-        progress.show("redriving", done=lambda: sum((written + left).values()), total=n_offsets)
+        progress.show("redriving", done=lambda: sum((written + kept).values()), total=n_offsets)
         n_partitions: dict[str, int] = {}
         for positions, letters in chain(source.chunks(committed), [(source.ends, [])]):
             sent: Counter[str] = Counter()
@@ -198,4 +200,4 @@ def _write(source: _Source, target: str | None, written: Counter[str], left: Cou
                         transaction.commit_offsets(source.group(error), ahead)
                         offsets |= ahead
             written += sent
-            left.update(obstacle for _, letter in letters if (obstacle := _obstacle(letter)) is not None)
+            kept.update(obstacle for _, letter in letters if (obstacle := _obstacle(letter)) is not None)

@@ -74,5 +74,5 @@ def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
     ranges = ranges_between(starts, ends)
     values: list[bytes] = []
     for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
-        values += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]
+        values += [text for text in getattr(chunk.records, column).to_pylist() if text is not None]
     return values

@@ -59,9 +59,9 @@ def remote_share(
         starts: the first offset of each topic-partition, wherever it is.
         ends: the offset after the last.
     """
-    n_remote = sum(max(0, each.earliest_local - starts[tp]) for tp, each in tiers.items())
-    n_copied = sum(max(0, each.latest_tiered + 1 - starts[tp]) for tp, each in tiers.items())
-    n_partitions = sum(each.earliest_local > starts[tp] for tp, each in tiers.items())
+    n_remote = sum(max(0, tier.earliest_local - starts[tp]) for tp, tier in tiers.items())
+    n_copied = sum(max(0, tier.latest_tiered + 1 - starts[tp]) for tp, tier in tiers.items())
+    n_partitions = sum(tier.earliest_local > starts[tp] for tp, tier in tiers.items())
     n_all = sum(ends[tp] - starts[tp] for tp in tiers)
     share = f"{100 * n_remote / n_all:.0f} %" if n_all else "none"
     return (

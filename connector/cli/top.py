@@ -215,7 +215,7 @@ def _screen(
     table.add_column("outlook", no_wrap=True)
     room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
     for group in groups[:room]:
-        is_alone = sum(each.name == group.name for each in groups) == 1
+        is_alone = sum(other.name == group.name for other in groups) == 1
         cells = {
             "group": group.name if group.name and is_alone else group.group,
             "kind": group.kind,

@@ -61,7 +61,7 @@ def topics(context: click.Context, internal: bool) -> None:
     )
 
 
-@command("Show a topic's partitions and configs.", of=topics)
+@command("Show a topic's partitions and configs.", group=topics)
 @click.argument("topic")
 @click.option("--all-configs", is_flag=True, help="Include configs that have the brokers' defaults.")
 def describe(topic: str, all_configs: bool) -> None:
@@ -73,10 +73,10 @@ def describe(topic: str, all_configs: bool) -> None:
     with connected() as cluster:
         described = _existing(cluster, [topic])[topic]
         partitions = [
-            TopicPartition(topic, number) for number, each in described.partitions.items() if each.leader >= 0
+            TopicPartition(topic, number) for number, partition in described.partitions.items() if partition.leader >= 0
         ]
-        earliest, latest = (offsets_at(cluster, partitions, at) for at in (EARLIEST, LATEST))
-        configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
+        earliest, latest = (offsets_at(cluster, partitions, timestamp) for timestamp in (EARLIEST, LATEST))
+        configs = [config for config in describe_configs_of(cluster, topic) if config.is_own or all_configs]
         is_tiered = any(config.name == REMOTE_STORAGE_ENABLE and config.value == "true" for config in configs)
         tiers = tier_offsets(cluster, partitions) if is_tiered else {}
     rows = []
@@ -105,11 +105,13 @@ def describe(topic: str, all_configs: bool) -> None:
     click.echo()
     shown: list[dict[str, Any]] = [{"config": config.name, "value": config.value} for config in configs]
     if all_configs:
-        shown = [{**row, "set for": "topic" if each.is_own else None} for row, each in zip(shown, configs, strict=True)]
+        shown = [
+            {**row, "set for": "topic" if config.is_own else None} for row, config in zip(shown, configs, strict=True)
+        ]
     output().rows(shown, empty="No config is set for this topic.")
 
 
-@command("Create topics.", of=topics)
+@command("Create topics.", group=topics)
 @click.argument("names", metavar="TOPIC[:PARTITIONS]…", nargs=-1, required=True)
 @click.option(
     "-p",
@@ -134,7 +136,7 @@ def create(
 ) -> None:
     """Create each TOPIC, and wait until it has leaders. If one is rejected, the others are still created."""
     try:
-        wanted = {each: parse_new_topic(each) for each in names}
+        wanted = {text: parse_new_topic(text) for text in names}
     except ValueError as error:
         raise click.UsageError(f"{error}.") from error
     values = _parse_configs(configs)
@@ -161,7 +163,7 @@ def create(
     _raise_last(failures)
 
 
-@command("Add partitions to a topic, or change its configs.", of=topics)
+@command("Add partitions to a topic, or change its configs.", group=topics)
 @click.argument("topic")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="The new number of partitions; it can only grow.")
 @click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
@@ -198,7 +200,7 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
             output().message(f"{topic} has {counted(before, 'partition')} already.")
 
 
-@command("Delete topics, with their records.", of=topics)
+@command("Delete topics, with their records.", group=topics)
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
@@ -265,7 +267,7 @@ def _parse_configs(configs: Iterable[str]) -> dict[str, str]:
 def _unknown_config(cluster: Cluster, topic: str | None, names: Iterable[str]) -> click.UsageError | None:
     """Return the error for the first config that does not exist, with the nearest names; the configs of topics are those of
     any topic."""
-    known = [] if topic is None else [each.name for each in describe_configs_of(cluster, topic)]
+    known = [] if topic is None else [config.name for config in describe_configs_of(cluster, topic)]
     for name in names if known else ():
         if name not in known:
             near = difflib.get_close_matches(name.lower(), known, n=3)

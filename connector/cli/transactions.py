@@ -117,10 +117,10 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
     without_leader = _coordinators_without_leader(cluster)
     # Again after that wait for elections: a coordinator that had no leader in the first list has one now.
     again = list_transactions(cluster, sorted({suspect.producer_id for suspect in suspects}))
-    known = list({each.transactional_id: each for each in (*known, *again)}.values())
+    known = list({transaction.transactional_id: transaction for transaction in (*known, *again)}.values())
     suspects = _unknown_to(known, suspects)
     still = open_producers(cluster, {suspect.topic_partition for suspect in suspects}) if suspects else []
-    places = {(each.topic_partition, each.producer_id, each.start_offset) for each in still}
+    places = {(transaction.topic_partition, transaction.producer_id, transaction.start_offset) for transaction in still}
     uncoordinated = [
         suspect
         for suspect in suspects
@@ -133,7 +133,7 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
 
 def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
     """Return the producers that have no open transaction in ``known``."""
-    coordinated = {each.producer_id for each in known if each.is_open}
+    coordinated = {transaction.producer_id for transaction in known if transaction.is_open}
     return [producer for producer in producers if producer.producer_id not in coordinated]
 
 
@@ -149,18 +149,18 @@ def _coordinators_without_leader(cluster: Cluster) -> list[str]:
 
 def _rows(listed: _Transactions) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
-    rows = [transaction_row(each) for each in listed.known]
+    rows = [transaction_row(transaction) for transaction in listed.known]
     rows += [
         {
             "transactional id": None,
             "state": "UNKNOWN" if listed.without_leader else "HUNG",
-            "producer id": each.producer_id,
-            "epoch": each.producer_epoch,
-            "since": format_timestamp(each.last_timestamp_ms),
-            "open for s": (now_ms - each.last_timestamp_ms) // 1000,
+            "producer id": transaction.producer_id,
+            "epoch": transaction.producer_epoch,
+            "since": format_timestamp(transaction.last_timestamp_ms),
+            "open for s": (now_ms - transaction.last_timestamp_ms) // 1000,
             "timeout s": None,
-            "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],
+            "partitions": [f"{transaction.topic_partition} from offset {transaction.start_offset}"],
         }
-        for each in listed.uncoordinated
+        for transaction in listed.uncoordinated
     ]
     return rows

@@ -105,7 +105,7 @@ class WithoutChatter:
                 if traceback or line.startswith(b"Traceback "):
                     traceback.append(line)
                     is_last = len(traceback) > 1 and not line.startswith(b" ")
-                    if is_last and not any(_WORKER in each for each in traceback):
+                    if is_last and not any(_WORKER in line for line in traceback):
                         os.write(self._error, b"".join(traceback))
                     traceback = [] if is_last else traceback
                 elif not line.startswith(_CHATTER):

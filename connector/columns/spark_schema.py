@@ -76,11 +76,11 @@ def check_source_schema(
 
 def check_selection(given: StructType | pa.Schema, selection: Selection) -> None:
     """Raise OptionError where the user gave a schema with other columns or fields than those of the option ``columns``."""
-    found = spark_schema(given)
-    if selection and not _has_fields(found, selection):
+    schema = spark_schema(given)
+    if selection and not _has_fields(schema, selection):
         raise OptionError(
             f"columns selects {', '.join(selected_paths(selection))}, but .schema(…), in SQL the list of columns of the "
-            f"view or table, is {found.simpleString()}: leave one of them out."
+            f"view or table, is {schema.simpleString()}: leave one of them out."
         )
 
 
@@ -103,21 +103,21 @@ def _no_such_column(name: str, added_columns: Collection[str]) -> SchemaError:
                 f"the source has no column {name!r} without on{column.capitalize()}Error=divert: set that, or leave {name} out of "
                 ".schema(…)."
             )
-    more = "".join(f", {each} string" for each in added_columns)
+    more = "".join(f", {name} string" for name in added_columns)
     return SchemaError(
         f"the source has no column {name!r}. Its columns are {source_schema(True)}{more}; .schema(…) may name a subset of "
         "them."
     )
 
 
-def _allows_nulls(found: DataType) -> bool:
+def _allows_nulls(data_type: DataType) -> bool:
     """Return whether arrays, maps and structs within a type may hold nulls."""
-    if isinstance(found, ArrayType):
-        return found.containsNull and _allows_nulls(found.elementType)
-    if isinstance(found, MapType):
-        return found.valueContainsNull and _allows_nulls(found.keyType) and _allows_nulls(found.valueType)
-    if isinstance(found, StructType):
-        return all(field.nullable and _allows_nulls(field.dataType) for field in found.fields)
+    if isinstance(data_type, ArrayType):
+        return data_type.containsNull and _allows_nulls(data_type.elementType)
+    if isinstance(data_type, MapType):
+        return data_type.valueContainsNull and _allows_nulls(data_type.keyType) and _allows_nulls(data_type.valueType)
+    if isinstance(data_type, StructType):
+        return all(field.nullable and _allows_nulls(field.dataType) for field in data_type.fields)
     return True
 
 
@@ -129,8 +129,8 @@ def spark_schema(given: StructType | pa.Schema) -> StructType:
 
     schema = StructType()
     for field in given:
-        found = from_arrow_type(field.type, prefer_timestamp_ntz=field.name != "timestamp")
-        schema.add(field.name, found, field.nullable)
+        data_type = from_arrow_type(field.type, prefer_timestamp_ntz=field.name != "timestamp")
+        schema.add(field.name, data_type, field.nullable)
     return schema
 
 

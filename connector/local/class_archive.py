@@ -62,8 +62,8 @@ def ensure_class_archive(java: Java, jars: Sequence[Path], version: str, ports: 
 def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: Sequence[int]) -> None:
     """Make it under another name, check it, then rename it: Java crashes on an archive that was cut off."""
     logger.info("making an archive of the classes of Kafka %s, once: brokers start sooner with it", version)
-    for left in archive.parent.glob(f".{archive.name}.*"):  # by a process that was killed; we hold the lock
-        left.unlink()
+    for remnant in archive.parent.glob(f".{archive.name}.*"):  # by a process that was killed; we hold the lock
+        remnant.unlink()
     scratch = archive.parent / f".{archive.name}.{os.getpid()}"
     scratch.touch()  # fails now, not after seconds, where the cache is read-only
     try:

@@ -195,7 +195,8 @@ class LocalCluster(KafkaTools):
             brokers=self._size,
             listeners={
                 node_id: [
-                    Listener(name=name, protocol=each, port=next(ports)) for name, each in self._listeners.items()
+                    Listener(name=name, protocol=protocol, port=next(ports))
+                    for name, protocol in self._listeners.items()
                 ]
                 for node_id in ids
             },
@@ -220,7 +221,7 @@ class LocalCluster(KafkaTools):
             of_broker, ready = old_broker_properties, OLD_STARTED
         for number in ids:
             add(f"broker-{number}", number, of_broker(plan, number, folder / f"broker-{number}"), ready=ready)
-        self.nodes = [each for each in self._all_nodes if each.listeners]
+        self.nodes = [node for node in self._all_nodes if node.listeners]
 
 
 def free_ports(count: int, preferred: int = 0) -> list[int]:
@@ -239,8 +240,8 @@ def free_ports(count: int, preferred: int = 0) -> list[int]:
                 continue
             held.append(candidate)
             if len(held) == count:
-                return [each.getsockname()[1] for each in held]
+                return [held_socket.getsockname()[1] for held_socket in held]
     finally:
-        for each in held:
-            each.close()
+        for held_socket in held:
+            held_socket.close()
     raise LocalClusterError(f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free")

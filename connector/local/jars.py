@@ -173,8 +173,8 @@ def ivy_jar() -> Path:
 
 def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool, excluded: Sequence[str]) -> None:
     """Download into a scratch folder, then rename it to `folder`: a folder that exists is complete."""
-    for left in folder.parent.glob(f".{folder.name}.*"):  # left by a killed download; we hold the lock
-        shutil.rmtree(left, ignore_errors=True)
+    for remnant in folder.parent.glob(f".{folder.name}.*"):  # left by a killed download; we hold the lock
+        shutil.rmtree(remnant, ignore_errors=True)
     java = ensure_java()
     logger.warning("downloading %s from Maven Central into %s, once", ", ".join(map(str, coordinates)), folder)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -183,8 +183,8 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool,
         description.write_text(_ivy_xml(folder.name, coordinates, transitive, excluded), encoding="utf-8")
         jars = scratch / "jars"
         command = [str(java.executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
-        if own := os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
-            command += ["-settings", own]
+        if ivy_settings := os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
+            command += ["-settings", ivy_settings]
         command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(description), "-confs", "default"]
         command += ["-types", "jar", "bundle", "tar.gz"]
         command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
@@ -207,7 +207,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool,
 def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
     """Return the error, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
     unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
-    what = ", ".join(re.sub("[#;]", ":", each) for each in unresolved) or ", ".join(map(str, coordinates))
+    what = ", ".join(re.sub("[#;]", ":", name) for name in unresolved) or ", ".join(map(str, coordinates))
     settings = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
     source = f"the repositories in {settings}" if settings else "Maven Central"
     return (

@@ -60,9 +60,9 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
     Raises:
         JavaNotFoundError: none is installed and the download failed; the message names what to install.
     """
-    found, rejected = _search(minimum)
-    if found is not None:
-        return found
+    java, rejected = _search(minimum)
+    if java is not None:
+        return java
     seen = "; ".join(rejected) if rejected else "no java in JAVA_HOME or on the PATH"
     # A warning, not an info: the user has to wait for a download that they did not ask for.
     wanted = f"{DOWNLOADED_VENDOR} {DOWNLOADED_VERSION}"

@@ -134,7 +134,7 @@ class Node(SupervisedProcess):
 
     def address(self, listener: str) -> str:
         """Return ``host:port`` of a listener, as advertised."""
-        addresses = {each.name: each.address for each in self.listeners}
+        addresses = {listener.name: listener.address for listener in self.listeners}
         if listener not in addresses:
             raise KeyError(f"{self.name} has no listener {listener}, only {[*addresses]}")
         return addresses[listener]

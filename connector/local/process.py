@@ -206,12 +206,12 @@ def wait_ready(processes: Sequence[SupervisedProcess], timeout_s: float) -> None
         LocalClusterError: one ended, or was not ready in time and was killed.
     """
     deadline = time.monotonic() + timeout_s
-    while processes := [each for each in processes if not each.is_ready()]:
+    while processes := [process for process in processes if not process.is_ready()]:
         if time.monotonic() >= deadline:
-            for each in processes:
-                each.kill()
+            for process in processes:
+                process.kill()
             raise LocalClusterError(
-                f"{', '.join(each.name for each in processes)} not ready within {timeout_s:.0f} s; the log of "
+                f"{', '.join(process.name for process in processes)} not ready within {timeout_s:.0f} s; the log of "
                 f"{processes[0].name} ends:\n{processes[0].log_tail}"
             )
         time.sleep(POLL_S)

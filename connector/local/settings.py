@@ -108,8 +108,8 @@ def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
     """Return ``server.properties`` of the controller of several brokers, a process of its own: with combined nodes the loss
     of one that holds the quorum's majority would take the whole cluster down."""
     listeners = f"{CONTROLLER}://{HOST}:{plan.controller_port}"
-    own = {"listeners": listeners, "listener.security.protocol.map": _protocol_map(plan)}
-    return _kraft_properties(plan, "controller", plan.controller_id, folder, own)
+    properties = {"listeners": listeners, "listener.security.protocol.map": _protocol_map(plan)}
+    return _kraft_properties(plan, "controller", plan.controller_id, folder, properties)
 
 
 def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
@@ -156,14 +156,14 @@ def render(properties: Mapping[str, str]) -> str:
 
 
 def _kraft_properties(
-    plan: ClusterPlan, roles: str, node_id: int, folder: Path, own: Mapping[str, str]
+    plan: ClusterPlan, roles: str, node_id: int, folder: Path, own_properties: Mapping[str, str]
 ) -> dict[str, str]:
     return {
         "process.roles": roles,
         "node.id": str(node_id),
         "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
         "controller.listener.names": CONTROLLER,
-        **own,
+        **own_properties,
         "log.dirs": str(folder / "data"),
         **common_properties(plan.brokers),
         **plan.properties,
@@ -174,8 +174,8 @@ def _of_broker(plan: ClusterPlan, node_id: int) -> dict[str, str]:
     """Return a broker's listeners, and its rack."""
     listeners = plan.listeners[node_id]
     return {
-        "listeners": ",".join(f"{each.name}://{HOST}:{each.port}" for each in listeners),
-        "advertised.listeners": ",".join(f"{each.name}://{each.address}" for each in listeners),
+        "listeners": ",".join(f"{listener.name}://{HOST}:{listener.port}" for listener in listeners),
+        "advertised.listeners": ",".join(f"{listener.name}://{listener.address}" for listener in listeners),
         "listener.security.protocol.map": _protocol_map(plan),
         "inter.broker.listener.name": INTERNAL,
         "broker.rack": f"r{node_id}",
@@ -186,5 +186,5 @@ def _of_broker(plan: ClusterPlan, node_id: int) -> dict[str, str]:
 
 def _protocol_map(plan: ClusterPlan) -> str:
     # The controller's must be named as soon as one listener is neither PLAINTEXT nor called by its protocol's name.
-    protocols = {each.name: each.protocol for listeners in plan.listeners.values() for each in listeners}
+    protocols = {listener.name: listener.protocol for listeners in plan.listeners.values() for listener in listeners}
     return ",".join(f"{name}:{protocol}" for name, protocol in {CONTROLLER: "PLAINTEXT", **protocols}.items())

@@ -53,8 +53,15 @@ class KafkaTools(ABC):
             LocalClusterError: it ended with a code other than 0 or not in time; the message holds its output.
         """
         command = list(arguments)
-        own = ("--bootstrap-server", "--bootstrap-controller", "--broker-list", "--zookeeper", "--files", "format")
-        if not any(argument.split("=")[0] in own for argument in arguments):
+        own_options = (
+            "--bootstrap-server",
+            "--bootstrap-controller",
+            "--broker-list",
+            "--zookeeper",
+            "--files",
+            "format",
+        )
+        if not any(argument.split("=")[0] in own_options for argument in arguments):
             command[:0] = ["--bootstrap-server", self.bootstrap_servers]
         what = f"{main_class} {' '.join(arguments)}"
         return run_java(self._tool_launcher().tool(main_class, command), what=what, stdin=stdin, timeout_s=timeout_s)

@@ -178,7 +178,7 @@ def topic_names(value: str, name: str) -> tuple[str, ...]:
 
 
 def type_names(value: str, name: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names or ("*" in names and len(names) > 1):
         raise OptionError(
             f"{name} is {quoted(value)}: give the full names of types, separated by commas, or * for all."

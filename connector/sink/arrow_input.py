@@ -73,10 +73,10 @@ def _python_value(value: Any, column_type: pa.DataType) -> Any:
     if is_a.is_struct(column_type):  # by position: a Row may have two fields of one name
         return {field.name: _python_value(value[nth], field.type) for nth, field in enumerate(column_type)}
     if is_a.is_list(column_type):
-        return [_python_value(each, column_type.value_type) for each in value]
+        return [_python_value(item, column_type.value_type) for item in value]
     if is_a.is_map(column_type):
         key_type, item_type = column_type.key_type, column_type.item_type
-        return [(_python_value(key, key_type), _python_value(each, item_type)) for key, each in value.items()]
+        return [(_python_value(key, key_type), _python_value(item, item_type)) for key, item in value.items()]
     if is_a.is_timestamp(column_type) and column_type.tz is not None:
         return value.astimezone(timezone.utc)
     return value

@@ -165,7 +165,7 @@ class RecordColumns:
     @property
     def n_bytes(self) -> int:
         """Return the bytes of keys, values and headers."""
-        return sum(each.nbytes for each in (self.key, self.value, self.headers) if each is not None)
+        return sum(column.nbytes for column in (self.key, self.value, self.headers) if column is not None)
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
         """Return the records at ``indices``, in that order; copies."""

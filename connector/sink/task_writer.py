@@ -69,8 +69,8 @@ class TaskWriter:
             if on_records is not None and batch.num_rows:
                 on_records(records)
             for built in builder.build(records):
-                n_records += sum(each.n_records for each in built.batches)
-                n_bytes += sum(len(each.data) for each in built.batches)
+                n_records += sum(batch.n_records for batch in built.batches)
+                n_bytes += sum(len(batch.data) for batch in built.batches)
                 destination.append(*built)
         return WrittenTask(n_records, n_bytes)
 

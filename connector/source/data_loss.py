@@ -74,7 +74,7 @@ class DataLossReporter:
         """
         if lost and self._fail:
             raise DataLossError(loss, lost, detail)
-        new = [each for each in lost if self._last_reported.get((loss, each[0])) != each[1]]
+        new = [entry for entry in lost if self._last_reported.get((loss, entry[0])) != entry[1]]
         if not new:
             return
         _log.warning("Records are lost, and the query continues without them: %s", describe_loss(loss, new, detail))
@@ -124,6 +124,6 @@ def write_ledger(
             filesystem.move(unfinished, f"{folder}/{name}.parquet")
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(
-            f"the lost ranges {', '.join(str(each[0]) for each in lost[:5])} could not be written to dataLossLedger "
+            f"the lost ranges {', '.join(str(entry[0]) for entry in lost[:5])} could not be written to dataLossLedger "
             f"{folder} ({error}): without it the records would be skipped silently. Check the path and its permissions."
         ) from error

@@ -46,7 +46,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
     for name in names:
         selected = options.columns.get(name, WHOLE)
         if name in readers:
-            (column,) = (each for each in wanted if each.name == name)
+            (column,) = (field for field in wanted if field.name == name)
             types[name] = spark_type(readers[name].column_type(registry_in(columns, column), selected, column))
         else:
             check_whole(selected, name, SOURCE_COLUMNS.get(name, "string"))

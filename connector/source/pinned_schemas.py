@@ -107,13 +107,13 @@ class PinnedSchemas:
                 chosen[column.name] = before
             self._check(column, chosen[column.name])
         # A column that is not read now keeps what the checkpoint has for it.
-        kept = {name: each for name, each in logged.items() if name not in chosen}
+        kept = {name: schema for name, schema in logged.items() if name not in chosen}
         return dict(sorted((kept | to_json(chosen)).items()))
 
     def _pinned(self, logged: Mapping[str, Any]) -> dict[str, ReaderSchema]:
         """Return those of the checkpoint that are of the options' formats."""
         formats: dict[str, str] = {column.name: column.format for column in self._read}
-        return {name: each for name, each in from_json(logged).items() if formats.get(name) == each.format}
+        return {name: schema for name, schema in from_json(logged).items() if formats.get(name) == schema.format}
 
     def _is_pinned(self, column: TypedColumn) -> bool:
         """Return whether the checkpoint remembers its schema: that of JSON where ``load()`` took the type from the registry."""
@@ -208,4 +208,4 @@ def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
 def _types_differ(column: TypedColumn, before: ReaderSchema) -> bool:
     if column.types == ("*",):
         return not before.types
-    return set(column.types) != {each.message for each in before.types}
+    return set(column.types) != {kind.message for kind in before.types}

@@ -528,8 +528,8 @@ class ResponseFuture(Generic[ResponseT_co]):
 
     def extend_deadline(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
         """Return ``deadline``, extended up to ``total`` by the time that the connection was throttled since the request."""
-        at = max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at))
-        return Deadline(at, setting=deadline.setting, cancelled=deadline.cancelled)
+        expires_at = max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at))
+        return Deadline(expires_at, setting=deadline.setting, cancelled=deadline.cancelled)
 
     def set_response(self, response: Message) -> None:
         """Set the response that has arrived; called by the connection."""

@@ -55,7 +55,7 @@ def digest_of(records: RecordColumns) -> int:
     """
     headers = None
     if records.headers is not None:
-        headers = binary_array([repr(each).encode() for each in records.headers.to_pylist()])
+        headers = binary_array([repr(headers).encode() for headers in records.headers.to_pylist()])
     of_rows = np.zeros(records.n_records, dtype=np.uint64)
     for i, column in enumerate([records.key, records.value, records.topic, headers]):
         if column is not None:

@@ -148,9 +148,9 @@ def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset
     if not marker.pending:
         return [CommittedOffset(offset, metadata=json.dumps(fields))]
     fields["protocol"] = marker.pending[0].transaction.version.name
-    parts = _parts(fields, [_task_fields(each, transactional_id) for each in marker.pending])
+    parts = _parts(fields, [_task_fields(task, transactional_id) for task in marker.pending])
     if len(parts) > _MAX_PARTS_WITH_RANGES:
-        without = [_task_fields(replace(each, ranges=()), transactional_id) for each in marker.pending]
+        without = [_task_fields(replace(task, ranges=()), transactional_id) for task in marker.pending]
         parts = _parts(fields, without)
     return [CommittedOffset(offset, metadata=_compact(part)) for part in parts]
 
@@ -175,7 +175,7 @@ def _task_fields(task: DecidedTask, transactional_id: str) -> list[Any]:
     identity = task.transaction.identity
     name = task_name(transactional_id, task.transaction.transactional_id)
     fields = [task.task, name, identity.producer_id, identity.producer_epoch, task.n_records, task.digest]
-    with_ranges = [*fields, [list(each) for each in task.ranges]]
+    with_ranges = [*fields, [list(written) for written in task.ranges]]
     return with_ranges if task.ranges and len(_compact(with_ranges)) <= _MAX_TASK_CHARACTERS else fields
 
 
@@ -267,7 +267,7 @@ def _pending(
             ),
             n_records=int(count),
             digest=str(digest),
-            ranges=tuple(WrittenRange(*each) for each in itertools.chain.from_iterable(ranges)),
+            ranges=tuple(WrittenRange(*values) for values in itertools.chain.from_iterable(ranges)),
         )
         for task, name, producer_id, epoch, count, digest, *ranges in itertools.chain.from_iterable(
             part["tasks"] for part in parts

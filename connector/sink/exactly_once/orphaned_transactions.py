@@ -64,12 +64,12 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: Transaction
     """Return how many were committed, and aborted."""
     orphans = [
         TransactionHandle(
-            transactional_id=each.transactional_id,
-            identity=ProducerIdentity(each.producer_id, each.producer_epoch),
+            transactional_id=transaction.transactional_id,
+            identity=ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
             version=handle.version,
         )
-        for each in open_transactions(cluster, options.transactional_id)
-        if each.state == "Ongoing"
+        for transaction in open_transactions(cluster, options.transactional_id)
+        if transaction.state == "Ongoing"
     ]
     if not orphans:
         return 0, 0
@@ -123,7 +123,7 @@ def open_transactions(cluster: Cluster, transactional_id: str) -> list[Described
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
-    listed = [each.transactional_id for each in list_open(cluster, task_prefix(transactional_id))]
+    listed = [transaction.transactional_id for transaction in list_open(cluster, task_prefix(transactional_id))]
     return list(describe_all(cluster, [name for name in listed if is_task_id(transactional_id, name)]).values())
 
 

@@ -86,8 +86,11 @@ def closed_in_partitions(
     """
     places = {tp for offsets in first_offsets.values() for tp in offsets}
     open_from = {
-        (each.topic_partition, ProducerIdentity(each.producer_id, each.producer_epoch)): each.start_offset
-        for each in (open_producers(cluster, places) if places else ())
+        (
+            producer.topic_partition,
+            ProducerIdentity(producer.producer_id, producer.producer_epoch),
+        ): producer.start_offset
+        for producer in (open_producers(cluster, places) if places else ())
     }
 
     def is_open(handle: TransactionHandle, tp: TopicPartition, first_offset: int) -> bool:
@@ -113,10 +116,10 @@ def find_not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[Decide
     described = describe_all(cluster, unnamed) if unnamed else {}
     first_offsets: dict[TransactionHandle, dict[TopicPartition, int]] = {}
     for task in tasks:
-        found = described.get(task.transaction.transactional_id)
+        described_transaction = described.get(task.transaction.transactional_id)
         first_offsets[task.transaction] = {
             TopicPartition(r.topic, r.partition): r.first_offset for r in task.ranges
-        } or dict.fromkeys(found.partitions if found is not None else (), -1)
+        } or dict.fromkeys(described_transaction.partitions if described_transaction is not None else (), -1)
     closed = set(closed_in_partitions(cluster, first_offsets))
     return [task for task in tasks if task.transaction in closed]
 
@@ -287,8 +290,8 @@ def _content(task: DecidedTask) -> Content:
 
 
 def _sum(contents: Iterable[Content]) -> Content:
-    each = list(contents)
-    return sum(n_records for n_records, _ in each), digest_text(sum(int(digest, 16) for _, digest in each))
+    parts = list(contents)
+    return sum(n_records for n_records, _ in parts), digest_text(sum(int(digest, 16) for _, digest in parts))
 
 
 def _unlisted(marker: Marker) -> Content:
@@ -336,7 +339,7 @@ def missing_error(
     return ExactlyOnceError(
         f"micro-batch {marker.batch_id} was decided, and {len(missing)} of its transactions were aborted before they could be "
         f"committed (kafka.transaction.timeout.ms, or an administrator): {name_tasks(missing)}. Their "
-        f"{sum(each.n_records for each in missing)} records are missing from the topic, and {why}A "
+        f"{sum(task.n_records for task in missing)} records are missing from the topic, and {why}A "
         "read_uncommitted consumer still reads them at these offsets. Write them, or do without them, then set "
         "failOnMissingMarker=false for one start, which takes the micro-batch for complete."
     )

@@ -29,9 +29,9 @@ def task_id(transactional_id: str, name: str) -> str:
     return task_prefix(transactional_id) + name
 
 
-def task_name(transactional_id: str, of: str) -> str:
+def task_name(transactional_id: str, suffix: str) -> str:
     """Return the inverse of :func:`task_id`."""
-    return of.removeprefix(task_prefix(transactional_id))
+    return suffix.removeprefix(task_prefix(transactional_id))
 
 
 def is_task_id(transactional_id: str, name: str) -> bool:

@@ -136,10 +136,10 @@ def resolve_at_checkpoint(
     stands = find_position(reference, subscription, topics, option=option).offsets
     ids = topic_ids_of(topics)
     places = [
-        (TopicPartition(each.topic, partition), offset, each.topic_id)
-        for each in stands.dropped
-        if ids.get(each.topic) == each.topic_id
-        for partition, offset in each.offsets.items()
+        (TopicPartition(topic.topic, partition), offset, topic.topic_id)
+        for topic in stands.dropped
+        if ids.get(topic.topic) == topic.topic_id
+        for partition, offset in topic.offsets.items()
     ]
     places += [(tp, offset, stands.topic_ids.get(tp.topic, ZERO_UUID)) for tp, offset in sorted(stands.offsets.items())]
     ranges = [

@@ -71,24 +71,24 @@ NO_PRUNING: Final = Pruning()
 def prune(filters: Iterable[Any]) -> Pruning:
     """Return what ``filters`` (Spark's, of which all must hold) leave to be read; one that is not understood rules out nothing."""
     pruning = NO_PRUNING
-    for each in filters:
-        pruning = _narrow(pruning, each)
+    for predicate in filters:
+        pruning = _narrow(pruning, predicate)
     return pruning
 
 
-def _narrow(pruning: Pruning, each: Any) -> Pruning:
-    name, expected = type(each).__name__, True
+def _narrow(pruning: Pruning, predicate: Any) -> Pruning:
+    name, expected = type(predicate).__name__, True
     if name == "Not":
-        each, expected = each.child, False
-        name = type(each).__name__
-    column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else ""
+        predicate, expected = predicate.child, False
+        name = type(predicate).__name__
+    column = predicate.attribute[0] if len(getattr(predicate, "attribute", ())) == 1 else ""
     if column not in _TYPES or name not in _HOLDS:
         return pruning
-    values = each.value if name == "In" else (each.value,)
+    values = predicate.value if name == "In" else (predicate.value,)
     if not values or not all(type(value) is _TYPES[column] for value in values):
         return pruning
     if column in ("topic", "partition"):
-        return replace(pruning, tests=(*pruning.tests, (column, name, each.value, expected)))
+        return replace(pruning, tests=(*pruning.tests, (column, name, predicate.value, expected)))
     if not expected:
         return pruning
     return (_narrow_offsets if column == "offset" else _narrow_timestamps)(pruning, name, values)

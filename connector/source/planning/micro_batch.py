@@ -88,10 +88,10 @@ def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) 
     if not recreated and not checkpoint.dropped:
         return dict(checkpoint.offsets)
     known = {
-        TopicPartition(each.topic, partition): offset
-        for each in checkpoint.dropped
-        if topic_ids.get(each.topic) == each.topic_id
-        for partition, offset in each.offsets.items()
+        TopicPartition(topic.topic, partition): offset
+        for topic in checkpoint.dropped
+        if topic_ids.get(topic.topic) == topic.topic_id
+        for partition, offset in topic.offsets.items()
     }
     known |= {tp: offset for tp, offset in checkpoint.offsets.items() if tp.topic not in recreated}
     return known
@@ -234,12 +234,12 @@ def _end_of(
 def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) -> tuple[DroppedTopic, ...]:
     """Return what the checkpoint remembers of topics that it no longer reads, the latest last."""
     dropped: dict[tuple[str, uuid.UUID], dict[int, int]] = {
-        (each.topic, each.topic_id): {
+        (topic.topic, topic.topic_id): {
             partition: offset
-            for partition, offset in each.offsets.items()
-            if snapshot.topic_ids.get(each.topic) != each.topic_id or (each.topic, partition) not in offsets
+            for partition, offset in topic.offsets.items()
+            if snapshot.topic_ids.get(topic.topic) != topic.topic_id or (topic.topic, partition) not in offsets
         }
-        for each in checkpoint.dropped
+        for topic in checkpoint.dropped
     }
     for tp, offset in checkpoint.offsets.items():
         topic_id = checkpoint.topic_ids.get(tp.topic)

@@ -229,7 +229,7 @@ class SubscribedTopics:
                 for name, partitions in doubtful.items()
             }
             enough = len(responses) >= min(_N_RESPONSES, len(asked))
-            agreed = all(len(each) in (0, len(responses)) for each in agreeing.values())
+            agreed = all(len(agreeing_brokers) in (0, len(responses)) for agreeing_brokers in agreeing.values())
             if silence.expired or (enough and (agreed or agreement.expired)):
                 break
             time.sleep(_PAUSE_S)
@@ -435,7 +435,9 @@ class SubscribedLogs:
         if not held:
             return logs
         written = latest_offsets(self._cluster, held, "read_uncommitted")
-        return compare_logs(known, replace(snapshot, high_watermarks={tp: each.offset for tp, each in written.items()}))
+        return compare_logs(
+            known, replace(snapshot, high_watermarks={tp: listed.offset for tp, listed in written.items()})
+        )
 
     def _epoch_ends(
         self, checkpoint: QueryOffsets, known: Offsets, latest: Mapping[TopicPartition, ListedOffset]

@@ -56,7 +56,7 @@ class MinimumsOfTopics:
             return {}
         now, required = self._clock(), {}
         for topic in topics:
-            minimum = next((each for pattern, each in self._minimums if pattern.fullmatch(topic)), None)
+            minimum = next((minimum for pattern, minimum in self._minimums if pattern.fullmatch(topic)), None)
             if minimum is not None:
                 since = self._waiting_since.get(topic, now)
                 required[topic] = minimum.min_offsets if now - since < minimum.max_delay_ms / 1000 else 0

@@ -131,8 +131,8 @@ class QueryProgress:
         """Count tasks, and tell them where they report."""
         self._n_tasks += len(planned)
         if self._task_figures is not None:
-            for each in planned:
-                each.receiver = self._task_figures.address
+            for offset_range in planned:
+                offset_range.receiver = self._task_figures.address
 
     def report(
         self, snapshot: LogSnapshot, start_offsets: Mapping[TopicPartition, int], progress: QueryOffsets | None

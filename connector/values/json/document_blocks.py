@@ -346,15 +346,15 @@ def _overflows(buffer: ByteBuffer, scale: int) -> Ints:
 def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
     """Return where texts are that may be a number and base64 alike, but for the members of other names."""
     begins = (buffer[1:] - _ZERO < 10) | (buffer[1:] == _PLUS)
-    opening, found = np.flatnonzero((buffer[:-1] == _QUOTE) & begins), []
+    opening, places = np.flatnonzero((buffer[:-1] == _QUOTE) & begins), []
     for size in range(1, _MAX_AMBIGUOUS):
         if not len(opening):
             break
         following = buffer.take(opening + 1 + size, mode="clip")
         if size & 3 == 0:
-            found.append(opening[following == _QUOTE])
+            places.append(opening[following == _QUOTE])
         opening = opening[_IN_NUMBER[following]]
-    opening = np.sort(np.concatenate([*found, opening]))
+    opening = np.sort(np.concatenate([*places, opening]))
     if not len(opening):
         return _NOWHERE
     colon = opening - 1
