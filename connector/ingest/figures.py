@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykafka_wire.ingest.running import MicroBatch
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.metrics.definitions import (
     TABLE_COMMITS,
@@ -56,6 +57,14 @@ def lag_of(status: TableStatus, ends: LogEnds) -> int | None:
     if status.position is None or status.topic not in ends:
         return None
     return sum(max(0, end - status.position.get(p, 0)) for p, end in ends[status.topic].items())
+
+
+def lag_in(batch: MicroBatch | None, status: TableStatus, ends: LogEnds) -> int | None:
+    """Return :func:`lag_of` while a micro-batch is landed, which knows newer ends than the progress of the one before."""
+    lag = lag_of(status, ends)
+    if batch is None or status.key not in batch.parts:
+        return lag
+    return max(lag or 0, batch.n_planned(status.key) - batch.n_landed(status.key, status.position))
 
 
 def values(metric: str, query: str, statuses: Mapping[str, TableStatus], ends: LogEnds) -> dict[tuple[str, ...], float]:

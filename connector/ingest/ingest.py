@@ -119,14 +119,8 @@ class Ingest:
         """Return each table's state, of the run that :meth:`start` began in this process; none where the server of Spark
         Connect lands the tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
         stopped = {
-            key: TableStatus(
-                topic=destination.topic,
-                name=destination.name,
-                is_part=destination.table.is_part,
-                state=TableState().failed(failure, time.monotonic()),
-            )
+            key: TableStatus.of(self.settings.destination(key), TableState().failed(failure, time.monotonic()))
             for key, failure in self._mistaken.items()
-            for destination in (self.settings.destination(key),)
         }
         return stopped | (self._landing.statuses if self._landing is not None else {})
 

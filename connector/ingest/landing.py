@@ -89,8 +89,7 @@ class _TableTask:
         shown = asdict(self.progress)
         for name in ("is_open", "topic_id", "micro_batch"):
             del shown[name]
-        is_part = self.destination.table.is_part
-        return TableStatus(topic=self.topic, name=self.name, is_part=is_part, state=self.state, **shown)
+        return replace(TableStatus.of(self.destination, self.state), **shown)
 
     def beginning(self, target: Target) -> Beginning:
         """Return where the query began with the topic, as it was known at first: Spark's log forgets it."""
@@ -265,32 +264,42 @@ class Landing:
                 with self._writers_lock(table):
                     self._land_one(table, target)
                 with self._changed:
-                    if table.target is target:  # else the next one follows: nobody else begins it while this one runs
+                    # Else the next one follows: nobody else begins it while this one runs.
+                    if table.target is target:
                         self._succeed(table)
-                        table.is_running = False
+                        self._end_attempt(table, started)
                         return
-        except Exception as error:
-            if self._is_closed or not self._is_running():
-                _log.debug("The attempt to land table %s ended with the query.", table.name, exc_info=error)
-                return
-            failure = Failure.of(error)
-            target = table.target
-            if failure.code == UNKNOWN_TOPIC and target is not None:
-                failure = replace(failure, sentence=f"{failure.sentence} {_lost_text(table, target.part)}")
-            if target is not None and table.progress.position is None:
-                with suppress(Exception):  # remembered for later attempts
-                    table.beginning(target)
-            cause = self._cause_of(table) if failure.remedy is Remedy.CHANGE else None
-            with self._changed:
-                table.progress.is_open = False
-                table.cause = cause
-                self._fail(table, failure)
-                table.is_running = False
-        finally:
-            with self._changed:
-                table.progress.seconds += time.monotonic() - started
-                table.is_running = False
-                self._changed.notify_all()
+        except BaseException as error:
+            try:
+                if not isinstance(error, Exception):
+                    raise
+                self._take_failure(table, error)
+            finally:
+                self._end_attempt(table, started)
+
+    def _take_failure(self, table: _TableTask, error: Exception) -> None:
+        if self._is_closed or not self._is_running():
+            _log.debug("The attempt to land table %s ended with the query.", table.name, exc_info=error)
+            return
+        failure = Failure.of(error)
+        target = table.target
+        if failure.code == UNKNOWN_TOPIC and target is not None:
+            failure = replace(failure, sentence=f"{failure.sentence} {_lost_text(table, target.part)}")
+        if target is not None and table.progress.position is None:
+            with suppress(Exception):  # remembered for later attempts
+                table.beginning(target)
+        cause = self._cause_of(table) if failure.remedy is Remedy.CHANGE else None
+        with self._changed:
+            table.progress.is_open = False
+            table.cause = cause
+            self._fail(table, failure)
+
+    def _end_attempt(self, table: _TableTask, started: float) -> None:
+        """End an attempt, once: another one may begin from here on."""
+        with self._changed:
+            table.progress.seconds += time.monotonic() - started
+            table.is_running = False
+            self._changed.notify_all()
 
     def _land_one(self, table: _TableTask, target: Target | None) -> None:
         if table.name.lower() == self._settings.rejects.lower():

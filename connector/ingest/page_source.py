@@ -26,7 +26,7 @@ import pykafka_wire
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest import running
 from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.figures import LogEnds, lag_of
+from pykafka_wire.ingest.figures import LogEnds, lag_in
 from pykafka_wire.ingest.masked import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
@@ -233,9 +233,7 @@ class IngestPage:
             for destination in self._settings.destinations(topic)
         ):
             if destination.key not in statuses:
-                statuses[destination.key] = TableStatus(
-                    topic=destination.topic, name=destination.name, is_part=destination.table.is_part
-                )
+                statuses[destination.key] = TableStatus.of(destination)
         for topic, status in statuses.items():
             if status.position is not None:
                 first = self._first.setdefault(topic, {})
@@ -281,9 +279,7 @@ class IngestPage:
 
     def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
-        table, lag = settings.destination(status.key).table, lag_of(status, self._ends)
-        if batch is not None and status.key in batch.parts:  # it knows newer ends than the progress of the one before
-            lag = max(lag or 0, batch.n_planned(status.key) - batch.n_landed(status.key, status.position))
+        table, lag = settings.destination(status.key).table, lag_in(batch, status, self._ends)
         size = self._sizes.get(status.key)
         is_planned = batch is not None and status.key in batch.parts
         since, left_out = (None, None) if is_planned else self._waiting.get(status.topic, (None, None))

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.settings import Destination
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 
@@ -154,6 +155,16 @@ class TableStatus:
     by_spark: str | None = None
     is_part: bool = False
     untaken: int = 0
+
+    @classmethod
+    def of(cls, destination: Destination, state: TableState | None = None) -> TableStatus:
+        """Return the status of a table that has had nothing to land yet."""
+        return cls(
+            topic=destination.topic,
+            name=destination.name,
+            is_part=destination.table.is_part,
+            state=state or TableState(),
+        )
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.ingest.figures import LogEnds, lag_of, log_ends
+from pykafka_wire.ingest.figures import LogEnds, lag_in, lag_of, log_ends
 from pykafka_wire.ingest.running import MicroBatch, StageProgress, TaskRecords
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 
@@ -160,26 +160,25 @@ class IngestWatch:
         return self._query is not None and (progress is None or bool(self._query.status["isTriggerActive"]))
 
     def _statuses(self) -> dict[str, TableStatus]:
-        idle = {
-            table.key: TableStatus(topic=table.topic, name=table.table, is_part=table.is_part)
-            for table in self._planned
-        }
+        settings = self._run.settings
+        idle = {table.key: TableStatus.of(settings.destination(table.key)) for table in self._planned}
         return idle | dict(self._run.statuses)
 
     def _table(
         self, status: TableStatus, batch: MicroBatch | None, ends: LogEnds, progress: Any, now: float
     ) -> WatchedTable:  # Any: a query's progress
-        key, lag = status.key, lag_of(status, ends)
+        key, lag = status.key, lag_in(batch, status, ends)
         (began_at, before), (ended_at, after) = self._samples[0], self._samples[-1]
         elapsed_s = ended_at - began_at
         n_planned = batch.n_planned(key) if batch is not None and key in batch.parts else 0
-        if lag == 0 and progress is not None:  # it has all that was there when the micro-batch was planned
+        if (
+            lag_of(status, ends) == 0 and progress is not None
+        ):  # it has all that was there when the micro-batch was planned
             planned_ago_s = (
                 time.time() - datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
             )
             self._complete_at[key] = now - max(0.0, planned_ago_s)
         n_missing = n_planned - (batch.n_landed(key, status.position) if batch is not None and n_planned else 0)
-        lag = max(lag or 0, n_missing) if n_planned else lag
         complete_at = self._complete_at.get(key)
         share = min(1.0, self._most.get(key, 0) / n_planned) if n_planned else None
         return WatchedTable(

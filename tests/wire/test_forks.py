@@ -39,6 +39,19 @@ def in_child(act: Callable[[], None]) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def settings_of_group(kafka: Any, name: str, **more: str) -> dict[str, str]:
+    group = {"group.id": f"forked-{name}", "auto.offset.reset": "earliest"}
+    return {"bootstrap.servers": kafka.bootstrap_servers, **group, **more}
+
+
+def producer_of_ten(cluster: Cluster, name: str) -> Producer:
+    """Return a producer that has written ten records to the topic's first partition."""
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 10)))
+    producer.flush()
+    return producer
+
+
 def test_a_record_producer_writes_all_records_of_parent_and_child(kafka: Any, topic: Any, cluster: Cluster) -> None:
     name = topic(partitions=1)
 
@@ -141,11 +154,7 @@ def test_a_member_of_a_group_is_its_parents(kafka: Any, topic: Any) -> None:
         for number in range(5):
             producer.send(name, b"%d" % number)
         producer.flush()
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": f"forked-{name}",
-        "auto.offset.reset": "earliest",
-    }
+    settings = settings_of_group(kafka, name)
     with Consumer({**settings, "enable.auto.commit": "false"}) as consumer:
         consumer.subscribe([name])
         polled: list[bytes | None] = []
@@ -208,16 +217,8 @@ def test_a_child_goes_on_with_an_assigned_consumer_whose_parent_was_at(
 ) -> None:
     name = topic(partitions=1)
     tp = TopicPartition(name, 0)
-    producer = Producer(cluster)
-    producer.append(name, 0, encode(numbered(0, 10)))
-    producer.flush()
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": f"forked-{name}",
-        "auto.offset.reset": "earliest",
-        "auto.commit.interval.ms": "0",
-        "fetch.max.wait.ms": "60000",
-    }
+    producer = producer_of_ten(cluster, name)
+    settings = settings_of_group(kafka, name, **{"auto.commit.interval.ms": "0", "fetch.max.wait.ms": "60000"})
 
     def poll(consumer: Consumer, n_records: int) -> list[bytes | None]:
         polled: list[bytes | None] = []
@@ -256,15 +257,8 @@ def test_a_child_commits_no_position_of_its_parent(kafka: Any, topic: Any, clust
     """The parent has gone on since, and the group must not go back."""
     name = topic(partitions=2)
     tp = TopicPartition(name, 0)
-    producer = Producer(cluster)
-    producer.append(name, 0, encode(numbered(0, 10)))
-    producer.flush()
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": f"forked-{name}",
-        "auto.offset.reset": "earliest",
-        "auto.commit.interval.ms": "0" if then == "polls" else "3600000",
-    }
+    producer = producer_of_ten(cluster, name)
+    settings = settings_of_group(kafka, name, **{"auto.commit.interval.ms": "0" if then == "polls" else "3600000"})
 
     def poll_to(offset: int) -> None:
         deadline = time.monotonic() + 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import StreamingQueryException
 
-from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest import Ingest, IngestError
+from pykafka_wire.ingest.tables import LandedTable
 
 
 class Killed(BaseException):
@@ -91,6 +93,45 @@ class Shop:
         query = ingest.start(self.spark, once=True)
         assert query.awaitTermination(240), "the ingest did not end"
         return ingest
+
+    def crash_before_each_step(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        methods: Sequence[str],
+        step_of: Callable[[LandedTable, str, tuple[Any, ...]], tuple[str, ...]],
+        **asked: Any,
+    ) -> list[tuple[str, ...]]:
+        """Run an ingest until no run crashes any more, each of them before another step; return the steps.
+
+        Args:
+            methods: those of :class:`LandedTable` that are a step.
+            step_of: names the step that a call of a method with these arguments is.
+        """
+        crashed: list[tuple[str, ...]] = []
+
+        def crash_before(patched: pytest.MonkeyPatch, method: str) -> None:
+            real = getattr(LandedTable, method)
+
+            def step(table: LandedTable, *given: Any) -> None:
+                name = step_of(table, method, given)
+                if name not in crashed:
+                    crashed.append(name)
+                    raise Killed("crashed before a step")
+                real(table, *given)
+
+            patched.setattr(LandedTable, method, step)
+
+        n_crashes = -1
+        while len(crashed) > n_crashes:
+            n_crashes = len(crashed)
+            with monkeypatch.context() as patched:
+                for method in methods:
+                    crash_before(patched, method)
+                try:
+                    self.ingest(parallel=1, **asked).start(self.spark, once=True).awaitTermination(120)
+                except (IngestError, StreamingQueryException) as error:  # before the query starts, or in it
+                    assert "crashed before a step" in str(error)
+        return crashed
 
     def table(self, name: str) -> Any:
         name = name if name.startswith("_") else f"{self.prefix}_{name}"

@@ -15,7 +15,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.tables import LandedTable
-from tests.connector.ingest.conftest import Killed, Shop
+from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -233,7 +233,7 @@ def test_a_crash_at_every_step_between_the_tables_of_a_topic_doubles_and_loses_n
     """Each run ends before a commit of one of the tables, or of its rejects, or before a table's properties."""
     shop.create("events")
     shop.create("users")
-    asked = {"tables": [ORDERS, CLICKS, NORWAY, OTHERS], "parallel": 1}
+    asked = {"tables": [ORDERS, CLICKS, NORWAY, OTHERS]}
 
     def send(first: int) -> None:
         kinds = [
@@ -246,30 +246,11 @@ def test_a_crash_at_every_step_between_the_tables_of_a_topic_doubles_and_loses_n
     send(0)
     shop.run(**asked)
     send(5)
-    crashed: list[tuple[str, str]] = []
 
-    def crash_before(patched: pytest.MonkeyPatch, method: str) -> None:
-        real = getattr(LandedTable, method)
+    def step(table: LandedTable, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+        return table.identifier, method, given[1].get("txnAppId", "") if method == "_save" else ""
 
-        def step(self: LandedTable, *given: Any) -> None:
-            this = (self.identifier + (given[1].get("txnAppId", "") if method == "_save" else ""), method)
-            if this not in crashed:
-                crashed.append(this)
-                raise Killed("crashed before a step")
-            real(self, *given)
-
-        patched.setattr(LandedTable, method, step)
-
-    n_crashes = -1
-    while len(crashed) > n_crashes:
-        n_crashes = len(crashed)
-        with monkeypatch.context() as patched:
-            crash_before(patched, "_save")
-            crash_before(patched, "merge")
-            try:
-                shop.ingest(**asked).start(shop.spark, once=True).awaitTermination(120)
-            except Exception as error:  # before the query starts, or in it
-                assert "crashed before a step" in str(error)
+    crashed = shop.crash_before_each_step(monkeypatch, ("_save", "merge"), step, **asked)
     assert len(crashed) == 6, crashed  # two tables of rows, their two kinds of rejects, and two merges
     ingest = shop.run(**asked)
     assert {each.error for each in ingest.statuses.values()} == {None}

@@ -17,7 +17,6 @@ from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
@@ -28,7 +27,7 @@ from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures
 from tests.connector import debezium
-from tests.connector.ingest.conftest import Killed, Shop, avro_schema
+from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -118,31 +117,12 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
     for name in ("old", "new"):
         shop.send_json(name, [{"n": n} for n in range(20)])
         shop.send(name, [b"\xff"])
-    crashed: list[tuple[str, str, str]] = []
 
-    def crash_before(patched: pytest.MonkeyPatch, method: str) -> None:
-        real = getattr(LandedTable, method)
+    def step(table: LandedTable, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+        # All rejects go into one table: the transaction's id says whose they are.
+        return table.identifier, method, given[1]["txnAppId"] if method == "_save" else ""
 
-        def step(self: LandedTable, *given: Any) -> None:
-            # All rejects go into one table: the transaction's id says whose they are.
-            this = (self.identifier, method, given[1]["txnAppId"] if method == "_save" else "")
-            if this not in crashed:
-                crashed.append(this)
-                raise Killed("crashed before a step")
-            real(self, *given)
-
-        patched.setattr(LandedTable, method, step)
-
-    n_crashes = -1
-    while len(crashed) > n_crashes:
-        n_crashes = len(crashed)
-        with monkeypatch.context() as patched:
-            crash_before(patched, "_save")
-            crash_before(patched, "set_properties")
-            try:
-                shop.ingest(parallel=1, **asked).start(shop.spark, once=True).awaitTermination(120)
-            except (IngestError, StreamingQueryException) as error:  # before the query starts, or in it
-                assert "crashed before a step" in str(error)
+    crashed = shop.crash_before_each_step(monkeypatch, ("_save", "set_properties"), step, **asked)
     assert Counter(method for _, method, _ in crashed) == {"_save": 4, "set_properties": 1}
     shop.run(**asked)
     assert shop.rows("new", "n") == [(n,) for n in range(20)]
