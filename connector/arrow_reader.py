@@ -28,7 +28,7 @@ from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges
 from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.errors import WireError
 
 #: What decides the shape of Spark's tasks.
 _OF_TASKS: Final = ("minPartitions", "maxRecordsPerPartition", "filterPushdown")
@@ -83,10 +83,10 @@ def read_topic(
 
 @contextlib.contextmanager
 def _options_in_errors() -> Iterator[None]:
-    """Let errors of Kafka's settings name them as options."""
+    """Let errors of the client name Kafka's settings as options."""
     try:
         yield
-    except SettingsError as error:
+    except WireError as error:
         raise error.with_prefix(PREFIX) from error
 
 

@@ -24,7 +24,7 @@ ClassT = TypeVar("ClassT", bound=type)
 def with_concise_errors(cls: ClassT) -> ClassT:
     """Return a class that Spark calls, whose errors leave its methods with one frame of this package and without those that
     they were raised from: their texts say all of it, and Spark prints them up to six times. The log has the whole traceback
-    at DEBUG. An error of a Kafka setting names it as an option of Spark's, kafka.…. Errors of other classes stay as they
+    at DEBUG. An error of the Kafka client names its settings as options of Spark's, kafka.…. Errors of other classes stay as they
     are."""
     for name in _CALLED_BY_SPARK:
         if name in vars(cls):
@@ -72,6 +72,6 @@ def _is_sentence(error: Exception) -> bool:
 
 
 def _for_spark(error: Exception) -> Exception:
-    from pykafka_wire.wire.errors import SettingsError
+    from pykafka_wire.wire.errors import WireError
 
-    return error.with_prefix("kafka.") if isinstance(error, SettingsError) else error.with_traceback(None)
+    return error.with_prefix("kafka.") if isinstance(error, WireError) else error.with_traceback(None)

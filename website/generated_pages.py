@@ -18,6 +18,7 @@ from pykafka_wire import errors as connector_errors
 from pykafka_wire.cli.app import commands
 from pykafka_wire.wire import errors as wire_errors
 from pykafka_wire.wire.error_codes import ERRORS
+from pykafka_wire.wire.errors import fill_in
 from website import measurements
 from website.roles import plain
 
@@ -118,7 +119,7 @@ def errors_page() -> str:
         "|---|---|---|---|",
     ]
     for info in ERRORS.values():
-        meaning = f"{info.meaning} {info.remedy}".strip()
+        meaning = f"{info.meaning} {fill_in(info.remedy)}".strip()
         lines.append(f"| {info.code} | `{info.name}` | {meaning} | {info.action.value} |")
     return "\n".join(lines) + "\n"
 

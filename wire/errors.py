@@ -9,6 +9,7 @@ happened, where (topic-partition, offset, broker, API and version), and the reme
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -16,7 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from pykafka_wire.wire.error_codes import ErrorInfo, error_info, remedy_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
+
+#: A name in braces within a sentence: of a setting, or of a value that stands beside the sentence.
+_IN_BRACES: Final = re.compile(r"\{([\w.*]+)\}")
+
+
+def fill_in(sentence: str, prefix: str = "", **values: object) -> str:
+    """Return a sentence with its values in place, and with the prefix before each name of a setting.
+
+    ``{acks} is {value}.`` becomes ``kafka.acks is 1.`` by the prefix ``kafka.`` and the value 1. Values are not searched for names.
+    """
+    return _IN_BRACES.sub(lambda match: str(values.get(match[1], prefix + match[1])), sentence)
 
 
 class Place(TypedDict, total=False):
@@ -35,9 +47,13 @@ class WireError(Exception):
 
     Attributes are keyword-only and None where they do not apply. :attr:`retriable` is True if the same call may succeed
     when it is repeated. The text begins with :attr:`label`, which stays the same when the wording changes.
+
+    Attributes:
+        remedy: what to do, a sentence for :func:`fill_in`: a user may write settings with a prefix (:meth:`with_prefix`).
     """
 
     retriable: bool = False
+    _prefix: str = ""
 
     def __init__(self, message: str, *, remedy: str = "", **place: Unpack[Place]) -> None:
         super().__init__(message)
@@ -49,6 +65,17 @@ class WireError(Exception):
         self.api = place.get("api")
         self.version = place.get("version")
         self.remedy = remedy
+
+    def with_prefix(self, prefix: str) -> Self:
+        """Return the same error, in which the names of settings have a prefix."""
+        error = copy.copy(self)
+        error._prefix = prefix
+        return error
+
+    @property
+    def shown_remedy(self) -> str:
+        """Return the remedy with the names of settings as the user writes them."""
+        return fill_in(self.remedy, self._prefix)
 
     @property
     def label(self) -> str:
@@ -73,10 +100,18 @@ class WireError(Exception):
     @property
     def text(self) -> str:
         """Return message, place and remedy, without the label."""
+        return self._joined(self.shown_remedy)
+
+    @property
+    def sentence(self) -> str:
+        """Return the error as a part of another one's remedy: with the names of settings in braces."""
+        return f"[{self.label}] {self._joined(self.remedy)}"
+
+    def _joined(self, remedy: str) -> str:
         text = f"{self.message} [{self.where}]" if self.where else self.message
-        if not self.remedy:
+        if not remedy:
             return text
-        return f"{text} {self.remedy}" if text.endswith((".", "]")) else f"{text}. {self.remedy}"
+        return f"{text} {remedy}" if text.endswith((".", "]")) else f"{text}. {remedy}"
 
     def __str__(self) -> str:
         return f"[{self.label}] {self.text}"
@@ -139,32 +174,21 @@ class NoBrokerAvailableError(TransportError):
         message: str = "no broker is available",
         *,
         attempts: tuple[tuple[str, str], ...] = (),
-        remedy: str = "Check bootstrap.servers, the network and the listener's security.protocol.",
+        remedy: str = "",
     ) -> None:
-        super().__init__(message, remedy=remedy)
+        super().__init__(
+            message, remedy=remedy or "Check {bootstrap.servers}, the network and the listener's {security.protocol}."
+        )
         self.attempts = tuple(attempts)
 
-    @property
-    def text(self) -> str:
+    def _joined(self, remedy: str) -> str:
         tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts).removesuffix(".")
-        text = f"{self.message}: {tried}." if tried else self.message
-        return f"{text} {self.remedy}" if self.remedy else text
+        text = f"{self.message}: {tried}." if tried else f"{self.message}."
+        return f"{text} {remedy}" if remedy else text
 
 
 class AuthenticationError(WireError):
     """The broker rejected the credentials, or could not prove that it knows them. Never retried: accounts get locked."""
-
-
-#: A name in braces within a sentence: of a setting, or of a value that stands beside the sentence.
-_IN_BRACES: Final = re.compile(r"\{([\w.*]+)\}")
-
-
-def fill_in(sentence: str, prefix: str = "", **values: object) -> str:
-    """Return a sentence with its values in place, and with the prefix before each name of a setting.
-
-    ``{acks} is {value}.`` becomes ``kafka.acks is 1.`` by the prefix ``kafka.`` and the value 1. Values are not searched for names.
-    """
-    return _IN_BRACES.sub(lambda match: str(values.get(match[1], prefix + match[1])), sentence)
 
 
 class SettingsError(WireError):
@@ -185,21 +209,25 @@ class SettingsError(WireError):
         self, message: str, *, setting: str | None = None, remedy: str = "", prefix: str = "", **values: object
     ) -> None:
         self.setting = setting
-        self._sentences = message, remedy
+        self._sentence = message
         self._values = {name: str(value) for name, value in values.items()}
-        shown = {"setting": f"{prefix}{setting}"} | self._values
-        super().__init__(fill_in(message, prefix, **shown), remedy=fill_in(remedy, prefix, **shown))
+        self._prefix = prefix
+        super().__init__(self._filled(message), remedy=remedy)
+
+    def _filled(self, sentence: str) -> str:
+        return fill_in(sentence, self._prefix, **{"setting": f"{self._prefix}{self.setting}"} | self._values)
+
+    @property
+    def shown_remedy(self) -> str:
+        return self._filled(self.remedy)
 
     def with_prefix(self, prefix: str) -> SettingsError:
-        """Return the same error, in which the names of settings have a prefix."""
-        message, remedy = self._sentences
-        return SettingsError(message, setting=self.setting, remedy=remedy, prefix=prefix, **self._values)
+        return SettingsError(self._sentence, setting=self.setting, remedy=self.remedy, prefix=prefix, **self._values)
 
     def with_names(self, names: Mapping[str, str]) -> SettingsError:
         """Return the same error, in which settings have the names that the user writes for them."""
-        message, remedy = self._sentences
         setting = None if self.setting is None else names.get(self.setting, self.setting)
-        return SettingsError(message, setting=setting, remedy=remedy, **{**self._values, **names})
+        return SettingsError(self._sentence, setting=setting, remedy=self.remedy, **{**self._values, **names})
 
 
 class ForkedProducerError(WireError):

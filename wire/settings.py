@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire import cloud_settings
-from pykafka_wire.wire.errors import SettingsError, fill_in
+from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
@@ -152,9 +152,9 @@ class ClientSettings:
     socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(_whole(1), "all", "time limit of connecting and the handshakes, in ms"))
     connections_max_idle_ms: int = field(default=540_000, metadata=_row(_whole(-1), "all", "a connection that was idle for longer is not used again, in ms; -1: no limit"))
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
-    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(_one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker responds"))
+    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(_one_of("rebootstrap", "none"), "all", "whether to start over from `{bootstrap.servers}` when no known broker responds"))
     metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to respond before that, in ms"))
-    metadata_cluster_check_enable: bool = field(default=True, metadata=_row(_boolean, "all", "have a broker check, when it is connected to, that it is the one that is meant, of the same cluster; if it is not, start over from `bootstrap.servers` (KIP-1242; Kafka 4.4 and newer). No check where `metadata.recovery.strategy` is `none`", experimental=True))
+    metadata_cluster_check_enable: bool = field(default=True, metadata=_row(_boolean, "all", "have a broker check, when it is connected to, that it is the one that is meant, of the same cluster; if it is not, start over from `{bootstrap.servers}` (KIP-1242; Kafka 4.4 and newer). No check where `{metadata.recovery.strategy}` is `none`", experimental=True))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; doubles with each retry"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
     reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long to wait after a failed attempt to connect to a broker before the next one, in ms; doubles with each failure"))
@@ -196,7 +196,7 @@ class ClientSettings:
     enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
     # Not a setting of Kafka's: short for security.protocol, sasl.mechanism and the source of the credentials.
-    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see [Clouds](clouds.md))", experimental=True))
+    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `{security.protocol}` and `{sasl.mechanism}` (see [Clouds](clouds.md))", experimental=True))
     sasl_mechanism: str | None = field(default=None, metadata=_row(_one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` or `AWS_MSK_IAM`"))
     sasl_jaas_config: str | None = field(default=None, metadata=_row(str, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
     sasl_username: str | None = field(default=None, metadata=_row(str, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))
@@ -363,7 +363,8 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: Kafka's name, the field that holds it, its default as a user would write it, and its meaning.
+    """One setting: Kafka's name, the field that holds it, its default as a user would write it, and its meaning, a sentence for
+    :func:`~pykafka_wire.wire.errors.fill_in`.
 
     ``scope`` is what the setting applies to: all, reads, writes, groups, SASL or TLS. One that ``is_experimental`` may change or go
     in a minor version.
@@ -401,11 +402,6 @@ def default_text(value: object) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def described(meaning: str, is_experimental: bool) -> str:
-    """Return what a table of the documentation says of a setting, an option or a command."""
-    return f"*experimental*: {meaning}" if is_experimental else meaning
-
-
 #: Every setting that has an effect, in the order of the fields.
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
     Setting(field.name.replace("_", "."), field.name, default_text(field.default), **field.metadata)
@@ -415,33 +411,13 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
-def settings_table(prefix: str = "kafka.") -> str:
-    """Return Markdown tables of the settings, of those that are ignored, and of those that are rejected."""
-    lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
-    for setting in SETTINGS:
-        secret = " (secret)" if setting.secret else ""
-        meaning = described(setting.meaning, setting.is_experimental)
-        lines.append(f"| `{prefix}{setting.name}` | {setting.default} | {setting.scope} | {meaning}{secret} |")
-    lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
-    lines += [f"| `{prefix}{name}` | {fill_in(reason, prefix)} |" for name, reason in IGNORED.items()]
-    lines += [
-        "",
-        "Rejected, because without them the client would not do what you asked for:",
-        "",
-        "| Setting | Instead |",
-        "|---|---|",
-    ]
-    lines += [f"| `{prefix}{name}` | {fill_in(rejected.remedy, prefix)} |" for name, rejected in REJECTED.items()]
-    return "\n".join(lines) + "\n"
-
-
-def unknown_settings(settings: ClientSettings) -> str:
-    """Return the unknown names, each with the most similar known one; empty if there are none."""
+def unknown_settings(settings: ClientSettings, prefix: str = "") -> str:
+    """Return the unknown names, each with the most similar known one, all behind a prefix; empty if there are none."""
     known = [*_BY_NAME, *IGNORED]
     parts = []
     for name in settings.unknown:
         near = difflib.get_close_matches(name, known, n=1)
-        parts.append(f"{name} (did you mean {near[0]}?)" if near else name)
+        parts.append(f"{prefix}{name} (did you mean {prefix}{near[0]}?)" if near else prefix + name)
     return ", ".join(parts)
 
 

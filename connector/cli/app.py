@@ -147,9 +147,9 @@ def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: st
 
 def commands_table() -> str:
     """Return all commands as the Markdown that docs/command-line.md shows."""
-    from pykafka_wire.wire.settings import described  # which --help does not need
+    from pykafka_wire.wire.settings_tables import mark_experimental  # which --help does not need
 
     lines = ["| command | what it does |", "|---|---|"]
     for name, command in _COMMANDS.items():
-        lines.append(f"| `{name}` | {described(command.summary, command.is_experimental)} |")
+        lines.append(f"| `{name}` | {mark_experimental(command.summary, command.is_experimental)} |")
     return "\n".join(lines) + "\n"

@@ -82,7 +82,7 @@ def fail(text: str, remedy: str, exit_code: int = FAILED) -> Check:
 
 def failed(error: WireError, remedy: str = "") -> Check:
     """Return an error as a problem; ``remedy`` where the error has none of its own."""
-    return fail(error.message, error.remedy or remedy, exit_code(error))
+    return fail(error.message, error.shown_remedy or remedy, exit_code(error))
 
 
 def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:

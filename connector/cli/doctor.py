@@ -160,7 +160,7 @@ def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
         check = Check(remote_share(tiers, starts, ends))
     except WireError as error:
         # Whether the topic can be read, the check before this one has said.
-        check = warn(error.message, error.remedy)
+        check = warn(error.message, error.shown_remedy)
     yield replace(check, name="tiered storage", where=topic.name)
 
 
@@ -204,7 +204,7 @@ def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
         try:
             return look()
         except UnsupportedVersionError as error:
-            return warn(error.message, error.remedy)
+            return warn(error.message, error.shown_remedy)
         except BrokerError as error:
             if "AUTHORIZATION_FAILED" not in error.info.name:
                 raise

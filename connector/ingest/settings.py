@@ -22,7 +22,8 @@ from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
-from pykafka_wire.wire.settings import ClientSettings, default_text, described
+from pykafka_wire.wire.settings import ClientSettings, default_text
+from pykafka_wire.wire.settings_tables import mark_experimental
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
@@ -710,7 +711,7 @@ def settings_table(of_tables: bool) -> str:
     lines = ["| name | default | meaning |", "|---|---|---|"]
     for setting in fields(Table if of_tables else Settings):
         if row := setting.metadata:
-            meaning = described(row["meaning"], row["is_experimental"])
+            meaning = mark_experimental(row["meaning"], row["is_experimental"])
             lines.append(f"| `{setting.name}` | {row['default'] or _default_cell(setting)} | {meaning} |")
     return "\n".join(lines) + "\n"
 

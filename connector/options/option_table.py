@@ -39,7 +39,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp_spec,
 )
 from pykafka_wire.registry_settings import REGISTRY_SETTINGS
-from pykafka_wire.wire.settings import described
+from pykafka_wire.wire.settings_tables import mark_experimental
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 # fmt: off
@@ -158,7 +158,7 @@ def options_tables() -> str:
     for section in SECTIONS:
         lines += [f"## {section.title}", "", "| Option | Default | Where | Meaning |", "|---|---|---|---|"]
         for option in section.options:
-            meaning = described(option.meaning, option.is_experimental).replace("|", "\\|")
+            meaning = mark_experimental(option.meaning, option.is_experimental).replace("|", "\\|")
             name = f'<span id="{option.name.lower()}"></span>`{option.name}`'
             lines.append(f"| {name} | {option.default_text} | {option.where} | {meaning} |")
         lines.append("")

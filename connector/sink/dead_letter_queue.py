@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import WriteError
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.split_batches import RejectedRecords
@@ -161,8 +162,8 @@ class DeadLetterProducer:
         had_value = pc.all(rejected.value.is_valid()).as_py()
         if rejected.error.name != _TOO_LARGE or not had_value:
             raise WriteError(
-                f"the dead-letter topic rejects a dead letter: {rejected.error.text} Correct the topic's settings, or set "
-                "onRecordError=fail."
+                f"the dead-letter topic rejects a dead letter: {rejected.error.with_prefix(PREFIX).text} Correct the topic's "
+                "settings, or set onRecordError=fail."
             )
         sizes = pc.binary_length(rejected.value).to_pylist()
         smaller = _with_headers(rejected, [[(_VALUE_BYTES, str(size))] for size in sizes])

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import Loss, RecordError
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.task_metrics import DriverReceiver, TaskFigures, receiver_of_job
@@ -224,7 +225,7 @@ def _skip_lost(losses: DataLossReporter, ranges: Sequence[OffsetRange], error: W
             kept.append(replace(r, start_offset=next_offset))
     if not lost:
         raise error
-    losses.report(loss, lost, detail=error.text, topic_ids={r.topic: r.topic_id for r in ranges})
+    losses.report(loss, lost, detail=error.with_prefix(PREFIX).text, topic_ids={r.topic: r.topic_id for r in ranges})
     return kept
 
 

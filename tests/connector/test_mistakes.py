@@ -82,20 +82,20 @@ def test_a_wrong_port() -> None:
     text = on_read(at("127.0.0.1:1"))
     assert text.startswith("[PYKAFKA_WIRE_NO_BROKER_AVAILABLE]")
     assert "127.0.0.1:1: 127.0.0.1: connection refused" in text
-    assert "Check bootstrap.servers" in text
+    assert "Check kafka.bootstrap.servers, the network and the listener's kafka.security.protocol." in text
 
 
 def test_tls_on_a_plaintext_port(kafka: Any) -> None:
     text = on_read(at(kafka.bootstrap_servers), kafka_security_protocol="SSL")
     assert "the TLS handshake failed" in text
     assert "the peer closed the connection at the first TLS message, as a plaintext listener does" in text
-    assert "set security.protocol to PLAINTEXT or SASL_PLAINTEXT" in text
+    assert "set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT" in text
 
 
 def test_plaintext_on_a_tls_port(secured_kafka: Secured) -> None:
     text = on_read(at(secured_kafka.cluster.bootstrap("TLS")))
     assert "a TLS listener responds on this port, and this client speaks plaintext" in text
-    assert "the listener's security.protocol" in text
+    assert "Set kafka.security.protocol to SSL or SASL_SSL." in text
 
 
 def test_a_wrong_mechanism(secured_kafka: Secured) -> None:
@@ -104,7 +104,7 @@ def test_a_wrong_mechanism(secured_kafka: Secured) -> None:
     assert text.startswith(
         "[PYKAFKA_WIRE_AUTHENTICATION] the broker does not accept SCRAM-SHA-512; it offers OAUTHBEARER"
     )
-    assert "Set sasl.mechanism to one that this listener offers." in text
+    assert "Set kafka.sasl.mechanism to one that this listener offers." in text
 
 
 def test_a_typing_error_in_the_jaas_line(secured_kafka: Secured) -> None:

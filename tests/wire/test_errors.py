@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import ast
 import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +21,12 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
     broker_error,
+)
+from pykafka_wire.wire.settings import SETTINGS
+
+_WIRE = Path(__file__).parents[2] / "wire"
+_SETTING = re.compile(
+    rf"(?<![\w.{{])(?:{'|'.join(re.escape(setting.name) for setting in SETTINGS if '.' in setting.name)})(?![\w}}]|\.\w)"
 )
 
 
@@ -87,6 +97,43 @@ def test_errors_survive_pickling_with_all_their_attributes(error: WireError) -> 
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert (copy.args, copy.retriable, vars(copy)) == (error.args, error.retriable, vars(error))
+
+
+def test_a_remedy_names_settings_as_the_user_writes_them() -> None:
+    error = broker_error(10, topic="orders").with_prefix("kafka.")
+    assert str(error).endswith("[orders] Lower kafka.batch.size, or raise the topic's max.message.bytes.")
+    assert type(error) is RecordTooLargeError and str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(error.with_prefix("")) == str(broker_error(10, topic="orders"))
+    outer = TransportError("gone", remedy=f"Last cause: {NoBrokerAvailableError().sentence}").with_prefix("kafka.")
+    assert "Last cause: [PYKAFKA_WIRE_NO_BROKER_AVAILABLE] no broker is available. Check kafka.bootstrap.s" in str(
+        outer
+    )
+
+
+def _texts_of_remedies(path: Path) -> Iterator[ast.Constant]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        values: list[ast.expr | None] = []
+        if isinstance(node, ast.keyword) and node.arg == "remedy":
+            values = [node.value]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values = [node.value] if any("remed" in ast.unparse(target).lower() for target in targets) else []
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "_Row":
+            values = list(node.args[5:])
+        for value in filter(None, values):
+            yield from (
+                part for part in ast.walk(value) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
+
+
+def test_each_setting_in_a_remedy_stands_in_braces() -> None:
+    texts = [(path, text) for path in _WIRE.rglob("*.py") for text in _texts_of_remedies(path)]
+    assert len(texts) > 100
+    # An option of a login module has no prefix.
+    bare = [
+        (path, text) for path, text in texts if _SETTING.search(text.value) and "in the JAAS line" not in text.value
+    ]
+    assert [f"{path}:{text.lineno} {text.value}" for path, text in bare] == []
 
 
 def test_every_class_is_of_the_one_hierarchy() -> None:

@@ -174,7 +174,7 @@ def test_errors_that_end_the_membership_name_the_remedy(code: int, remedy: str) 
     machine = member()
     with pytest.raises(BrokerError) as caught:
         beat(machine, ConsumerGroupHeartbeatResponse(error_code=code))
-    assert remedy in caught.value.remedy
+    assert remedy in caught.value.shown_remedy
 
 
 def test_a_forbidden_topic_is_reported_and_the_member_stays() -> None:

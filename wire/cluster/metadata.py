@@ -91,6 +91,7 @@ class MetadataSource:
             attempt_ms = min(attempt_ms, max(_MIN_ATTEMPT_MS, share_ms))
         retry = Retry(self._backoff, limit)
         reasons: dict[str, str] = {}
+        remedies: dict[str, str] = {}
         started = time.monotonic()
         if self._silent_since is None:
             self._silent_since = started
@@ -118,7 +119,7 @@ class MetadataSource:
                     n_slow += time.monotonic() - asked_at >= attempt_ms / 1000
                     # When time runs out in a later cycle, the first one's reason is the telling one.
                     if address not in reasons or not isinstance(error, DeadlineExceededError):
-                        reasons[address] = f"{error.message}{f'. {error.remedy}' if error.remedy else ''}"
+                        reasons[address], remedies[address] = error.message, error.remedy
                     if nodes:
                         self._warn_of_silence(reasons, deadline)
                     continue
@@ -137,7 +138,9 @@ class MetadataSource:
         with contextlib.suppress(DeadlineExceededError):
             return retry.run(cycle, "Metadata")
         raise NoBrokerAvailableError(
-            f"no broker is available after {limit.spent(started)}", attempts=tuple(reasons.items())
+            f"no broker is available after {limit.spent(started)}",
+            attempts=tuple(reasons.items()),
+            remedy=" ".join(filter(None, dict.fromkeys(remedies.values()))),
         )
 
     def _warn_of_silence(self, reasons: Mapping[str, str], deadline: Deadline) -> None:

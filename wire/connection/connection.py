@@ -120,7 +120,7 @@ class Connection:
             MisroutedConnectionError: another broker responds.
             AuthenticationError: the broker refused us, or its certificate does not hold.
         """
-        failures = []
+        failures, remedies = [], []
         started = time.monotonic()
         mechanism = self._new_mechanism()
         # A token endpoint's time is not the broker's.
@@ -145,8 +145,8 @@ class Connection:
                     error.broker = error.broker if error.broker is not None else self.label
                 elif isinstance(error, TransportError | ProtocolError | OSError):
                     reason = error.message if isinstance(error, WireError) else reason_of(error)
-                    remedy = getattr(error, "remedy", "")
-                    failures.append(f"{address[1][0]}: {reason}" + (f". {remedy}" if remedy else ""))
+                    failures.append(f"{address[1][0]}: {reason}")
+                    remedies.append(error.remedy if isinstance(error, WireError) else "")
                     if deadline.expired:
                         break
                     continue
@@ -157,7 +157,8 @@ class Connection:
                 return self
         self.failed_at = time.monotonic()
         self.counters.count(wait_s=self.failed_at - started)
-        raise TransportError("; ".join(failures) or "no address", broker=self.label)
+        remedy = " ".join(filter(None, dict.fromkeys(remedies)))
+        raise TransportError("; ".join(failures) or "no address", broker=self.label, remedy=remedy)
 
     def _open_address(self, address: Address, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
         for is_last in (False, True):
@@ -175,7 +176,7 @@ class Connection:
                     raise AuthenticationError(
                         f"{self.address} closed the connection twice after it received the credentials, without a reason",
                         broker=self.label,
-                        remedy="Check sasl.mechanism and the credentials; the broker's log has the reason.",
+                        remedy="Check {sasl.mechanism} and the credentials; the broker's log has the reason.",
                     ) from error
                 self.close()
 

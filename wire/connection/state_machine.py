@@ -259,13 +259,13 @@ class StateMachine:
         if state is State.OPENING:
             return TransportError(
                 "the broker closed the connection before it responded",
-                remedy="Check that the port is a Kafka listener and that its protocol is the one of security.protocol.",
+                remedy="Check that the port is a Kafka listener and that its protocol is the one of {security.protocol}.",
             )
         if state is State.AUTHENTICATING:
             self.cut_off = bool(self._in_flight) and isinstance(self._in_flight[0].request, SaslAuthenticateRequest)
             return TransportError(
                 "the broker closed the connection during authentication",
-                remedy="Check sasl.mechanism and the credentials.",
+                remedy="Check {sasl.mechanism} and the credentials.",
             )
         return TransportError(f"the broker closed the connection, {self.n_in_flight} requests without a response")
 
@@ -307,18 +307,18 @@ class StateMachine:
             if head.startswith(start):
                 return ProtocolError(
                     f"{server} responds on this port, not a Kafka broker",
-                    remedy="Check the host and the port: bootstrap.servers must name a Kafka listener.",
+                    remedy="Check the host and the port: {bootstrap.servers} must name a Kafka listener.",
                 )
         if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
             return ProtocolError(
                 "a TLS listener responds on this port, and this client speaks plaintext",
-                remedy="Set security.protocol to SSL or SASL_SSL.",
+                remedy="Set {security.protocol} to SSL or SASL_SSL.",
             )
         error = ProtocolError(f"the broker sent a frame of {size} bytes, where 4 to {limit} are allowed")
         if state is State.OPENING:
-            error.remedy = "Check that the port is a Kafka listener, and that security.protocol matches it."
+            error.remedy = "Check that the port is a Kafka listener, and that {security.protocol} matches it."
         elif state is State.READY and size > limit:
-            error.remedy = "Lower fetch.max.bytes. A single batch of that size cannot be read: start after it."
+            error.remedy = "Lower {fetch.max.bytes}. A single batch of that size cannot be read: start after it."
         return error
 
     def _out_of_step(self, what: str) -> CorrelationError:
@@ -367,11 +367,11 @@ class StateMachine:
                 if not response.mechanisms:
                     raise AuthenticationError(
                         "the listener has no SASL",
-                        remedy="Use the port of a SASL listener, or set security.protocol to PLAINTEXT or SSL.",
+                        remedy="Use the port of a SASL listener, or set {security.protocol} to PLAINTEXT or SSL.",
                     )
                 raise AuthenticationError(
                     f"the broker does not accept {self._mechanism.name}; it offers {', '.join(response.mechanisms)}",
-                    remedy="Set sasl.mechanism to one that this listener offers.",
+                    remedy="Set {sasl.mechanism} to one that this listener offers.",
                 )
             self._exchange = self._mechanism.exchange()
             self._next_token(None)

@@ -147,12 +147,12 @@ def _shake_hands(sock: ssl.SSLSocket, address: str, deadline: Deadline) -> None:
     except ssl.SSLCertVerificationError as error:
         raise AuthenticationError(
             f"the certificate of {address} was not accepted: {error.verify_message}",
-            remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
+            remedy="Check {ssl.truststore.certificates} (or .location), the certificate's expiry, and that it names this host.",
         ) from error
     except (ssl.SSLError, ConnectionError) as error:
         raise _refused_by_alert(error, address) or TransportError(
             f"the TLS handshake failed ({tls_failure(error)})",
-            remedy="Use the port of a TLS listener, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this one.",
+            remedy="Use the port of a TLS listener, or set {security.protocol} to PLAINTEXT or SASL_PLAINTEXT for this one.",
         ) from error
 
 
@@ -263,7 +263,7 @@ def _refused_by_alert(error: OSError, address: str) -> AuthenticationError | Non
         return None
     return AuthenticationError(
         f"{address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
-        remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
+        remedy="Check the client's certificate and key ({ssl.keystore.*}), which this listener may demand.",
     )
 
 

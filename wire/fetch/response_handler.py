@@ -336,7 +336,8 @@ def log_end_error(
     log_end_offset: int | None,
     open_transactions: Sequence[str],
 ) -> LogEndError:
-    """Return the range's end stayed above what the leader serves: for an open transaction, replicas that trail, or a lost tail."""
+    """Return the error of a range whose end stayed above what the leader serves: for an open transaction, replicas that trail, or
+    a lost tail."""
     range_ = progress.range
     if read_committed and data.last_stable_offset < data.high_watermark:
         message = (

@@ -670,7 +670,7 @@ def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
             # KIP-679: whoever may write to a topic may write idempotently.
             error.remedy = (
                 "Grant the principal Write on the topics that it writes to: it has Write on none. Brokers before Kafka 2.8 need "
-                "IdempotentWrite on the cluster, unless enable.idempotence=false."
+                "IdempotentWrite on the cluster, unless {enable.idempotence}=false."
             )
         raise error
     logger.debug("producer id %d, epoch %d", response.producer_id, response.producer_epoch)

@@ -173,7 +173,7 @@ class ProduceResponseHandler:
             f"{self.settings.delivery_timeout_ms} ms, in {batch.attempts} attempts",
             **batch.topic_partition._asdict(),
             api="Produce",
-            remedy=f"Last cause: {last_error}" if last_error else "",
+            remedy=f"Last cause: {last_error.sentence}" if last_error else "",
         )
         return FailedBatch(error, last_error)
 
@@ -280,7 +280,8 @@ def too_large_error(
     for our own check."""
     last_row = encoded.first_row + encoded.n_records - 1
     rows = f"row {last_row}" if encoded.n_records == 1 else f"rows {encoded.first_row} to {last_row}"
-    bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"
+    # Without a number it is a setting of the broker's, which has no prefix.
+    bound, raised = (limit, limit) if limit_bytes is None else (f"{limit} ({limit_bytes})", f"{{{limit}}}")
     error = RecordTooLargeError(
         cause.code if cause else _MESSAGE_TOO_LARGE,
         **tp._asdict(),
@@ -292,5 +293,5 @@ def too_large_error(
             f"{cause.detail if cause else ''}"
         ).strip(),
     )
-    error.remedy = f"Raise {limit}, or make the {'record' if encoded.n_records == 1 else 'batches'} smaller."
+    error.remedy = f"Raise {raised}, or make the {'record' if encoded.n_records == 1 else 'batches'} smaller."
     return error

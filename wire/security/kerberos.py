@@ -74,7 +74,7 @@ class Kerberos:
             offer = context.unwrap((yield token or b"")).message
             if len(offer) != 4 or not offer[0] & _NO_LAYER:
                 raise AuthenticationError(
-                    "the broker requires a Kerberos security layer", remedy="Use TLS: security.protocol=SASL_SSL."
+                    "the broker requires a Kerberos security layer", remedy="Use TLS: {security.protocol}=SASL_SSL."
                 )
             # No authorization id: the broker uses the authenticated principal.
             choice = context.wrap(_CHOICE, False).message
@@ -114,9 +114,9 @@ _REMEDIES: Final = {
     "clock skew": "Set the clocks of this machine, the KDC and the broker: they may differ by five minutes.",
     "cannot contact any kdc": "Check krb5.conf (KRB5_CONFIG) and that the KDC can be reached from here.",
     "preauthentication failed": "The keytab's key is not the principal's: export the keytab again.",
-    "server": "Check sasl.kerberos.service.name, and that the brokers' principals name the hosts that they advertise.",
-    "expired": "Run kinit again, or name a keytab in sasl.jaas.config, from which tickets are renewed.",
-    "credentials": "Run kinit, or name a keytab in sasl.jaas.config: useKeyTab=true keyTab=… principal=…",
+    "server": "Check {sasl.kerberos.service.name}, and that the brokers' principals name the hosts that they advertise.",
+    "expired": "Run kinit again, or name a keytab in {sasl.jaas.config}, from which tickets are renewed.",
+    "credentials": "Run kinit, or name a keytab in {sasl.jaas.config}: useKeyTab=true keyTab=… principal=…",
 }  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _remedy(reason: str) -> str:
     for part, remedy in _REMEDIES.items():
         if part in reason.lower():
             return remedy
-    return "Check the ticket (klist) or the keytab, and sasl.kerberos.service.name."
+    return "Check the ticket (klist) or the keytab, and {sasl.kerberos.service.name}."
 
 
 def _gssapi() -> Any:  # Any: a package without types

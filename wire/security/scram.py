@@ -87,7 +87,7 @@ class Scram:
         if match is None or not hmac.compare_digest(expected, self._base64(match[1])):
             raise AuthenticationError(
                 "the broker could not prove that it knows the password: it may be an impostor",
-                remedy="Check bootstrap.servers, and that no proxy in between responds instead of the brokers.",
+                remedy="Check {bootstrap.servers}, and that no proxy in between responds instead of the brokers.",
             )
 
     def _text(self, token: bytes) -> str:

@@ -394,7 +394,7 @@ class Transaction:
         error.remedy = f"Only one producer may use an id, and {taken_over}."
         if open_ms >= timeout_ms:
             error.remedy = (
-                f"The transaction was open for {open_ms} ms, longer than transaction.timeout.ms ({timeout_ms}): its "
+                f"The transaction was open for {open_ms} ms, longer than {{transaction.timeout.ms}} ({timeout_ms}): its "
                 f"coordinator has aborted it, or {taken_over}. Write less in one transaction, or raise the timeout."
             )
 

@@ -29,6 +29,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.decision import Decision, decide, marker_of
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, digest_text, read_markers
@@ -225,7 +226,9 @@ class MicroBatchCommit(Generic[TaskT]):
     def _failure(self, error: WireError) -> ExactlyOnceError:
         outcome, remedy = _TEXTS[self._progress.outcome]
         step = self._progress.step.value
-        return ExactlyOnceError(f"micro-batch {self._batch_id} {outcome} ({step}): {error.text} {remedy}")
+        return ExactlyOnceError(
+            f"micro-batch {self._batch_id} {outcome} ({step}): {error.with_prefix(PREFIX).text} {remedy}"
+        )
 
     def _log(self, decision: Decision, tasks: Sequence[TaskT], batch: Marker, stored: FoundMarker) -> None:
         if decision is Decision.SKIP:

@@ -16,6 +16,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeout_ms, warn_of_expiry
 from pykafka_wire.sink.exactly_once.marker import read_markers
@@ -86,10 +87,10 @@ def _explain(cluster: Cluster, error: WireError) -> str:
     if isinstance(error, BrokerError) and error.name == _INVALID_TIMEOUT:
         cap_ms = max_timeout_ms(cluster)
         error.remedy = (
-            f"kafka.transaction.timeout.ms is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {MAX_TIMEOUT}"
+            f"{{transaction.timeout.ms}} is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {MAX_TIMEOUT}"
             + (f" ({cap_ms})." if cap_ms else ".")
         )
-    return error.text
+    return error.with_prefix(PREFIX).text
 
 
 #: What processes have done, by the cluster that they did it with: a forked child does it again.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options.names import PREFIX
 from pykafka_wire.sink.exactly_once.decision import missing_parts_text
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, digest_text
 from pykafka_wire.wire.cluster import Cluster
@@ -185,8 +186,9 @@ def _abort_what_is_aborted_in_partitions(
             return {}
         raise ExactlyOnceError(
             f"micro-batch {marker.batch_id} is decided, and it is unknown whether its transactions are still open in their "
-            f"partitions: {error.text} An administrator may have aborted some (kafka-transactions.sh abort). {READ_IS_NEEDED} "
-            "Then start the query again. Or set failOnMissingMarker=false for one start, which commits them without this check."
+            f"partitions: {error.with_prefix(PREFIX).text} An administrator may have aborted some (kafka-transactions.sh abort). "
+            f"{READ_IS_NEEDED} Then start the query again. Or set failOnMissingMarker=false for one start, which commits them "
+            "without this check."
         ) from error
     if not suspects:
         return {}

@@ -271,7 +271,7 @@ def test_a_transaction_that_times_out(job: Job, drivers: Drivers, outside_of: An
             time.sleep(0.1)
     os.kill(stopped, signal.SIGCONT)
     assert late.wait() == 1
-    assert "longer than transaction.timeout.ms (20000)" in late.output
+    assert "longer than kafka.transaction.timeout.ms (20000)" in late.output
     drivers.finish(job)
     assert copied(outside_of(job.servers), job, [job.options["topic"]], N_PARTITIONS) == original(
         N_RECORDS, N_PARTITIONS

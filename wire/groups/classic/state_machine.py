@@ -333,5 +333,7 @@ class MemberStateMachine:
         self.lost_error_code = code
         error = broker_error(code, api=api, detail=f"(group {self.group_id!r})")
         if code == FENCED_INSTANCE_ID:
-            error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."
+            error.remedy = (
+                f"Give each member a {{group.instance.id}} of its own; {self.identity.instance_id!r} is in use."
+            )
         raise error

@@ -270,7 +270,7 @@ class ConsumerMembership:
             with self._changed:
                 machine.repeat_all()
             if isinstance(error, UnsupportedVersionError) and error.api == ConsumerGroupHeartbeatRequest.name:
-                what, instead = "The consumer group protocol (KIP-848)", "set group.protocol=classic"
+                what, instead = "The consumer group protocol (KIP-848)", "set {group.protocol}=classic"
                 if machine.subscription.server_pattern is not None:
                     what, instead = "A SubscriptionPattern", "subscribe to a pattern of re.compile()"
                 error.remedy = f"{what} needs Kafka 4.0 or newer: upgrade the brokers, or {instead}."

@@ -53,13 +53,13 @@ _LOST: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH})
 #: What to do about the error codes that end the membership.
 _REMEDIES: Final = {
     35: "The consumer protocol needs Kafka 4.0 or newer with the feature group.version at 1: upgrade the brokers, or set "
-    "group.protocol=classic.",
+    "{group.protocol}=classic.",
     _GROUP_ID_NOT_FOUND: "The group has members of the classic protocol that it cannot convert: stop them, choose another "
-    "group.id, or set group.protocol=classic.",
-    82: "Give each member a group.instance.id of its own.",
+    "{group.id}, or set {group.protocol}=classic.",
+    82: "Give each member a {group.instance.id} of its own.",
     111: "Wait until the member that has it has left, or its session has timed out (the broker's "
-    "group.consumer.session.timeout.ms), or choose another group.instance.id.",
-    112: "Set group.remote.assignor to one of the broker's group.consumer.assignors, such as uniform or range, or leave it out.",
+    "group.consumer.session.timeout.ms), or choose another {group.instance.id}.",
+    112: "Set {group.remote.assignor} to one of the broker's group.consumer.assignors, such as uniform or range, or leave it out.",
     128: "A SubscriptionPattern is in RE2's syntax.",
 }
 

@@ -152,7 +152,7 @@ def _check(made: MskIam) -> MskIam:
     if made.credentials is None:
         raise AuthenticationError(
             "no AWS credentials were found: not in the environment, a profile, a container's or an instance's metadata",
-            remedy="Give this machine (executors too) a role, or set AWS_PROFILE, or awsProfileName in sasl.jaas.config.",
+            remedy="Give this machine (executors too) a role, or set AWS_PROFILE, or awsProfileName in {sasl.jaas.config}.",
         )
     return made
 
