@@ -211,7 +211,8 @@ class ReaderSchema:
         try:
             return Avro(registry=registry, reader_schema=schema, record=self.message, rules=rules)
         except OptionError as error:
-            raise self._invalid(error) from error
+            cause = error.__cause__  # without the parameter of Python's, which is no option
+            raise self._invalid(cause if isinstance(cause, DecodeError) else error) from error
 
     def type_names(self, registry: Registry | None) -> list[str]:
         """Return the full names of the types that the schema has: a union's branches, or messages. Raises DecodeError."""
@@ -232,7 +233,7 @@ class ReaderSchema:
             raise self._invalid(error) from error
 
     def _invalid(self, error: OptionError | DecodeError) -> ConnectorError:
-        reason = str(error) if isinstance(error, DecodeError) else error.message.removeprefix("reader_schema: ")
+        reason = str(error) if isinstance(error, DecodeError) else error.message
         if self.schema_id is None:
             return OptionError(f"the {self.format} schema in the options: {reason.rstrip('.')}.")
         return SchemaError(f"the schema of subject {self.subject}, id {self.schema_id}: {reason.rstrip('.')}.")

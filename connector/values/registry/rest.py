@@ -39,8 +39,12 @@ _REMEDY: Final = "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
 class NotARegistryError(RegistryError):
     """The server's response is not a schema registry's: a wrong URL, or an older API."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message if _REMEDY in message else f"{message}: {_REMEDY}")  # pickled with the remedy
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: {_REMEDY}")
+        self._reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._reason,)
 
 
 def request(
