@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -21,8 +19,8 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, UriFolder, Written
-from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, UriFolder, Written
+from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile, partition_text
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import Landed, made_properties, owner_properties, partition_columns
 from pykafka_wire.wire.masking import without_secrets
@@ -209,20 +207,21 @@ class DeltaFolder:
         )
 
     def _entry(self, version: int) -> bytes | None:
-        """Return what the folder's log has at a version now; None where it has nothing."""
-        filesystem, folder = self.folder.open()
+        """What the folder's log has at a version now; None where it has nothing."""
         try:
+            filesystem, folder = self.folder.open()
             with filesystem.open_input_stream("/".join(filter(None, (folder, f"{_LOG}/{version:020}.json")))) as entry:
                 return bytes(entry.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, UnwritableError):
             return None
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or its position is not where this one starts; the files are orphans.
-            deltalake's CommitFailedError: another commit came between, or the table is not the one that the layout is for.
+            AlreadyLandedError: the table has this micro-batch, or its position is not where this one starts.
+            TableChangedError: the table is not the one that the layout is for.
+            deltalake's CommitFailedError: another commit came between.
         """
         from deltalake.transaction import CommitProperties, Transaction
 
@@ -231,7 +230,7 @@ class DeltaFolder:
         newest = self._table.transaction_version(application)
         held = self.landed()
         if (newest is not None and newest >= version) or (held is not None and not landed.follows(held)):
-            raise AlreadyLandedError
+            raise AlreadyLandedError(is_begun=False)
         metrics = {
             "numFiles": len(written.files),
             "numOutputRows": written.n_rows,
@@ -255,17 +254,15 @@ class DeltaFolder:
         """Check that the table is as it was when files were laid out for it.
 
         Raises:
-            deltalake's CommitFailedError: the table was made anew, or its columns, partitions, properties or protocol were
-                changed, since files were laid out for it.
+            TableChangedError: the table was made anew, or its columns, partitions, properties or protocol were changed, since files
+                were laid out for it.
         """
-        from deltalake.exceptions import CommitFailedError
-
         plan = self._plan
         assert plan is not None, "files have a layout"
         self.refresh()
         # A log that is another table's by now may lack the version, or have more: only the commits of the table itself tell.
         if self._shape() != plan.shape or self._entry(plan.version) != plan.entry:
-            raise CommitFailedError(
+            raise TableChangedError(
                 f"The table {self.identifier} was changed or made anew while files were written for it: its rows are written again."
             )
 
@@ -279,22 +276,11 @@ class DeltaFolder:
             yield AddAction(
                 path=file.path,  # deltalake writes it as a URI
                 size=file.n_bytes,
-                partition_values={name: partition_text(value) for name, value in values},
+                partition_values={name: None if value is None else partition_text(value) for name, value in values},
                 modification_time=now_ms,
                 data_change=True,
                 stats=statistics(file, layout.file_schema, n_indexed),
             )
-
-
-def partition_text(value: Any) -> str | None:
-    """Return a value of a partition as Delta's log has it."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, date):
-        return value.isoformat()
-    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _of_partitions(schema: Any, names: Iterable[str]) -> str | None:

@@ -44,10 +44,10 @@ _OF_CALLS: Final = frozenset(
         "org.apache.spark.api.python.PythonException",
     }
 )  # fmt: skip
-#: Another program has committed to the table meanwhile, by Delta's conditions, and by the classes of deltalake and pyiceberg.
+#: Another program has committed to the table meanwhile, by Delta's conditions, and by the classes of deltalake, pyiceberg and ours.
 _CONFLICTS: Final = frozenset(
     {
-        "CommitFailedError", "CommitFailedException",
+        "CommitFailedError", "CommitFailedException", "TableChangedError",
         "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_DELETE_DELETE", "DELTA_CONCURRENT_DELETE_READ", "DELTA_CONCURRENT_TRANSACTION",
         "DELTA_CONCURRENT_WRITE", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
         "DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED",

@@ -20,7 +20,17 @@ from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.changes import REASON
 from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import PLACE, FileTask, Folder, Written, run_here, run_tasks, write_rows
+from pykafka_wire.ingest.file_tasks import (
+    PLACE,
+    FileTask,
+    Folder,
+    Written,
+    discard,
+    discarding,
+    run_here,
+    run_tasks,
+    write_rows,
+)
 from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.parquet_files import FileLayout
@@ -78,7 +88,8 @@ class FilesTable(KnownTable, Protocol):
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or does not end where it begins; the files are orphans.
+            AlreadyLandedError: the table has this micro-batch, or does not end where it begins.
+            TableChangedError: the table is not the one that the layout is for.
         """
 
 
@@ -106,7 +117,7 @@ class FileLanding:
             begins_at: what the table begins with, if it does not exist.
 
         Raises:
-            AlreadyLandedError: as :meth:`FilesTable.append_files`.
+            AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
             AnalysisException: the table cannot take the rows' types.
         """
         job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)
@@ -122,9 +133,11 @@ class FileLanding:
             return f"the records have no {missing[0]}, which its partitions are by"
         written = job.run(folder.folder, layout)
         if written.unwritable is not None:
+            discard(written, folder.folder)
             return f"tasks cannot write {written.unwritable}"
         known = replace(landed, n_rejects=written.n_rejects, newest_ms=written.newest_ms or None)
-        folder.append_files(written, layout, known)
+        with discarding(written, folder.folder):
+            folder.append_files(written, layout, known)
         return written
 
     def _tasks_alone(self, read: Read) -> _Job:

@@ -10,6 +10,7 @@ import functools
 import pickle
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.file_types import conform
-from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile
+from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -81,8 +82,14 @@ class Written:
 class AlreadyLandedError(Exception):
     """The table has the micro-batch already, or does not end where it begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_begun: bool = True) -> None:
+        """``is_begun`` is whether a commit of the same files was begun before, which may be the one that the table has."""
         super().__init__("another driver of this query has written to the table, or it was rolled back")
+        self.is_begun = is_begun
+
+
+class TableChangedError(Exception):
+    """The table is no longer the one that files were written for; no commit was begun."""
 
 
 class Folder(Protocol):
@@ -145,7 +152,7 @@ class FileTask(SentToWorkers):
         self._partitions = tuple(partitions)
         self._columns = tuple(columns)
         self._errors = tuple(errors)
-        self._folder = folder
+        self.folder = folder
         self._layout = layout
 
     def run(self, numbers: Iterable[Any]) -> Iterator[Any]:
@@ -157,7 +164,7 @@ class FileTask(SentToWorkers):
     def results(self, number: int) -> Iterator[_Result]:
         """Write one input partition; what becomes of it."""
         seen = _Seen(self._errors)
-        yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self._folder, self._layout)
+        yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
         yield seen.records()
 
     def _rows(self, batches: Iterator[Any], seen: _Seen) -> Iterator[Any]:
@@ -258,9 +265,34 @@ def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequ
     return _written(rows.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
 
 
+def discard(written: Written, folder: Folder) -> None:
+    """Delete files of which no commit was begun."""
+    with suppress(Exception):  # it is why they were not committed, perhaps
+        filesystem, path = folder.open()
+        delete_files(filesystem, path, [each.path for each in written.files])
+
+
+@contextmanager
+def discarding(written: Written, folder: Folder) -> Iterator[None]:
+    """Delete the files if what commits them within raises before it has begun a commit."""
+    try:
+        yield
+    except (AlreadyLandedError, TableChangedError) as error:
+        if isinstance(error, TableChangedError) or not error.is_begun:
+            discard(written, folder)
+        raise
+
+
 def run_here(task: FileTask, n_partitions: int) -> Written:
     """Run a task for each input partition in this process: for so few records, a Spark job would take longer."""
-    return _of_results([result for number in range(n_partitions) for result in task.results(number)])
+    results: list[_Result] = []
+    try:
+        for number in range(n_partitions):
+            results.extend(task.results(number))
+    except BaseException:
+        discard(_of_results(results), task.folder)
+        raise
+    return _of_results(results)
 
 
 def _written(yielded: DataFrame) -> Written:

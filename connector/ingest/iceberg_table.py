@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import IngestError, MissingLibraryError
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written, write_rows
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, Written, discard, discarding, write_rows
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
@@ -190,13 +190,11 @@ class IcebergTable:
         """Look at what was committed since.
 
         Raises:
-            pyiceberg's CommitFailedException: it is another table by now.
+            TableChangedError: it is another table by now.
         """
-        from pyiceberg.exceptions import CommitFailedException
-
         stored = self._catalog.load_table(self._name)
         if self._loaded is not None and stored.metadata.table_uuid != self._loaded.metadata.table_uuid:
-            raise CommitFailedException(f"the Iceberg table {self.identifier} was dropped and made anew meanwhile")
+            raise TableChangedError(f"the Iceberg table {self.identifier} was dropped and made anew meanwhile")
         self._loaded = stored
 
     @property
@@ -380,16 +378,18 @@ class IcebergTable:
         layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
         written = write_rows(rows, self.folder, layout)
         if written.unwritable is not None:
+            discard(written, self.folder)
             raise OSError(f"tasks cannot write files of the Iceberg table {self.identifier}: {written.unwritable}")
-        self.append_files(written, layout, landed)
+        with discarding(written, self.folder):
+            self.append_files(written, layout, landed)
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed | None) -> None:
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or another position; the files are orphans.
-            pyiceberg's CommitFailedException: the table has other columns or partitions than the files by now, or other commits
-                come between again and again.
+            AlreadyLandedError: the table has this micro-batch, or another position.
+            TableChangedError: the table has other columns or partitions than the files by now.
+            pyiceberg's CommitFailedException: so it is after another commit came between, or others come again and again.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
@@ -398,9 +398,9 @@ class IcebergTable:
         for attempt in range(_ATTEMPTS):
             self.refresh()
             if landed is not None and self._has(landed):
-                raise AlreadyLandedError
+                raise AlreadyLandedError(is_begun=attempt > 0)
             if self._shape != self._planned:
-                raise CommitFailedException(
+                raise (CommitFailedException if attempt else TableChangedError)(
                     f"the columns or partitions of the Iceberg table {self.identifier} were changed after its files were planned"
                 )
             stored = self._table

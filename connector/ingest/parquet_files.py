@@ -1,15 +1,18 @@
 """A task's part of a table: record batches to Parquet files, and what a table's log has to know of each file.
 
-Knows nothing of Spark, of Kafka, and of what a commit is. A file that no commit names is an orphan: a task that was killed, or that
-ran twice, leaves one, and the table's own cleaning removes it (Delta's VACUUM, Iceberg's remove_orphan_files).
+Knows nothing of Spark, of Kafka, and of what a commit is. A writer that fails deletes its files. A file that no commit names is an
+orphan: a task that was killed, or that ran twice, leaves one, and the table's own cleaning removes it (Delta's VACUUM, Iceberg's
+remove_orphan_files).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,6 +23,8 @@ import pyarrow.parquet as pq
 
 #: Arrow's bytes that wait for their row groups, over all files of a task.
 _BUFFERED_BYTES: Final = 64 * 1024 * 1024
+#: Of each column of each batch that waits, beside its values: Arrow's objects and the padding of its buffers.
+_PIECE_BYTES: Final = 1024
 #: So many files are open at a time: an open file keeps the bytes of an upload.
 _OPEN_FILES: Final = 32
 #: Iceberg's default. Files are a third smaller than with snappy, for a tenth more CPU.
@@ -98,42 +103,73 @@ class FileWriter:
         self._folder = folder
         self._layout = layout
         self._parts: dict[tuple[Any, ...], _Part] = {}
+        #: Those of the parts whose file is open.
+        self._opened: dict[tuple[Any, ...], _Part] = {}
+        self._closed: list[str] = []
+        self._n_buffered = 0
 
     def write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
-        """Write rows, and yield each file when it is complete.
+        """Write rows, and yield each file when it is complete. All of them are deleted where the writing does not end well.
 
         Raises:
             UnwritableError: the folder does not take it.
         """
+        try:
+            yield from self._write(batches)
+        except BaseException:  # GeneratorExit, too: nobody learns of the files
+            for part in self._opened.values():
+                part.abandon()
+            delete_files(
+                self._filesystem, self._folder, [*self._closed, *(each.path for each in self._opened.values())]
+            )
+            raise
+
+    def _write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
         for batch in batches:
             for values, rows in _by_values(batch, self._layout.partition_by):
                 if not self._layout.keeps_partitions:  # an empty text is null in Delta's log
                     values = tuple(None if value == "" else value for value in values)
-                self._part(values).add(rows)
-            while sum(part.n_buffered for part in self._parts.values()) >= _BUFFERED_BYTES:
-                yield from self._flush(max(self._parts.values(), key=lambda part: part.n_buffered))
-        for part in self._parts.values():
-            part.flush()
-            yield part.close()
+                self._n_buffered += self._part(values).add(rows)
+            if self._n_buffered >= _BUFFERED_BYTES:
+                yield from self._make_room()
+        for values, part in self._parts.items():
+            self._flush(part)
+            yield self._close(values)
 
     def _part(self, values: tuple[Any, ...]) -> _Part:
         if values not in self._parts:
             layout = self._layout
-            folders = [
-                f"{name}={_folder_name(value)}/" for name, value in zip(layout.partition_by, values, strict=True)
-            ]
+            folders = [folder_name(name, value) for name, value in zip(layout.partition_by, values, strict=True)]
             self._parts[values] = _Part(self._filesystem, self._folder, "".join(folders), layout, values)
         return self._parts[values]
 
-    def _flush(self, part: _Part) -> Iterator[WrittenFile]:
+    def _make_room(self) -> Iterator[WrittenFile]:
+        """Write the largest parts, until half of what may wait is left: not the next one for each batch, if parts are many."""
+        for values, part in sorted(self._parts.items(), key=lambda each: each[1].n_buffered, reverse=True):
+            if self._n_buffered < _BUFFERED_BYTES // 2:
+                return
+            if values not in self._parts:
+                continue
+            self._flush(part)
+            if part.n_bytes >= self._layout.target_bytes:
+                yield self._close(values)
+                del self._parts[values]
+            if len(self._opened) > _OPEN_FILES:
+                largest = max(self._opened, key=lambda values: self._opened[values].n_bytes)
+                self._flush(self._parts[largest])
+                yield self._close(largest)
+                del self._parts[largest]
+
+    def _flush(self, part: _Part) -> None:
+        self._n_buffered -= part.n_buffered
+        self._opened[part.values] = part
         part.flush()
-        if part.n_bytes >= self._layout.target_bytes:
-            yield self._parts.pop(part.values).close()
-        opened = [part for part in self._parts.values() if part.n_bytes]
-        if len(opened) > _OPEN_FILES:
-            largest = max(opened, key=lambda part: part.n_bytes)
-            largest.flush()
-            yield self._parts.pop(largest.values).close()
+
+    def _close(self, values: tuple[Any, ...]) -> WrittenFile:
+        file = self._opened[values].close()
+        del self._opened[values]
+        self._closed.append(file.path)
+        return file
 
 
 class _Part:
@@ -146,8 +182,9 @@ class _Part:
         self.n_buffered = 0
         self._filesystem = filesystem
         self._folder = folder
-        self._path = f"{subfolder}{uuid.uuid4()}.parquet"
+        self.path = f"{subfolder}{uuid.uuid4()}.parquet"
         self._schema = schema = layout.file_schema
+        self._piece_bytes = _PIECE_BYTES * sum(1 for _ in leaves(schema))
         self._buffered: list[Any] = []
         self._stream: Any = None
         self._writer: Any = None
@@ -161,16 +198,19 @@ class _Part:
         """Return what is written."""
         return 0 if self._stream is None else int(self._stream.tell())
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: Any) -> int:
+        """Keep rows until they are written; return the bytes of memory that they take."""
         self._buffered.append(batch.select(self._schema.names))
-        self.n_buffered += batch.nbytes
+        n_bytes = int(batch.nbytes) + self._piece_bytes
+        self.n_buffered += n_bytes
+        return n_bytes
 
     def flush(self) -> None:
         """Write what is buffered as one row group."""
         if not self._buffered:
             return
         if self._writer is None:
-            with _writing(self._path):
+            with _writing(self.path):
                 self._open()
         table = pa.Table.from_batches(self._buffered, schema=self._schema)
         self._buffered, self.n_buffered = [], 0
@@ -181,11 +221,11 @@ class _Part:
             name = ".".join(path)
             if name not in self._nan_columns and pc.any(pc.is_nan(_column(table, path))).as_py():
                 self._nan_columns.add(name)
-        with _writing(self._path):
+        with _writing(self.path):
             self._writer.write_table(table, row_group_size=table.num_rows)
 
     def _open(self) -> None:
-        path = f"{self._folder}/{self._path}" if self._folder else self._path
+        path = f"{self._folder}/{self.path}" if self._folder else self.path
         if self._filesystem.type_name in _WITH_FOLDERS:
             self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         self._stream = self._filesystem.open_output_stream(path)
@@ -198,14 +238,22 @@ class _Part:
             store_schema=False,
         )
 
+    def abandon(self) -> None:
+        """Let go of a file that is not to be ended."""
+        for opened in (self._writer, self._stream):
+            with suppress(Exception):  # what has failed once fails again
+                opened.close()
+        if self._writer is not None:
+            self._writer.is_open = False  # else it is closed once more when it is forgotten
+
     def close(self) -> WrittenFile:
         """End a file that was flushed."""
-        with _writing(self._path):
+        with _writing(self.path):
             self._writer.close()
             n_bytes = self.n_bytes
             self._stream.close()
         return WrittenFile(
-            path=self._path,
+            path=self.path,
             n_bytes=n_bytes,
             n_rows=self._n_rows,
             partition=self.values,
@@ -213,6 +261,13 @@ class _Part:
             null_counts=self._null_counts,
             nan_columns=frozenset(self._nan_columns),
         )
+
+
+def delete_files(filesystem: Any, folder: str, paths: Iterable[str]) -> None:
+    """Delete files of a table's folder that no commit names, as far as that is possible: others are orphans."""
+    for path in paths:
+        with suppress(OSError):
+            filesystem.delete_file(f"{folder}/{path}" if folder else path)
 
 
 def leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -233,8 +288,24 @@ def _column(table: Any, path: Sequence[str]) -> Any:
     return pc.struct_field(column, list(path[1:])) if path[1:] else column
 
 
-def _folder_name(value: Any) -> str:
-    return _NULL_FOLDER if value is None else quote(str(value), safe=" ")
+def folder_name(name: str, value: Any) -> str:
+    """Returns the folder of a partition, with a slash behind it."""
+    if value is None:
+        return f"{_escaped(name)}={_NULL_FOLDER}/"
+    return f"{_escaped(name)}={_escaped(partition_text(value))}/"
+
+
+def partition_text(value: Any) -> str:
+    """Returns a value of a partition as Delta's log and the names of folders have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):
+        return value.isoformat()
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _escaped(text: str) -> str:
+    return quote(text, safe=" ")
 
 
 def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:

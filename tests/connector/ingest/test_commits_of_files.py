@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.fs
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
@@ -31,7 +32,7 @@ from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import Remedy, remedy_of
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
+from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, Written, discarding
 from pykafka_wire.ingest.file_types import file_type
 from pykafka_wire.ingest.iceberg_log import IcebergLog
 from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
@@ -82,7 +83,13 @@ def written(table: Any, rows: list[dict[str, Any]] = ROWS) -> Callable[[Landed],
     filesystem, folder = table.folder.open()
     batch = pa.RecordBatch.from_arrays(given.columns, schema=pa.schema([*layout.schema]))
     files = list(FileWriter(filesystem, folder, layout).write([batch]))
-    return lambda landed: table.append_files(Written(files=files), layout, landed)
+    written = Written(files=files)
+
+    def commit(landed: Landed) -> None:
+        with discarding(written, table.folder):
+            table.append_files(written, layout, landed)
+
+    return commit
 
 
 def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
@@ -253,12 +260,20 @@ def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twic
         newer(landed(6, 3, 9))
     opened_again = opened()
     assert (len(rows_of(opened_again)), opened_again.landed()) == (6, landed(5, 3, 6))
+    assert n_files(opened_again) == 6
     added = Landed(query="q", micro_batch=7, topic="orders", topic_id="", start={0: 6, 1: 4}, end={0: 9, 1: 4})
     append(opened(), added)
     assert len(rows_of(opened())) == 9, "a partition was added to the topic"
     with pytest.raises(AlreadyLandedError):
         append(opened(), landed(8, 9, 12))  # of a driver that does not know it yet
     assert opened().landed() == added
+
+
+def n_files(table: Any) -> int:
+    """How many files of rows are in the table's folder, whether a commit names them or not."""
+    filesystem, folder = table.folder.open()
+    there = filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    return sum(each.extension == "parquet" for each in there)
 
 
 def add_check(folder: Path) -> None:
@@ -293,12 +308,25 @@ def test_files_are_committed_to_the_table_that_they_were_written_for(
     append(opened(), landed(0, 0, 3))
     commit = written(opened())
     change(tmp_path / "orders")
+    n_before = n_files(opened())
     version = DeltaTable(tmp_path / "orders").version()
-    with pytest.raises(Exception) as raised:
+    with pytest.raises(TableChangedError) as raised:
         commit(landed(1, 3, 6))
-    assert (type(raised.value).__name__, remedy_of(raised.value)) == ("CommitFailedError", Remedy.REPEAT)
+    assert n_before - n_files(opened()) == (0 if change in (make_anew, make_anew_with_more_commits) else 3)
+    assert remedy_of(raised.value) is Remedy.REPEAT
     assert DeltaTable(tmp_path / "orders").version() == version
     assert len(list((tmp_path / "orders/_delta_log").glob("*.json"))) == version + 1
+
+
+def test_files_of_a_table_that_was_dropped_meanwhile_are_written_again(tmp_path: Path) -> None:
+    opened = of_delta(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    commit = written(opened())
+    shutil.rmtree(tmp_path / "orders")
+    with pytest.raises(TableChangedError) as raised:
+        commit(landed(1, 3, 6))
+    assert remedy_of(raised.value) is Remedy.REPEAT
+    assert not (tmp_path / "orders").exists()
 
 
 def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> None:
@@ -376,8 +404,9 @@ def test_files_of_an_iceberg_table_that_has_become_another_are_planned_again(
     opened = of_iceberg(tmp_path)
     commit = written(opened())
     change(opened())
-    with pytest.raises(CommitFailedException) as raised:
+    with pytest.raises(TableChangedError) as raised:
         commit(landed(0, 0, 3))
+    assert n_files(opened()) == 0
     assert remedy_of(raised.value) is Remedy.REPEAT
     assert opened().landed() == landed(-1, 0, 0)
 

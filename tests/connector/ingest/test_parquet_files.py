@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import resource
+import signal
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from pykafka_wire.ingest import parquet_files
 from pykafka_wire.ingest.delta_statistics import statistics
 from pykafka_wire.ingest.file_types import conform, file_type, fits
-from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, WrittenFile
+from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, folder_name
 
 pytestmark = pytest.mark.unit
 
@@ -64,6 +66,68 @@ def test_each_value_of_partitions_has_files_of_its_own(tmp_path: Path, monkeypat
     assert {each.path.rpartition("/")[0] for each in files if each.partition == ("k 0/å", None)} == {
         "kind=k 0%2F%C3%A5/day=__HIVE_DEFAULT_PARTITION__"
     }
+
+
+def test_rows_of_very_many_partitions_take_no_more_memory_than_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has one row of each partition: what pyarrow keeps for a row is far more than its values."""
+    n = 2000
+    given = 4 * 1024 * 1024
+    monkeypatch.setattr(parquet_files, "_BUFFERED_BYTES", given)
+    schema = pa.schema([("key", pa.int32()), *((f"text{number}", pa.string()) for number in range(15))])
+    columns = [pa.array(range(n), pa.int32()), *(pa.array(["x"] * n) for _ in schema.names[1:])]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    taken: list[int] = []
+
+    def batches() -> Iterator[Any]:
+        at_first = pa.total_allocated_bytes()
+        for _ in range(3):
+            yield batch
+            taken.append(pa.total_allocated_bytes() - at_first)
+
+    layout = FileLayout(schema=schema, partition_by=("key",))
+    files = list(FileWriter(pyarrow.fs.LocalFileSystem(), str(tmp_path), layout).write(batches()))
+    assert sum(each.n_rows for each in files) == 3 * n
+    assert sum(taken) < 3 * given
+
+
+def test_values_have_spark_s_texts_in_folders_of_partitions() -> None:
+    values = [True, "a/b c", Decimal("1E-7"), date(2026, 1, 2), None]
+    assert [folder_name("kind", value) for value in values] == [
+        "kind=true/", "kind=a%2Fb c/", "kind=0.0000001/", "kind=2026-01-02/", "kind=__HIVE_DEFAULT_PARTITION__/",
+    ]  # fmt: skip
+
+
+def test_a_writer_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file was complete and others were open: the rows end, or the disk is full."""
+    monkeypatch.setattr(parquet_files, "_BUFFERED_BYTES", 50_000)
+    schema = pa.schema([("kind", pa.int32()), ("n", pa.int64())])
+    batch = pa.record_batch([pa.array([0, 1] * 10_000, pa.int32()), pa.array(range(20_000))], schema=schema)
+    layout = FileLayout(schema=schema, partition_by=("kind",), target_bytes=1000)
+
+    def ending() -> Iterator[Any]:
+        yield batch
+        assert list(tmp_path.rglob("*.parquet"))
+        raise ValueError("the records are lost")
+
+    with pytest.raises(ValueError, match="lost"):
+        list(FileWriter(pyarrow.fs.LocalFileSystem(), str(tmp_path), layout).write(ending()))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+    full = tmp_path / "full"
+    writer = FileWriter(pyarrow.fs.LocalFileSystem(), str(full), layout).write(iter([batch] * 3))
+    next(writer)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal_before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UnwritableError):
+            list(writer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, signal_before)
+    assert not list(full.rglob("*.parquet"))
 
 
 def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(tmp_path: Path) -> None:
