@@ -18,7 +18,14 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import IngestError, MissingLibraryError
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, Written, discard, discarding, write_rows
+from pykafka_wire.ingest.file_tasks import (
+    AlreadyLandedError,
+    TableChangedError,
+    Written,
+    discard,
+    discarding,
+    write_rows,
+)
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
@@ -48,6 +55,10 @@ _FEW_METADATA_FILES: Final = {
     "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
 }  # fmt: skip
 _RETRIES: Final = "commit.retry.num-retries"
+#: Properties by which a table's owner keeps what it was before.
+_COLLECTED: Final = "gc.enabled"
+_MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
+_MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 #: How a catalog's secret by reference begins.
 _REFERENCES: Final = ("env:", "provider:", "literal:")
 _EPOCH: Final = date(1970, 1, 1)
@@ -487,16 +498,32 @@ class IcebergTable:
         raise IngestError(f"the Iceberg table {self.identifier} cannot be merged into: set mode to append.")
 
     def expire(self, keep_ms: int) -> None:
-        """Forget snapshots that are older, but for the newest with a position, the current one, and those of branches and tags."""
+        """Forget snapshots that are older, but for the newest with a position, and those that the table's owner, a branch or a tag
+        keeps.
+        """
         self.refresh()
         metadata = self._table.metadata
-        oldest_ms = metadata.last_updated_ms - keep_ms
+        if metadata.properties.get(_COLLECTED, "true").lower() == "false":
+            return
+        kept_ms = max(keep_ms, int(metadata.properties.get(_MAX_AGE, 0)))
+        n_kept = int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
         with_position = (
             snapshot.snapshot_id for snapshot in self._snapshots() if _SUMMARY in snapshot.summary.additional_properties
         )
-        kept = {next(with_position, None), *(ref.snapshot_id for ref in metadata.refs.values())}
-        old = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms < oldest_ms]
-        if expired := [snapshot_id for snapshot_id in old if snapshot_id not in kept]:
+        kept = {next(with_position, None)}
+        for ref in metadata.refs.values():
+            oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
+            n_of_ref = ref.min_snapshots_to_keep or n_kept
+            kept |= {
+                each.snapshot_id
+                for number, each in enumerate(self._snapshots(ref.snapshot_id))
+                if number == 0
+                or (ref.snapshot_ref_type == "branch" and (number < n_of_ref or each.timestamp_ms >= oldest_ms))
+            }
+        old = [
+            each.snapshot_id for each in metadata.snapshots if each.timestamp_ms < metadata.last_updated_ms - kept_ms
+        ]
+        if expired := [each for each in old if each not in kept]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
 
