@@ -20,9 +20,21 @@ from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, UriFolder, Written
-from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile, partition_text
+from pykafka_wire.ingest.parquet_files import (
+    COMPRESSION_LEVEL,
+    FileLayout,
+    UnwritableError,
+    WrittenFile,
+    partition_text,
+)
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import Landed, made_properties, owner_properties, partition_columns
+from pykafka_wire.ingest.tables import (
+    VACUUMED_PROPERTY,
+    Landed,
+    made_properties,
+    owner_properties,
+    partition_columns,
+)
 from pykafka_wire.wire.masking import without_secrets
 
 #: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
@@ -200,8 +212,9 @@ class DeltaFolder:
 
     def _shape(self) -> tuple[object, ...]:
         metadata, protocol = self._table.metadata(), self._table.protocol()
+        properties = {name: value for name, value in metadata.configuration.items() if name != VACUUMED_PROPERTY}
         return (
-            *(metadata.id, metadata.partition_columns, metadata.configuration, self._table.schema().to_json()),
+            *(metadata.id, metadata.partition_columns, properties, self._table.schema().to_json()),
             *(protocol.min_reader_version, protocol.min_writer_version),
             *(sorted(features or ()) for features in (protocol.reader_features, protocol.writer_features)),
         )
@@ -249,6 +262,17 @@ class DeltaFolder:
                 app_transactions=[Transaction(application, version)],
             ),
         )
+
+    def optimize(self, target_bytes: int) -> None:
+        """Make few files of many, each of up to so many bytes, one after the other."""
+        from deltalake import WriterProperties
+
+        properties = WriterProperties(compression="ZSTD", compression_level=COMPRESSION_LEVEL)
+        self._table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1, writer_properties=properties)
+
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Give the table properties."""
+        self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def _check_plan(self) -> None:
         """Check that the table is as it was when files were laid out for it.

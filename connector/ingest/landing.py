@@ -2,7 +2,8 @@
 
 The stream only plans: its checkpoint says up to which offsets each topic is read. A table whose attempt fails is left alone: the
 micro-batch is done without it, and so are the later ones. What it misses is landed beside them, from the position that the table
-itself has, when its pause is over. At no time a table has two writers.
+itself has, when its pause is over. So it is with a table of changes while its files are looked after. At no time a table has two
+writers.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.committers import Committers
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.running import describe_jobs
 from pykafka_wire.ingest.settings import Destination, Settings, Table
-from pykafka_wire.ingest.table_formats import open_table, open_upkeep
+from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
 from pykafka_wire.ingest.tables import check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
-from pykafka_wire.ingest.upkeep import Upkeep
+from pykafka_wire.ingest.upkeep import Upkeep, open_upkeep
 from pykafka_wire.task_metrics import DriverReceiver
 
 _log = logging.getLogger(__name__)
@@ -68,12 +70,15 @@ class Target:
 class _TableTask:
     """One topic on its way into a table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
 
-    def __init__(self, destination: Destination, upkeep: Upkeep) -> None:
+    def __init__(self, destination: Destination, upkeep: Upkeep, committers: Committers) -> None:
         self.destination = destination
         self.topic = destination.topic
         self.name = destination.name
         self.upkeep = upkeep
+        self.committers = committers
+        #: Whether its files are to be looked after, or are; and whether nothing is landed meanwhile.
         self.is_tended = False
+        self.is_withheld = False
         self.state = TableState()
         self.progress = TableProgress()
         self.target: Target | None = None
@@ -83,6 +88,15 @@ class _TableTask:
         self.cause: tuple[object, ...] | None = None
         self.next_look = 0.0
         self.look_pause_s = _FIRST_CAUSE_S
+
+    @property
+    def is_free(self) -> bool:
+        """Whether an attempt may begin."""
+        return not (self.is_running or self.is_withheld)
+
+    def lacks(self, part: TopicRange) -> bool:
+        """Whether the table may not have all of a range."""
+        return not self.progress.is_open or self.progress.is_behind(part)
 
     @property
     def status(self) -> TableStatus:
@@ -138,6 +152,7 @@ class Landing:
         self._tables: dict[str, _TableTask] = {}
         #: One writer for each table, also where two topics claim it.
         self._writers: dict[str, threading.Lock] = {}
+        self._committers: dict[str, Committers] = {}
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._idle_sessions: list[SparkSession] = []
@@ -168,7 +183,8 @@ class Landing:
         micro_batch: int,
         beginning: Callable[[str], Beginning],
     ) -> None:
-        """Bring every table up to the ends of ``parts``, but for those that are retrying or stopped, which follow by themselves.
+        """Bring every table up to the ends of ``parts``, but for those that are retrying or stopped, or withheld: they follow by
+        themselves.
 
         Args:
             beginning: returns where the query began with a topic.
@@ -185,8 +201,7 @@ class Landing:
             for part, destination in every:
                 table = self._table(destination)
                 table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
-                is_due = not table.progress.is_open or table.progress.is_behind(part)
-                if table.state.stage is Stage.LANDING and is_due and not table.is_running:
+                if table.state.stage is Stage.LANDING and table.lacks(part) and table.is_free:
                     table.is_running = True
                     due.append(table)
         futures = [self._threads.submit(self._attempt, table) for table in due]
@@ -197,8 +212,6 @@ class Landing:
         self._check_rejects()
         if self._is_once:
             self._await_retries()
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closed or not any(t.is_tended for t in self._tables.values()))
 
     def close(self) -> None:
         """Begin no further attempt, and wait for what is being written."""
@@ -212,8 +225,9 @@ class Landing:
     def _table(self, destination: Destination) -> _TableTask:
         key = destination.key
         if key not in self._tables:
-            upkeep = open_upkeep(self._settings, destination.table, destination.name)
-            table = self._tables[key] = _TableTask(destination, upkeep)
+            committers = self._committers.setdefault(destination.name.lower(), Committers(destination.name))
+            upkeep = open_upkeep(self._settings, destination.table, destination.name, committers)
+            table = self._tables[key] = _TableTask(destination, upkeep, committers)
             table.progress.held_rejects = self._held_rejects.get(table.name, 0)
         return self._tables[key]
 
@@ -320,8 +334,11 @@ class Landing:
             return
         with self._lent_session() as session:
             describe_jobs(session, table.name, self._receiver)
-            writer = TableWriter(session, self._surroundings, table.destination, table.progress)
+            writer = self._writer(session, table)
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
+
+    def _writer(self, session: SparkSession, table: _TableTask) -> TableWriter:
+        return TableWriter(session, self._surroundings, table.destination, table.progress, table.committers)
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:
@@ -343,11 +360,12 @@ class Landing:
         """Look after a table's files, beside what is appended to it, and never beside a MERGE."""
         is_append = table.destination.table.mode == "append"
         try:
-            with nullcontext() if is_append else self._writers_lock(table), self._lent_session() as session:
+            with nullcontext() if is_append else self._withheld(table), self._lent_session() as session:
                 describe_jobs(session, f"{table.name}, upkeep")
                 table.upkeep.run(session)
         except Exception as error:
-            _log.warning(
+            _log.log(
+                logging.DEBUG if self._is_closed else logging.WARNING,
                 "The files of table %s could not be looked after; it is tried again later. %s",
                 table.name,
                 sentence_of(error),
@@ -356,6 +374,27 @@ class Landing:
             with self._changed:
                 table.is_tended = False
                 self._changed.notify_all()
+
+    @contextmanager
+    def _withheld(self, table: _TableTask) -> Iterator[None]:
+        """A table into which nothing is landed: micro-batches are done without it, and it gets what it lacks afterwards."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not table.is_running)
+            table.is_withheld = True
+        try:
+            self._check_running()
+            with self._writers_lock(table):
+                yield
+        finally:
+            with self._changed:
+                table.is_withheld = False
+                target = table.target
+                is_behind = target is not None and table.lacks(target.part)
+                # One that is retrying or stopped is tried again in any case.
+                is_due = is_behind and table.state.stage is Stage.LANDING and table.is_free
+                if is_due and not self._is_closed:
+                    table.is_running = True
+                    self._threads.submit(self._attempt, table)
 
     def _fail(self, table: _TableTask, failure: Failure) -> None:
         now = time.monotonic()
@@ -401,9 +440,7 @@ class Landing:
         with self._changed:
             now = time.monotonic()
             waiting = [
-                table
-                for table in self._tables.values()
-                if table.state.stage is not Stage.LANDING and not table.is_running
+                table for table in self._tables.values() if table.state.stage is not Stage.LANDING and table.is_free
             ]
         looked_at = [table for table in waiting if table.state.stage is Stage.STOPPED and table.next_look <= now]
         is_due = any((table.state.next_attempt or now) <= now for table in waiting)
@@ -424,7 +461,7 @@ class Landing:
             )
             is_late = self._is_once and time.monotonic() >= (self._patience_ends or 0.0)
             is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
-            if not is_due or is_late or self._is_closed or n_retries >= self._settings.parallel:
+            if not is_due or is_late or self._is_closed or not table.is_free or n_retries >= self._settings.parallel:
                 return
             # Only a table whose thread has begun is running: nobody else would end it. The attempt needs this lock, too.
             threading.Thread(
@@ -448,17 +485,17 @@ class Landing:
             return ()
         try:
             with self._lent_session() as session:
-                return TableWriter(session, self._surroundings, table.destination, table.progress).cause()
+                return self._writer(session, table).cause()
         except Exception as error:
             return (code_of(error),)
 
     def _await_retries(self) -> None:
-        """Return when no table is retrying any more, or their time is over; no attempt outlives the run."""
+        """Return when no table is retrying any more, or their time is over; neither attempts nor upkeep outlive the run."""
 
         def is_over() -> bool:
             is_late = time.monotonic() >= (self._patience_ends or 0.0)
             return self._is_closed or not any(
-                table.is_running or (table.state.stage is Stage.RETRYING and not is_late)
+                table.is_running or table.is_tended or (table.state.stage is Stage.RETRYING and not is_late)
                 for table in self._tables.values()
             )
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,11 @@ _PIECE_BYTES: Final = 1024
 _OPEN_FILES: Final = 32
 #: Iceberg's default. Files are a third smaller than with snappy, for a tenth more CPU.
 _COMPRESSION: Final = "zstd"
-_COMPRESSION_LEVEL: Final = 1
+COMPRESSION_LEVEL: Final = 1
 #: Hive's name of the folder of null, which readers of Delta and of folders know.
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+#: Hive's and Spark's set of characters that names of folders have as ``%`` and two digits.
+_ESCAPED: Final = frozenset((*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"))
 #: File systems that have folders; an object store would keep an empty object for each.
 _WITH_FOLDERS: Final = ("local", "hdfs")
 
@@ -233,7 +234,7 @@ class _Part:
             self._stream,
             self._schema,
             compression=_COMPRESSION,
-            compression_level=_COMPRESSION_LEVEL,
+            compression_level=COMPRESSION_LEVEL,
             store_decimal_as_integer=True,  # as Spark does
             store_schema=False,
         )
@@ -305,7 +306,7 @@ def partition_text(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    return quote(text, safe=" ")
+    return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
 
 
 def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -16,7 +16,6 @@ from pykafka_wire.ingest.running import is_connect
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
-from pykafka_wire.ingest.upkeep import DeltaUpkeep, ExpiringUpkeep, Upkeep
 from pykafka_wire.wire.masking import without_secrets
 
 #: Unity Catalog's volumes have one path for Spark and for Python.
@@ -62,11 +61,6 @@ def _delta_dataset(folder: str) -> Any:
     return DeltaTable(table_uri(folder)).to_pyarrow_dataset()
 
 
-def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
-    """Return what looks after the table of this name."""
-    return (ExpiringUpkeep if settings.table_format == "iceberg" else DeltaUpkeep)(settings, table, name)
-
-
 def missing_place(session: SparkSession, settings: Settings) -> str | None:
     """Return what has to be made before there can be tables, None if nothing has to."""
     if settings.table_format == "iceberg":
@@ -98,8 +92,13 @@ def session_reason(session: SparkSession, settings: Settings) -> str | None:
     return f"into is a path without a file system, and Spark's own one is {without_secrets(default)}: {advice}"
 
 
-def files_table(settings: Settings, target: TopicTable, name: str) -> FilesTable:
-    """Return the table, where :func:`spark_reason` has nothing against it, as files are committed to it."""
+def open_files(
+    session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
+) -> FilesTable | str:
+    """The table as files are committed to it, without the JVM; or the reason why Spark commits to it."""
+    if (reason := spark_reason(settings, table) or session_reason(session, settings)) is not None:
+        return reason
     if not isinstance(target, LandedTable):
         return cast("FilesTable", target)
-    return DeltaFolder(settings.place(name), settings.storage_options)
+    files = DeltaFolder(settings.place(name), settings.storage_options)
+    return files.unreachable() or files

@@ -43,6 +43,7 @@ from pykafka_wire.ingest.changes import (
     without_truncated,
     without_truncates,
 )
+from pykafka_wire.ingest.committers import Committer, Committers
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.contracts import Census, Contract, read_alike
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
@@ -50,7 +51,7 @@ from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.settings import Destination, Settings
-from pykafka_wire.ingest.table_formats import files_table, open_table, session_reason, spark_reason
+from pykafka_wire.ingest.table_formats import open_files, open_table
 from pykafka_wire.ingest.tables import (
     CREATED,
     DELETE,
@@ -180,9 +181,15 @@ class TableWriter:
     """Writes one topic's range into its table, and its rejects, in one Spark session."""
 
     def __init__(
-        self, session: SparkSession, surroundings: Surroundings, destination: Destination, progress: TableProgress
+        self,
+        session: SparkSession,
+        surroundings: Surroundings,
+        destination: Destination,
+        progress: TableProgress,
+        committers: Committers,
     ) -> None:
         self._session = session
+        self._committers = committers
         self._surroundings = surroundings
         self._settings = surroundings.settings
         self._reader = surroundings.reader
@@ -281,7 +288,8 @@ class TableWriter:
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = table.landed()
         if landed is not None and landed.query == self._query and QUERY_PROPERTY not in table.properties():
-            self._target.set_properties(self._table, landed)
+            with self._committers.alone(Committer.SPARK):
+                self._target.set_properties(self._table, landed)
             table = self._target
         check_owner(table, self._query, part.topic)
         if (held := table.properties().get(PART_PROPERTY)) != self._table.taken_part:
@@ -486,15 +494,18 @@ class TableWriter:
         if self._progress.by_spark != written:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
-        census = self._census()
-        try:
-            return self._write_by_spark(part, schema, landed, census), None
-        except (PySparkException, Py4JJavaError, IngestError) as error:
-            if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
-                raise
-            # It may be the condition of another table, which is that table's trouble.
-            _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
-            return self._write_by_spark(part, schema, landed, None), None
+        with self._committers.alone(Committer.SPARK):
+            census = self._census()
+            try:
+                return self._write_by_spark(part, schema, landed, census), None
+            except (PySparkException, Py4JJavaError, IngestError) as error:
+                if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
+                    raise
+                # It may be the condition of another table, which is that table's trouble.
+                _log.debug(
+                    "Table %s is written without looking at other tables' conditions.", self._name, exc_info=error
+                )
+                return self._write_by_spark(part, schema, landed, None), None
 
     def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
         seen = Observation()
@@ -564,15 +575,11 @@ class TableWriter:
             self._target.append(rows, landed)
 
     def _by_files(self) -> FilesTable | str:
-        """Return the table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
-        if (reason := spark_reason(self._settings, self._table)) is not None:
-            return reason
+        """The table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
         if self._files is None:
-            if (reason := session_reason(self._session, self._settings)) is not None:
-                return reason
-            files = files_table(self._settings, self._target, self._name)
-            if (reason := files.unreachable()) is not None:
-                return reason
+            files = open_files(self._session, self._settings, self._table, self._target, self._name)
+            if isinstance(files, str):
+                return files
             self._files = files
         return self._files
 
@@ -588,7 +595,7 @@ class TableWriter:
         known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
         begins_at = self._begins_at(part) if self._is_missing else None
-        landing = FileLanding(self._session, self._reader, self._table, self._target)
+        landing = FileLanding(self._session, self._reader, self._table, self._target, self._committers)
         try:
             written = landing.land(files, read, landed, begins_at)
         except AlreadyLandedError:

@@ -42,6 +42,8 @@ COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 #: The names of the key's columns that keys of some rows may not have, since keys have had others for a time; written as
 #: :data:`COLUMNS_PROPERTY`.
 KEY_GAPS_PROPERTY: Final = "pykafka-wire.key-gaps"
+#: When a folder was last rid of files that no version names, in seconds since the epoch.
+VACUUMED_PROPERTY: Final = "pykafka-wire.vacuumed"
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: The column of changes that is true for a row to be deleted; no column of a table.
@@ -64,6 +66,13 @@ _DISABLED: Final = ("false", "none")
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
+#: The table's property that says for how long files stay that it no longer needs, as an interval.
+_RETENTION: Final = "delta.deletedFileRetentionDuration"
+_WEEK_MS: Final = 7 * 24 * 3_600_000
+#: By default Delta 4.4 keeps files for the time of that property alone, whatever VACUUM says.
+_RETENTION_IGNORED: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
+#: VACUUM changes no table, and needs no commit, which on some stores would be beside those of the library deltalake.
+_VACUUM_LOGGED: Final = "spark.databricks.delta.vacuum.logging.enabled"
 #: It refuses to delete what is younger than a week.
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
@@ -549,9 +558,23 @@ class LandedTable:
             self._session.sql(f"OPTIMIZE {self.identifier}")
 
     def vacuum(self, keep_ms: int) -> None:
-        """Delete files of the folder that no version of the last ``keep_ms`` names."""
-        with self._set({_RETENTION_CHECK: "false"}):
-            self._session.sql(f"VACUUM {self.identifier} RETAIN {keep_ms / 3_600_000} HOURS")
+        """Delete files of the folder that no version of the last ``keep_ms``, or of the table's own longer time, names."""
+        kept_ms = max(keep_ms, self._retention_ms())
+        # Less than a week nobody gets without asking for it.
+        disabled = (_RETENTION_IGNORED, _VACUUM_LOGGED, *((_RETENTION_CHECK,) if kept_ms < _WEEK_MS else ()))
+        with self._set(dict.fromkeys(disabled, "false")):
+            self._session.sql(f"VACUUM {self.identifier} RETAIN {kept_ms / 3_600_000} HOURS")
+
+    def _retention_ms(self) -> int:
+        """How long the table's own property keeps files that were removed; 0 without it."""
+        text = self.properties().get(_RETENTION)
+        if text is None:
+            return 0
+        # Without a zone: days have 24 hours, as Delta counts them.
+        zero = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+        interval = f"CAST({_text(text)} AS INTERVAL)"
+        row = self._session.sql(f"SELECT timestampdiff(MILLISECOND, {zero}, {zero} + {interval}) AS ms").collect()[0]
+        return int(row.ms)
 
     @contextmanager
     def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:

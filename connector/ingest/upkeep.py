@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
+from pykafka_wire.ingest.committers import Committer, Committers
+from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_formats import open_files
 from pykafka_wire.ingest.table_log import KEPT_COMMITS, LoggedCommit, TableLog
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
 from pykafka_wire.options.option import duration_ms
 
 _log = logging.getLogger(__name__)
@@ -30,8 +34,6 @@ _MANY_FILES: Final = KEPT_COMMITS // 2
 _SMALL_PART: Final = 1 / 4
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
-#: When the folder was last rid of files that no version names, in seconds since the epoch.
-_VACUUMED: Final = "pykafka-wire.vacuumed"
 _VACUUM_EVERY_S: Final = 24 * 3600.0
 #: Between two looks for what Iceberg may forget.
 _EXPIRE_EVERY: Final = 100
@@ -47,13 +49,21 @@ class Upkeep(Protocol):
         """Look at the table, and do what it is time for."""
 
 
-class DeltaUpkeep:
-    """Of a Delta table, by Spark."""
+def open_upkeep(settings: Settings, table: Table, name: str, committers: Committers) -> Upkeep:
+    """What looks after the table of this name."""
+    if settings.table_format == "iceberg":
+        return ExpiringUpkeep(settings, table, name)
+    return DeltaUpkeep(settings, table, name, committers)
 
-    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+
+class DeltaUpkeep:
+    """Of a Delta table: who commits its rows commits its compactions, too."""
+
+    def __init__(self, settings: Settings, table: Table, name: str, committers: Committers) -> None:
         self._settings = settings
         self._table = table
         self._name = name
+        self._committers = committers
         self._log: TableLog | None = None
         self._next_look = 1
         # A catalog such as Unity Catalog does it itself.
@@ -76,13 +86,26 @@ class DeltaUpkeep:
         log.refresh()
         if has_many_small_files(log.commits, self._table.target_bytes):
             _log.info("Table %s is compacted: it has many small files.", self._name)
-            target.optimize(self._table.target_bytes)
+            with self._committing(session, target) as committing:
+                committing.optimize(self._table.target_bytes)
         now = time.time()
         if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
             return  # it is young
-        if now - float(target.properties().get(_VACUUMED, 0)) >= _VACUUM_EVERY_S:
+        if now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= _VACUUM_EVERY_S:
             target.vacuum(duration_ms(self._table.keep, "keep"))
-            target.alter({_VACUUMED: str(int(now))})
+            with self._committing(session, target) as committing:
+                committing.alter({VACUUMED_PROPERTY: str(int(now))})
+
+    @contextmanager
+    def _committing(self, session: SparkSession, target: LandedTable) -> Iterator[DeltaFolder | LandedTable]:
+        """The table, to which nobody commits meanwhile in another way than this one does."""
+        files = open_files(session, self._settings, self._table, target, self._name)
+        if isinstance(files, DeltaFolder) and files.reason_against() is None:
+            with self._committers.alone(Committer.PYTHON):
+                yield files
+        else:
+            with self._committers.alone(Committer.SPARK):
+                yield target
 
 
 class ExpiringUpkeep:

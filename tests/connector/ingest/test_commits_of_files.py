@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,8 +23,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import StringType
@@ -276,6 +277,38 @@ def n_files(table: Any) -> int:
     return sum(each.extension == "parquet" for each in there)
 
 
+@pytest.mark.parametrize("place", [of_delta, pytest.param(of_object_store, marks=pytest.mark.long)])
+def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path, place: Callable[[Any], Any]) -> None:
+    opened = place(tmp_path if place is of_delta else request.getfixturevalue("object_store"))
+    is_over, n_compactions = threading.Event(), []
+
+    def compact() -> None:
+        while not is_over.is_set():
+            opened().optimize(2**20)
+            n_compactions.append(1)
+
+    other = threading.Thread(target=compact)
+    other.start()
+    try:
+        for number in range(30):
+            while True:
+                try:
+                    append(opened(), landed(number, number * 3, number * 3 + 3))
+                    break
+                except CommitFailedError as error:
+                    assert remedy_of(error) is Remedy.REPEAT
+    finally:
+        is_over.set()
+        other.join()
+    opened().optimize(2**20)
+    assert len(n_compactions) > 3
+    assert rows_of(opened()) == sorted(ROWS * 30, key=lambda row: row["id"])
+    assert opened().landed() == landed(29, 87, 90)
+    assert len(stored(opened()).file_uris()) == 3, "one for each partition"
+    with pytest.raises(AlreadyLandedError):
+        append(opened(), landed(29, 90, 93))
+
+
 def add_check(folder: Path) -> None:
     DeltaTable(folder).alter.add_constraint({"positive": "id > 0"})
 
@@ -339,6 +372,40 @@ def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> 
     assert table.landed() == landed(3, 9, 12)
     assert len(table._table.metadata.snapshots) == 2
     assert len(table._table.scan().to_arrow()) == 8
+
+
+@pytest.mark.parametrize(
+    ("properties", "n_kept"),
+    [
+        ({"history.expire.min-snapshots-to-keep": "3"}, 3),
+        ({"history.expire.max-snapshot-age-ms": "3600000"}, 4),
+        ({"gc.enabled": "false"}, 4),
+    ],
+)
+def test_as_many_snapshots_are_kept_as_the_tables_owner_says(
+    tmp_path: Path, properties: dict[str, str], n_kept: int
+) -> None:
+    opened = of_iceberg(tmp_path)
+    with opened()._table.transaction() as transaction:
+        transaction.set_properties(properties)
+    for number in range(4):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    before = [each.snapshot_id for each in opened()._table.metadata.snapshots]
+    opened().expire(0)
+    assert [each.snapshot_id for each in opened()._table.metadata.snapshots] == before[-n_kept:]
+
+
+def test_a_branch_keeps_as_many_snapshots_as_it_says(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    for number in range(6):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+        if number == 3:
+            opened()._table.manage_snapshots().create_branch(
+                opened().version, "audit", min_snapshots_to_keep=2
+            ).commit()
+    before = [each.snapshot_id for each in opened()._table.metadata.snapshots]
+    opened().expire(0)
+    assert [each.snapshot_id for each in opened()._table.metadata.snapshots] == [before[2], before[3], before[5]]
 
 
 def test_a_tagged_snapshot_is_kept_and_the_others_are_forgotten(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_status import Stage, TableState
+from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.test_access_revoked import ALICE, rule
@@ -373,6 +375,54 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     finally:
         landing.close()
     assert not failing and "no query" in caplog.text
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_table_that_is_compacted_does_not_hold_up_the_others_and_follows(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Changes are not merged meanwhile; nor does Spark add a column to a table to which its own library commits."""
+    users, clicks = shop.create("users"), shop.create("clicks")
+    json_of = {"format": "json", "schema": "id INT"}
+    users_of = {**json_of, "mode": "upsert", "key_format": "string"} if mode == "upsert" else {"format": "json"}
+    asked = {
+        "registry": None,
+        "defaults": Table(topic=".*", **json_of, compact="false"),
+        "tables": [Table(topic=rf"{shop.prefix}\.users", **users_of)],
+    }
+
+    def send(number: int) -> None:
+        for name in ("users", "clicks"):
+            shop.send_json(name, [{"id": number, f"new{number}": 1}], keys=["a"])
+
+    def rows() -> tuple[int, int]:
+        return ingest.statuses[users].rows, ingest.statuses[clicks].rows
+
+    has_begun, may_end = threading.Event(), threading.Event()
+    table = LandedTable if mode == "upsert" else DeltaFolder
+    optimize = table.optimize
+
+    def wait(self: Any, target_bytes: int) -> None:
+        has_begun.set()
+        assert may_end.wait(60)
+        optimize(self, target_bytes)
+
+    monkeypatch.setattr(table, "optimize", wait)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    send(1)
+    with running(shop, **asked) as (ingest, _):
+        try:
+            assert has_begun.wait(60)
+            for number in (2, 3):
+                send(number)
+                until(lambda number=number: rows() == (1, number), rows)
+        finally:
+            may_end.set()
+        until(lambda: rows() == (3, 3), rows)
+    assert shop.rows("users", "id") == ([(3,)] if mode == "upsert" else [(1,), (2,), (3,)])
 
 
 @pytest.mark.broker

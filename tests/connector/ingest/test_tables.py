@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,27 @@ def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_
     merge("loses", 1, short, "(1, null, 'EU', 'b'), (3, null, 'EU', 'b')")
     merge("loses", 2, whole, "(1, 'EU', 'EU', 'c'), (3, 'EU', 'EU', 'c')")
     assert held("loses") == [(2, "EU", "EU", "a"), (1, "EU", "EU", "c"), (3, "EU", "EU", "c")]
+
+
+def test_files_stay_for_as_long_as_the_table_s_owner_wants_them(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
+    table, day_ms = LandedTable(session, settings, "t"), 86_400_000
+    session.sql(f"CREATE TABLE {table.identifier} (id INT) USING delta")
+    table.alter({"delta.deletedFileRetentionDuration": "interval 30 days"})
+    orphans = {days: tmp_path / "t" / f"{days}.parquet" for days in (2, 8, 31)}
+    for days, orphan in orphans.items():
+        orphan.write_bytes(b"")
+        os.utime(orphan, (time.time() - days * 86_400,) * 2)
+
+    def there() -> list[int]:
+        return [days for days, orphan in orphans.items() if orphan.exists()]
+
+    table.vacuum(40 * day_ms)
+    assert there() == [2, 8, 31], "keep is longer"
+    table.vacuum(7 * day_ms)
+    assert there() == [2, 8]
+    session.sql(f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('delta.deletedFileRetentionDuration')")
+    version = table.version
+    LandedTable(session, settings, "t").vacuum(day_ms)
+    assert (there(), table.version) == ([], version), "no commit is needed"
