@@ -122,9 +122,9 @@ planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
 
 .PHONY: chaos-ingest
-chaos-ingest: setup  ## a full disk, keys and schemas that change; 50 topics of ten million records, ten kills of driver and workers; an hour
+chaos-ingest: setup  ## a full disk, keys and schemas that change, tasks that run twice; 50 topics of ten million records, ten kills of driver and workers; an hour
 	$(BIN)/python -m pytest -m long tests/connector/ingest/test_rows.py tests/connector/ingest/test_reader_schemas.py \
-	  tests/connector/ingest/test_table_states.py $(PYTEST_ARGS)
+	  tests/connector/ingest/test_table_states.py tests/connector/ingest/test_speculation.py $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
 
 .PHONY: contracts

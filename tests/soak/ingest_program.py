@@ -1,6 +1,7 @@
-"""An ingest as a program of its own, for a test that kills it: ``python -m tests.soak.ingest_program SETTINGS.toml [once] [few]``.
+"""An ingest as a program of its own, for a test that kills it: ``tests.soak.ingest_program SETTINGS.toml [once] [few] [jobs]``.
 
-``few`` is for tables of few rows: nothing is compiled for them.
+``few`` is for tables of few rows: nothing is compiled for them. With ``jobs`` the driver writes no file itself, though records be
+few.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest import Ingest, file_landing
 from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 
 
-def main(file: str, *, once: bool, few: bool) -> None:
+def main(file: str, *, once: bool, few: bool, jobs: bool) -> None:
+    if jobs:
+        file_landing._FEW_RECORDS = -1  # type: ignore[misc]
     export_java_home(ensure_java())
     builder = (
         SparkSession.builder.master("local[2,4]")  # else no task of a worker that was killed runs again
@@ -45,4 +48,4 @@ def main(file: str, *, once: bool, few: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], once="once" in sys.argv[2:], few="few" in sys.argv[2:])
+    main(sys.argv[1], once="once" in sys.argv[2:], few="few" in sys.argv[2:], jobs="jobs" in sys.argv[2:])

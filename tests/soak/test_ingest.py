@@ -1,14 +1,17 @@
 """Many topics into tables while driver and workers are killed, schemas change, topics come and go. `make chaos-ingest` runs it.
 
 Avro and Protobuf by the registry, JSON whose columns are inferred, three topics of change events, three compacted ones by key; one
-value of 10,000 is damaged. Three times while the ingest runs all schemas change, once to a type that needs a feature of Delta; one
-topic is created and one deleted; one may not be read for a while; another job runs OPTIMIZE, and DELETE of no row, on all tables,
-again and again. Afterwards every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million
-records and ten kills, unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
+value of 10,000 is damaged. Three times while the ingest runs all schemas change, once to a type that needs a feature of Delta, and
+in some tables to a wider one; one topic is created and one deleted; one may not be read for a while; another job adds a row to all
+tables, deletes it and rewrites their files, again and again. Files are small, so that the ingest compacts tables as well.
+Afterwards every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million records and ten
+kills, unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
+PYKAFKA_WIRE_CHAOS_FORMAT=iceberg lands into Iceberg tables, which nothing is merged into.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -17,14 +20,15 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -39,18 +43,25 @@ from confluent_kafka.admin import (
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyiceberg.catalog import load_catalog
 
 from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.ingest.settings import Settings, read_settings
+from pykafka_wire.ingest.table_formats import open_table
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(4 * 3600)]
 
 N_TOPICS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_TOPICS", "50"))
 N_RECORDS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_RECORDS", "10_000_000"))
 N_KILLS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_KILLS", "10"))
+FORMAT = os.environ.get("PYKAFKA_WIRE_CHAOS_FORMAT", "delta")
 N_KEYS = 500
 #: The version of Avro's schemas from which on values have a time without a zone, which is a feature of a Delta table.
 WITH_TIME = 2
+#: Of these an Avro topic's first version has an int, and a table of the wider type is no longer deltalake's to commit to.
+WIDENED = "widened"
+#: The topic of another job's rows.
+OTHER = "other"
 #: Who lands the topics, and may read them.
 USER = "alice"
 DAMAGED = b"\xff\xfedamaged"
@@ -61,9 +72,9 @@ COMPACTED = {
 }  # fmt: skip
 
 
-def avro_schema(version: int) -> str:
-    """Wider and with more fields from version to version."""
-    fields: list[dict[str, Any]] = [{"name": "id", "type": "int" if version == 0 else "long"}]
+def avro_schema(version: int, *, is_widened: bool) -> str:
+    """With more fields from version to version, and perhaps wider."""
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "int" if version == 0 and is_widened else "long"}]
     fields += [{"name": f"new{each}", "type": ["null", "long"], "default": None} for each in range(1, version + 1)]
     if version >= WITH_TIME:
         fields.append(
@@ -155,7 +166,7 @@ class Shop:
         place = name, self.version, number % 1000
         if place not in self._encoded:
             row = {"id": number % 1000} | {f"new{each}": 1 for each in range(1, self.version + 1)}
-            if topic.kind == "avro" and self.version >= WITH_TIME:
+            if topic.kind in ("avro", WIDENED) and self.version >= WITH_TIME:
                 row["at"] = number
             self._encoded[place] = self._encoder(name, topic.kind)(row)
         return self._encoded[place]
@@ -166,8 +177,8 @@ class Shop:
         if place not in self._encoders:
             if kind == "json":
                 self._encoders[place] = lambda row: json.dumps(row).encode()
-            elif kind == "avro":
-                write = AvroSerializer(self._registry, avro_schema(self.version))
+            elif kind in ("avro", WIDENED):
+                write = AvroSerializer(self._registry, avro_schema(self.version, is_widened=kind == WIDENED))
                 context = SerializationContext(name, MessageField.VALUE)
                 self._encoders[place] = lambda row: bytes(write(row, context) or b"")
             else:
@@ -183,13 +194,18 @@ def settings(folder: Path, kafka: Mapping[str, str], registry: str, topics: list
         + ("" if each.kind == "json" else "key_format = 'json'\nkey_schema = 'id BIGINT'\n")
         + {"json": "", "upsert": "schema = 'n BIGINT'\n", "cdc": "schema = 'id BIGINT, n BIGINT'\n"}[each.kind]
         for each in topics
-        if each.kind not in ("avro", "protobuf")
+        if each.kind not in ("avro", WIDENED, "protobuf")
     )
     path = folder / "shop.toml"
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+    into = f"'{folder}/lake'" if FORMAT == "delta" else "'lake.shop'\ntable_format = 'iceberg'"
+    if FORMAT == "iceberg":
+        load_catalog("lake", **catalog).create_namespace("shop")
     path.write_text(
-        f"checkpoint = '{folder}/checkpoint'\ntopics = 'shop\\..*'\ninto = '{folder}/lake'\nregistry = '{registry}'\n"
-        f"max_rows = {max(1000, N_RECORDS // 2)}\n[kafka]\n"
+        f"checkpoint = '{folder}/checkpoint'\ntopics = 'shop\\..*'\ninto = {into}\nregistry = '{registry}'\n"
+        f"max_rows = {max(1000, N_RECORDS // 2)}\n[defaults]\ntarget_file_size = '32kb'\n[kafka]\n"
         + "".join(f"'{name}' = '{value}'\n" for name, value in kafka.items())
+        + ("" if FORMAT == "delta" else "[catalog]\n" + "".join(f"{key} = '{each}'\n" for key, each in catalog.items()))
         + tables,
         encoding="utf-8",
     )
@@ -202,8 +218,15 @@ class Program:
     def __init__(self, file: Path, log: Path) -> None:
         self._file, self._log = file, log
         self.process: subprocess.Popen[bytes] | None = None
+        #: Lines of the log before the last start.
+        self.n_before = 0
+
+    @property
+    def lines(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
 
     def start(self, *more: str) -> None:
+        self.n_before = len(self.lines)
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "tests.soak.ingest_program", str(self._file), *more]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -236,12 +259,28 @@ class Program:
 
     def wait_for_commits(self, lake: Path, n_commits: int) -> None:
         """Until it has committed so often, to any tables."""
+        until = len(commits(lake)) + n_commits
+        self.wait_for(lambda: len(commits(lake)) >= until)
 
-        def seen() -> int:
-            return len(list(lake.glob("*/_delta_log/*.json")))
+    def wait_for_log(self, text: str, n_before: int) -> bool:
+        """Until it has logged a line with a text, behind so many; whether it has."""
 
-        until = seen() + n_commits
-        self.wait_for(lambda: seen() >= until)
+        def is_there() -> bool:
+            return any(text in line for line in self.lines[n_before:])
+
+        self.wait_for(is_there)
+        return is_there()
+
+
+@functools.cache
+def is_the_ingests(commit: Path) -> bool:
+    return b"userMetadata" in commit.read_bytes() if FORMAT == "delta" else len(commit.stem) == len(str(uuid.uuid4()))
+
+
+def commits(lake: Path, table: str = "*") -> list[Path]:
+    """A file for each of the ingest's commits to a table, or to all; of Iceberg, which has no folder of commits, one with rows."""
+    place = f"{table}/_delta_log/*.json" if FORMAT == "delta" else f"shop/{table}/data/*.parquet"
+    return [each for each in lake.glob(place) if is_the_ingests(each)]
 
 
 class Permissions:
@@ -280,32 +319,60 @@ class Permissions:
 
 
 class OtherJob:
-    """Another job, which rewrites the files of all tables, and deletes no row of them, again and again."""
+    """Another job, which adds a row to all tables, deletes it, and rewrites their files, again and again."""
 
-    def __init__(self, spark: Any, lake: Path) -> None:
-        self._spark, self._lake = spark, lake
+    def __init__(self, spark: Any, file: Path, topics: list[Topic]) -> None:
+        self._spark, self._settings, self._topics = spark, read_settings(file), topics
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self.n_done = 0
+        self.n_done: Counter[str] = Counter()
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
+        """Delete what is left."""
         self._is_over.set()
         self._thread.join()
+        for name in self._names():
+            self._disturb(name, ("DELETE",))
+
+    def _names(self) -> list[str]:
+        return [self._settings.rejects, *(each.name.replace(".", "_") for each in self._topics)]
 
     def _run(self) -> None:
         while not self._is_over.wait(0.5):
-            for log in sorted(self._lake.glob("*/_delta_log")):
-                for statement in ("OPTIMIZE {}", "DELETE FROM {} WHERE _kafka_offset < 0"):
-                    if self._is_over.is_set():
-                        return
-                    try:
-                        self._spark.sql(statement.format(f"delta.`{log.parent}`"))
-                        self.n_done += 1
-                    except Exception:  # the ingest has committed meanwhile; or the table is being made
-                        continue
+            for name in self._names():
+                if self._is_over.is_set():
+                    return
+                self._disturb(name, ("INSERT", "OPTIMIZE", "DELETE"))
+
+    def _disturb(self, name: str, steps: tuple[str, ...]) -> None:
+        column = "topic" if name == self._settings.rejects else "_kafka_topic"
+        for step in steps:
+            try:
+                (self._by_spark if FORMAT == "delta" else self._by_pyiceberg)(name, step, column)
+                self.n_done[step] += 1
+            except Exception:  # the ingest has committed meanwhile; or the table is not made yet
+                continue
+
+    def _by_spark(self, name: str, step: str, column: str) -> None:
+        table = self._settings.identifier(name)
+        statement = {
+            "INSERT": f"INSERT INTO {table} ({column}) VALUES ('{OTHER}')",
+            "OPTIMIZE": f"OPTIMIZE {table}",
+            "DELETE": f"DELETE FROM {table} WHERE {column} = '{OTHER}'",
+        }[step]
+        self._spark.sql(statement)
+
+    def _by_pyiceberg(self, name: str, step: str, column: str) -> None:
+        table = load_catalog("lake", **self._settings.catalog).load_table(("shop", name))
+        if step == "INSERT":
+            table.append(pa.table({column: [OTHER]}))
+        elif step == "DELETE":
+            table.delete(f"{column} = '{OTHER}'")
+        else:
+            raise NotImplementedError("pyiceberg rewrites no files")
 
 
 @pytest.fixture
@@ -325,8 +392,9 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     spark: Any, guarded: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path
 ) -> None:
     kafka = guarded
-    create = partial(topic, cluster=kafka)
-    kinds = ["cdc"] * 3 + ["upsert"] * 3 + ["json"] * max(1, N_TOPICS // 10) + ["protobuf"] * max(1, N_TOPICS // 10)
+    create = functools.partial(topic, cluster=kafka)
+    n_by_key, n_of_kind = min(3, N_TOPICS // 5) if FORMAT == "delta" else 0, max(1, N_TOPICS // 10)
+    kinds = ["cdc", "upsert"] * n_by_key + ["json", "protobuf", WIDENED] * n_of_kind
     kinds += ["avro"] * (N_TOPICS - len(kinds))
     topics = [
         Topic(name=create(2, COMPACTED if kind == "upsert" else None, name=f"shop.{kind}{number}"), kind=kind)
@@ -351,28 +419,37 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     n_ended = 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     permissions, closed = Permissions(admin), topics[-1].name
+    closed_table = f"Table {closed.replace('.', '_')}"
     permissions.grant("shop.")
-    other = OtherJob(spark.newSession(), lake)
+    other = OtherJob(spark.newSession(), file, topics)
     other.start()
+    was_denied = was_allowed = False
     try:
         for number in range(rounds):
             if program.process is None or program.process.poll() is not None:
                 n_ended += program.process is not None and program.process.returncode > 0
-                program.start()
+                program.start(*(["jobs"] if number % 2 else []))
                 program.wait_for_commits(lake, 1)
             if number in (rounds // 4, rounds // 2, 3 * rounds // 4):
                 shop.version += 1
             if number == rounds // 5:
+                n_before = len(program.lines)
                 permissions.deny(closed)
             if number == 3 * rounds // 5:
+                was_denied &= program.wait_for_log(f"{closed_table} is tried again", program.n_before)
+                n_before = len(program.lines)
                 permissions.allow(closed)
+                was_allowed = program.wait_for_log(f"{closed_table} is landing again", n_before)
             if number == rounds // 3:
                 topics.append(Topic(name=create(2, name="shop.late"), kind="avro"))
             if number == rounds // 2:
-                program.wait_for((lake / "shop_gone" / "_delta_log" / f"{1:020}.json").exists)  # its rows are landed
+                # Its rows are landed. Delta's first commit makes the table.
+                program.wait_for(lambda: len(commits(lake, "shop_gone")) > (FORMAT == "delta"))
                 admin.delete_topics([gone.name])[gone.name].result(30)
             for each in topics:
                 shop.write(each, each_round)
+            if number == rounds // 5:
+                was_denied = program.wait_for_log(f"{closed_table} is tried again", n_before)
             n_records = sum(each.records for each in topics)
             print(f"{time.strftime('%X')} round {number}: {n_records:,} records written", flush=True)
             if number < N_KILLS:
@@ -390,28 +467,40 @@ def test_every_table_equals_its_topic_whatever_is_killed(
     finally:
         other.end()
         program.kill()
-    stopped = [line for line in (tmp_path / "log").read_text().splitlines() if "is stopped" in line]
+    stopped = [line for line in program.lines if "is stopped" in line]
     assert not stopped, stopped
-    differences = [text for each in [gone, *topics] for text in difference(spark, tmp_path, each)]
-    assert not differences, "\n".join(differences)
+    assert (was_denied, was_allowed) == (True, True), "the topic was closed while nothing read it"
     found = read_settings(file)
+    differences = [text for each in [gone, *topics] for text in difference(spark, found, each)]
+    assert not differences, "\n".join(differences)
     checks = list(verify(spark, found, [each.name for each in topics]))
     # The rows of damaged changes have keys of their own, which no newer change mends.
     stale = [each.damaged if each.newest else 0 for each in topics]
     assert [each.comparison is not None and each.comparison.is_equal for each in checks] == [True] * len(topics), checks
     assert [each.n_stale for each in checks] == stale, checks
     n_records, n_damaged = sum(each.records for each in topics), sum(each.damaged for each in topics)
+    made = made_by(lake)
     print(
-        f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills, "
-        f"{other.n_done} statements of another job, {n_ended} ends of the driver by an error: 0 lost, 0 doubled"
+        f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills, {dict(other.n_done)} of another job, "
+        f"commits {dict(made)}, {n_ended} ends of the driver by an error: 0 lost, 0 doubled"
+    )
+    assert FORMAT == "iceberg" or (made["WRITE by delta-rs"] and made["OPTIMIZE by delta-rs"]), (
+        "tasks wrote, and Python compacted"
     )
 
 
-def difference(spark: Any, folder: Path, topic: Topic) -> list[str]:
+def made_by(lake: Path) -> Counter[str]:
+    """How many commits of which operation the libraries have made, by Delta's logs."""
+    lines = [line for each in lake.glob("*/_delta_log/*.json") for line in each.read_text().splitlines()]
+    infos = [info for info in (json.loads(line).get("commitInfo") for line in lines) if info is not None]
+    return Counter(f"{each['operation']} by {each.get('engineInfo', '').partition(':')[0]}" for each in infos)
+
+
+def difference(spark: Any, settings: Settings, topic: Topic) -> list[str]:
     """How a table differs from its topic."""
     name = topic.name.replace(".", "_")
-    table = spark.read.format("delta").load(str(folder / "lake" / name))
-    rejects = spark.read.format("delta").load(str(folder / "lake" / "_rejects")).where(f"table = '{name}'")
+    table = open_table(spark, settings, name).rows
+    rejects = open_table(spark, settings, settings.rejects).rows.where(f"table = '{name}'")
     found: list[str] = []
     n_rejects, n_distinct = rejects.count(), rejects.select("partition", "offset").distinct().count()
     if (n_rejects, n_distinct) != (topic.damaged, topic.damaged):
@@ -425,7 +514,7 @@ def difference(spark: Any, folder: Path, topic: Topic) -> list[str]:
     rows = {row.id: row["count"] for row in table.groupBy("id").count().collect()}
     if rows != dict(topic.rows):
         found.append(f"{name}: {sum(rows.values())} rows and not {sum(topic.rows.values())}, or other ids")
-    if topic.kind == "avro" and topic.new[WITH_TIME]:
+    if topic.kind in ("avro", WIDENED) and topic.new[WITH_TIME]:
         n_there = table.where("at IS NOT NULL").count() if "at" in table.columns else 0
         if n_there != topic.new[WITH_TIME]:
             found.append(f"{name}: at is in {n_there} rows and not in {topic.new[WITH_TIME]}")

@@ -70,10 +70,13 @@ class Drivers:
     def start(self, *jobs: Job) -> Driver:
         """A driver that runs a query after the other."""
         number = len(self.started)
-        log = self.folder / f"driver-{number}.log"
         paths = [str(job.write(self.folder / f"job-{number}-{each}.json")) for each, job in enumerate(jobs)]
-        command = [sys.executable, "-m", "tests.connector.sink.query_process", *paths]
-        self.started.append(_started(command, log, PYSPARK_SUBMIT_ARGS=_SUBMIT))
+        return self.run("tests.connector.sink.query_process", *paths)
+
+    def run(self, module: str, *arguments: str) -> Driver:
+        """A driver that is a program of its own."""
+        log = self.folder / f"driver-{len(self.started)}.log"
+        self.started.append(_started([sys.executable, "-m", module, *arguments], log, PYSPARK_SUBMIT_ARGS=_SUBMIT))
         return self.started[-1]
 
     def finish(self, *jobs: Job) -> None:
