@@ -220,7 +220,7 @@ class DeltaFolder:
         )
 
     def _entry(self, version: int) -> bytes | None:
-        """What the folder's log has at a version now; None where it has nothing."""
+        """Return what the folder's log has at a version now; None where it has nothing."""
         try:
             filesystem, folder = self.folder.open()
             with filesystem.open_input_stream("/".join(filter(None, (folder, f"{_LOG}/{version:020}.json")))) as entry:

@@ -107,7 +107,7 @@ class FileLanding:
     def __init__(
         self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable, committers: Committers
     ) -> None:
-        """``target`` is the table as Spark has it."""
+        """Take the table as Spark has it as ``target``."""
         self._session = session
         self._reader = reader
         self._table = table

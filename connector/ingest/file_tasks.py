@@ -84,7 +84,7 @@ class AlreadyLandedError(Exception):
     """The table has the micro-batch already, or does not end where it begins."""
 
     def __init__(self, *, is_begun: bool = True) -> None:
-        """``is_begun`` is whether a commit of the same files was begun before, which may be the one that the table has."""
+        """Note whether a commit of the same files was begun before, which may be the one that the table has."""
         super().__init__("another driver of this query has written to the table, or it was rolled back")
         self.is_begun = is_begun
 
@@ -270,7 +270,7 @@ def discard(written: Written, folder: Folder) -> None:
     """Delete files of which no commit was begun."""
     with suppress(Exception):  # it is why they were not committed, perhaps
         filesystem, path = folder.open()
-        delete_files(filesystem, path, [each.path for each in written.files])
+        delete_files(filesystem, path, [file.path for file in written.files])
 
 
 @contextmanager

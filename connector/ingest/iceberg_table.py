@@ -515,15 +515,17 @@ class IcebergTable:
             oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
             n_of_ref = ref.min_snapshots_to_keep or n_kept
             kept |= {
-                each.snapshot_id
-                for number, each in enumerate(self._snapshots(ref.snapshot_id))
+                snapshot.snapshot_id
+                for number, snapshot in enumerate(self._snapshots(ref.snapshot_id))
                 if number == 0
-                or (ref.snapshot_ref_type == "branch" and (number < n_of_ref or each.timestamp_ms >= oldest_ms))
+                or (ref.snapshot_ref_type == "branch" and (number < n_of_ref or snapshot.timestamp_ms >= oldest_ms))
             }
         old = [
-            each.snapshot_id for each in metadata.snapshots if each.timestamp_ms < metadata.last_updated_ms - kept_ms
+            snapshot.snapshot_id
+            for snapshot in metadata.snapshots
+            if snapshot.timestamp_ms < metadata.last_updated_ms - kept_ms
         ]
-        if expired := [each for each in old if each not in kept]:
+        if expired := [snapshot_id for snapshot_id in old if snapshot_id not in kept]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
 

@@ -91,11 +91,11 @@ class _TableTask:
 
     @property
     def is_free(self) -> bool:
-        """Whether an attempt may begin."""
+        """Return whether an attempt may begin."""
         return not (self.is_running or self.is_withheld)
 
     def lacks(self, part: TopicRange) -> bool:
-        """Whether the table may not have all of a range."""
+        """Return whether the table may not have all of a range."""
         return not self.progress.is_open or self.progress.is_behind(part)
 
     @property
@@ -377,7 +377,7 @@ class Landing:
 
     @contextmanager
     def _withheld(self, table: _TableTask) -> Iterator[None]:
-        """A table into which nothing is landed: micro-batches are done without it, and it gets what it lacks afterwards."""
+        """Land nothing into a table meanwhile: micro-batches are done without it, and it gets what it lacks afterwards."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or not table.is_running)
             table.is_withheld = True

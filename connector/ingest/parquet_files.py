@@ -121,7 +121,7 @@ class FileWriter:
             for part in self._opened.values():
                 part.abandon()
             delete_files(
-                self._filesystem, self._folder, [*self._closed, *(each.path for each in self._opened.values())]
+                self._filesystem, self._folder, [*self._closed, *(part.path for part in self._opened.values())]
             )
             raise
 
@@ -146,7 +146,7 @@ class FileWriter:
 
     def _make_room(self) -> Iterator[WrittenFile]:
         """Write the largest parts, until half of what may wait is left: not the next one for each batch, if parts are many."""
-        for values, part in sorted(self._parts.items(), key=lambda each: each[1].n_buffered, reverse=True):
+        for values, part in sorted(self._parts.items(), key=lambda item: item[1].n_buffered, reverse=True):
             if self._n_buffered < _BUFFERED_BYTES // 2:
                 return
             if values not in self._parts:
@@ -290,14 +290,14 @@ def _column(table: Any, path: Sequence[str]) -> Any:
 
 
 def folder_name(name: str, value: Any) -> str:
-    """Returns the folder of a partition, with a slash behind it."""
+    """Return the folder of a partition, with a slash behind it."""
     if value is None:
         return f"{_escaped(name)}={_NULL_FOLDER}/"
     return f"{_escaped(name)}={_escaped(partition_text(value))}/"
 
 
 def partition_text(value: Any) -> str:
-    """Returns a value of a partition as Delta's log and the names of folders have it."""
+    """Return a value of a partition as Delta's log and the names of folders have it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date):
@@ -306,7 +306,7 @@ def partition_text(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
+    return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
 
 
 def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -95,7 +95,7 @@ def session_reason(session: SparkSession, settings: Settings) -> str | None:
 def open_files(
     session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
 ) -> FilesTable | str:
-    """The table as files are committed to it, without the JVM; or the reason why Spark commits to it."""
+    """Return the table as files are committed to it, without the JVM; or the reason why Spark commits to it."""
     if (reason := spark_reason(settings, table) or session_reason(session, settings)) is not None:
         return reason
     if not isinstance(target, LandedTable):

@@ -575,7 +575,7 @@ class TableWriter:
             self._target.append(rows, landed)
 
     def _by_files(self) -> FilesTable | str:
-        """The table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
+        """Return the table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
         if self._files is None:
             files = open_files(self._session, self._settings, self._table, self._target, self._name)
             if isinstance(files, str):

@@ -566,7 +566,7 @@ class LandedTable:
             self._session.sql(f"VACUUM {self.identifier} RETAIN {kept_ms / 3_600_000} HOURS")
 
     def _retention_ms(self) -> int:
-        """How long the table's own property keeps files that were removed; 0 without it."""
+        """Return how long the table's own property keeps files that were removed; 0 without it."""
         text = self.properties().get(_RETENTION)
         if text is None:
             return 0

@@ -50,7 +50,7 @@ class Upkeep(Protocol):
 
 
 def open_upkeep(settings: Settings, table: Table, name: str, committers: Committers) -> Upkeep:
-    """What looks after the table of this name."""
+    """Return what looks after the table of this name."""
     if settings.table_format == "iceberg":
         return ExpiringUpkeep(settings, table, name)
     return DeltaUpkeep(settings, table, name, committers)
@@ -98,7 +98,7 @@ class DeltaUpkeep:
 
     @contextmanager
     def _committing(self, session: SparkSession, target: LandedTable) -> Iterator[DeltaFolder | LandedTable]:
-        """The table, to which nobody commits meanwhile in another way than this one does."""
+        """Yield the table, to which nobody commits meanwhile in another way than this one does."""
         files = open_files(session, self._settings, self._table, target, self._name)
         if isinstance(files, DeltaFolder) and files.reason_against() is None:
             with self._committers.alone(Committer.PYTHON):
