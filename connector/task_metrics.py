@@ -20,7 +20,7 @@ import secrets
 import socket
 import sys
 import threading
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from pykafka_wire.wire.connection.counters import ClientTotals
@@ -113,14 +113,23 @@ class StatsdAgent:
 
 @dataclass(frozen=True, slots=True)
 class DriverReceiver:
-    """Where a query's process on the driver receives figures. The driver's host is what Spark's executors know it by."""
+    """Where a query's process on the driver receives figures. The driver's host is what Spark's executors know it by.
+
+    Attributes:
+        is_here: the reads are of this very process, whose other threads use the same client at the same time: a read has received
+            what it has consumed, and the client's other counts are nobody's.
+    """
 
     port: int
     token: str
+    is_here: bool = False
 
     def send(self, figures: TaskFigures) -> None:
-        """Send the figures to the driver; nothing outside of a Spark task."""
-        host = _local_property(_DRIVER_HOST)
+        """Send the figures to the driver; nothing outside of a Spark task, unless it :attr:`is_here`."""
+        if self.is_here:
+            of_client = {each.name for each in fields(ClientTotals)} & set(_NAMES)
+            figures = replace(figures, **dict.fromkeys(of_client, 0) | {"bytes_received": figures.bytes_consumed})
+        host = "localhost" if self.is_here else _local_property(_DRIVER_HOST)
         if host:
             _send(self.encode(figures), host.strip("[]"), self.port)  # Spark puts an IPv6 address into brackets
 

@@ -35,7 +35,7 @@ from pykafka_wire.ingest.file_tasks import (
 from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.parquet_files import FileLayout
-from pykafka_wire.ingest.running import receiver_of_figures, records_of_jobs
+from pykafka_wire.ingest.running import receiver_of_own_reads, records_of_jobs
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable
 from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader
@@ -164,7 +164,7 @@ class FileLanding:
             )
             if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
                 for part in partitions:
-                    _kafka(part).receiver = receiver_of_figures(self._session)
+                    _kafka(part).receiver = receiver_of_own_reads(self._session)
                 return run_here(task, len(partitions))
             with records_of_jobs(self._session, n_records):
                 return run_tasks(self._session, task, len(partitions))

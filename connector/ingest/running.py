@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.ingest.topic_rows import TopicRange
@@ -89,9 +89,10 @@ def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
         spark.sparkContext.setJobDescription(before)
 
 
-def receiver_of_figures(spark: SparkSession) -> DriverReceiver | None:
-    """Return what gets the figures of this thread's reads; None if nothing does."""
-    return None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
+def receiver_of_own_reads(spark: SparkSession) -> DriverReceiver | None:
+    """Return what gets the figures of what this thread itself reads, without a job; None if nothing does."""
+    receiver = None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
+    return None if receiver is None else replace(receiver, is_here=True)
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -38,18 +38,18 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
-    for name in ("orders", "stopped", "bad", "waits"):
+    for name in ("orders", "few", "stopped", "bad", "waits"):
         shop.create(name)
     shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(10)])
-    shop.send_avro("stopped", FIRST, [{"id": 1, "country": "NO"}])
+    for name in ("few", "stopped"):
+        shop.send_avro(name, FIRST, [{"id": 1, "country": "NO"}])
     shop.send_json("bad", [{"n": 1, HOSTILE: "a"}])
     shop.send_json("waits", [{"n": 1}])
     asked = {
-        # The driver lands few records of other tables itself, without tasks whose time and bytes the page has.
-        "defaults": Table(topic=".*", write="spark"),
+        # Of ``bad`` Spark's tasks report their time and bytes, of the others the driver, which lands few records itself.
         "tables": [
             Table(topic=r".*\.bad", format="json", schema=f"n INT, `{HOSTILE}` STRING", write="spark"),
-            Table(topic=r".*\.waits", format="json", schema="n INT", min_rows=2, max_delay="1h", write="spark"),
+            Table(topic=r".*\.waits", format="json", schema="n INT", min_rows=2, max_delay="1h"),
         ],
         "registry_options": {"basic.auth.user.info": "somebody:hush"},
     }
@@ -89,8 +89,11 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert whole["brokers"] == shop.outside.servers.split(",")
         assert {"Spark", "Delta", "Java", "Python", "pykafka-wire"} <= whole["versions"].keys()
         assert whole["settings"]["registry_options.basic.auth.user.info"] == "***"
-        assert {batch["rows"] for batch in whole["micro_batches"]} >= {12}
-        for batch in whole["micro_batches"]:
+        assert {batch["rows"] for batch in whole["micro_batches"]} >= {13}
+        shop.send_avro("few", FIRST, [{"id": 2, "country": "NO"}])
+        query.processAllAvailable()
+        until(lambda: {batch["rows"] for batch in read(page, "/api/ingest")["micro_batches"]} >= {1})  # without a task
+        for batch in read(page, "/api/ingest")["micro_batches"]:
             assert batch["bytes_read"] > 0
             assert sum(batch["landing"].values()) == pytest.approx(batch["phases"]["landing"])
             assert all(seconds > 0 for seconds in batch["landing"].values())
