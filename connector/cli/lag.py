@@ -9,12 +9,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.live import Live
-from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagRates, LagSample, outlook, poll
@@ -25,6 +22,9 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
+
+if TYPE_CHECKING:  # only --watch needs it
+    from rich.text import Text
 
 #: Samples that the sparkline shows: a terminal is 80 columns wide.
 _HISTORY: Final = 60
@@ -192,6 +192,10 @@ def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, st
 
 def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagReport, str]:
     """Show each report in place of the one before, or below it without a terminal; returns the last one."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
     lags: deque[int] = deque(maxlen=_HISTORY)
     history = LagHistory()
     head: list[Text] = []
@@ -218,7 +222,7 @@ def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepo
             if failure:
                 shown.append(Text(failure))
             if live is None:
-                to.print(Lines(*shown))
+                to.print(Group(*shown))
             else:
-                live.update(Lines(*shown), refresh=True)
+                live.update(Group(*shown), refresh=True)
     return report, failure

@@ -18,9 +18,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
+from pykafka_wire.wire import __version__
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
@@ -55,10 +55,7 @@ def software_version(installed: str) -> str:
     return re.sub("[^a-zA-Z0-9.-]", "-", installed).strip("-.") or "0"
 
 
-try:
-    _SOFTWARE_VERSION = software_version(version("pykafka-wire"))
-except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
-    _SOFTWARE_VERSION = "0"
+_SOFTWARE_VERSION: Final = software_version(__version__)
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
