@@ -122,10 +122,14 @@ planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
 
 .PHONY: chaos-ingest
-chaos-ingest: setup  ## a full disk, keys and schemas that change, tasks that run twice; 50 topics of ten million records, ten kills of driver and workers; an hour
-	$(BIN)/python -m pytest -m long tests/connector/ingest/test_rows.py tests/connector/ingest/test_reader_schemas.py \
-	  tests/connector/ingest/test_table_states.py tests/connector/ingest/test_speculation.py $(PYTEST_ARGS)
+chaos-ingest: setup  ## 50 topics of ten million records land under ten kills of driver and workers; an hour
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
+
+# What needs a browser, or a database, has a target of its own.
+.PHONY: ingest-cases
+ingest-cases: setup  ## what `make test` leaves out of an ingest's tests: a full disk, tasks that run twice, crashes at each step, rare kinds of rejects and keys
+	$(BIN)/python -m pytest -m long tests/connector/ingest --ignore tests/connector/ingest/test_page_in_browser.py \
+	  --ignore tests/connector/ingest/test_debezium_cases.py $(PYTEST_ARGS)
 
 .PHONY: contracts
 contracts: setup  ## tables that take parts of a topic: a crash at every step, values that were not sent, conditions that fail
@@ -203,7 +207,7 @@ containers: setup  ## the container image and the compose file in conf/compose: 
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec conf/compose/compose.yaml
 	$(BIN)/python -m pytest -m long tests/test_containers.py -s $(PYTEST_ARGS)
 
-# What comes with an installation as README shows it, and with the page of an ingest (ui), with licences and hashes. https://cyclonedx.org
+# What comes with an installation as README shows it, with licences and hashes. https://cyclonedx.org
 SBOM ?= dist/sbom.cdx.json
 .PHONY: sbom
 sbom: setup  ## the software bill of materials of the wheel with its extras, as CycloneDX, in dist/sbom.cdx.json

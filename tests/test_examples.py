@@ -137,6 +137,7 @@ def test_a_topic_in_duckdb_and_polars(kafka: Any, topic: Any, tmp_path: Path, en
     assert printed == "NO: 25.0\nSE: 20.0\n10 orders within an hour, the largest from NO: 9.0\n"
 
 
+@pytest.mark.long
 def test_the_lag_is_reported_through_spark_connect(
     kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_topics_that_are_not_landed_are_a_mistake_and_those_without_records_are_
     assert done.exit_code == 1 and "nothing was compared" in done.stderr
 
 
+@pytest.mark.long
 def test_old_records_of_an_ingest_that_began_at_the_latest_ones_need_no_table(shop: Shop) -> None:
     for name in ("busy", "old", "quiet"):
         shop.create(name)

@@ -237,6 +237,7 @@ def test_new_columns_stay_with_tasks_and_a_wider_type_goes_to_spark(shop: Shop) 
     assert way(shop.folder / "lake" / f"{shop.prefix}_orders") == {"tasks", "Spark"}
 
 
+@pytest.mark.long
 def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
     name = shop.create("orders")

@@ -107,6 +107,7 @@ def test_a_table_without_new_rows_is_not_touched(shop: Shop) -> None:
     assert (shop.versions("quiet"), shop.rows("busy", "n")) == (before, [(1,), (2,)])
 
 
+@pytest.mark.long
 def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, properties and rejects by Spark: each run ends before one of them, in each table. `test_files.py` does it for tasks."""
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write="spark")}

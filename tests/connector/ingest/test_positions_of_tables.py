@@ -84,19 +84,20 @@ def test_a_table_that_was_stopped_for_long_catches_up_in_commits_of_max_rows(sho
     shop.run()
     shop.send_avro("orders", CONFLICT, [{"id": "x"}])
     assert shop.run().statuses[topic].error
-    for first in range(10, 60, 10):
+    for first in (10, 20, 30):
         shop.send_avro("orders", FIRST, rows(first, 10))
         assert shop.run().statuses[topic].error
     shop.send_avro("orders", SECOND, [{"id": 100, "amount": 0.5}])
     before = shop.versions("orders")
-    assert shop.run(max_rows=20).statuses[topic].rejects == 1
+    assert shop.run(max_rows=12).statuses[topic].rejects == 1
     commits = shop.history("orders")[: shop.versions("orders") - before]
     written = [int(each.operationMetrics["numOutputRows"]) for each in commits if each.operation == "WRITE"]
-    assert sum(written) == 51 and max(written) <= 20
-    assert [id for (id,) in shop.rows("orders", "id")] == [0, 1, *range(10, 60), 100]
+    assert sum(written) == 31 and max(written) <= 12
+    assert [id for (id,) in shop.rows("orders", "id")] == [0, 1, *range(10, 40), 100]
     assert all_is_right(shop)
 
 
+@pytest.mark.long
 def test_a_table_that_is_made_anew_has_its_rejects_though_its_predecessor_had_some(shop: Shop) -> None:
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT"), "max_rows": 4}
     topic = shop.create("orders")
@@ -111,6 +112,7 @@ def test_a_table_that_is_made_anew_has_its_rejects_though_its_predecessor_had_so
     assert shop.table("_rejects").select("partition", "offset").distinct().count() == 8
 
 
+@pytest.mark.long
 def test_a_table_whose_log_was_cleaned_and_whose_last_offsets_hold_no_record_continues(shop: Shop) -> None:
     asked = {"defaults": replace(JSON["defaults"], properties={"delta.checkpointInterval": "2"})}
     topic = shop.create("orders", 1)
@@ -128,6 +130,7 @@ def test_a_table_whose_log_was_cleaned_and_whose_last_offsets_hold_no_record_con
     assert all_is_right(shop, **asked)
 
 
+@pytest.mark.long
 def test_a_stopped_table_stays_so_without_new_records_and_gets_those_of_partitions_added_meanwhile(shop: Shop) -> None:
     topic = f"{shop.prefix}.orders"
     for name in ("orders", "other"):
@@ -152,6 +155,7 @@ def test_a_stopped_table_stays_so_without_new_records_and_gets_those_of_partitio
     assert all_is_right(shop)
 
 
+@pytest.mark.long
 def test_a_table_that_is_made_late_begins_where_its_topic_began(shop: Shop) -> None:
     for name in ("orders", "other"):
         shop.create(name)
@@ -242,7 +246,7 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
     assert status.error is not None and "truncated below offsets that table" in status.error
 
 
-@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("mode", ["append", pytest.param("upsert", marks=pytest.mark.long)])
 def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop: Shop, mode: Any) -> None:
     properties = {"delta.checkpointInterval": "2"}
     table = Table(topic=".*", format="json", schema="n INT", key_format="string", mode=mode, properties=properties)
@@ -279,7 +283,7 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "cdc"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("cdc", marks=pytest.mark.long)])
 def test_changes_that_an_older_version_has_merged_are_no_rejects(
     shop: Shop, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +336,7 @@ def test_a_restart_reads_no_record_again_and_commits_no_rejects_where_none_are_m
     asked = {"defaults": Table(topic=".*", format="json"), "tables": [keyed]}
     producer = confluent_kafka.Producer({"bootstrap.servers": shop.outside.servers, "transactional.id": orders})
     producer.init_transactions()
-    for n, value in enumerate((b'{"n": 1}', b'{"n": 2}', b"\xff")):
+    for n, value in enumerate((b'{"n": 1}', b"\xff")):
         producer.begin_transaction()
         producer.produce(orders, b'{"n": %d}' % n)
         producer.produce(users, value, key=b"%d" % n)
@@ -346,4 +350,4 @@ def test_a_restart_reads_no_record_again_and_commits_no_rejects_where_none_are_m
         assert [each.error for each in (*landed.values(), *again.values())] == [None] * 4
         assert [shop.versions(name) for name in ("_rejects", "orders", "users")] == before
     assert not [each for each in caplog.messages if "no longer in topic" in each]
-    assert shop.table("_rejects").count() == 1 and shop.rows("users", "n") == [(1,), (2,)]
+    assert shop.table("_rejects").count() == 1 and shop.rows("users", "n") == [(1,)]

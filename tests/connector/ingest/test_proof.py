@@ -120,6 +120,7 @@ def test_a_query_is_proved_and_each_damage_is_named(copy: Copy, topic: Callable[
     assert "1 offsets that neither the table nor the topic has" in done.stdout
 
 
+@pytest.mark.long
 def test_a_proof_while_the_query_or_the_ingest_goes_on_raises_no_alarm(
     copy: Copy, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def test_keys_that_move_to_a_new_partition_keep_their_newest_value_and_stay_dele
     assert [each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics())] == [True]
 
 
+@pytest.mark.long
 def test_a_field_that_the_schema_no_longer_has_is_null_in_rows_that_are_updated(shop: Shop) -> None:
     shop.create("users")
     asked = {"defaults": Table(topic=".*", mode="upsert", key_format="string")}
@@ -89,6 +90,7 @@ def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave
     assert (shop.rows("empty", "n"), shop.rows("changes", "n")) == ([(1,)], [(1,), (2,)])
 
 
+@pytest.mark.long
 def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,6 +135,7 @@ def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
     assert proof.is_right, str(proof)
 
 
+@pytest.mark.long
 def test_a_replayed_change_gives_a_newer_one_the_value_that_was_not_sent_with_it(shop: Shop) -> None:
     def change(operation: str, **row: Any) -> dict[str, Any]:
         return {"before": None, "after": {"id": 1, **row}, "source": {"connector": "postgresql"}, "op": operation}

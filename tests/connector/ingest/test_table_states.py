@@ -377,6 +377,7 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     assert not failing and "no query" in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)

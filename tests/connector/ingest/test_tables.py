@@ -97,6 +97,7 @@ def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_has_added(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -116,15 +117,48 @@ def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_
 _KAFKA = "0 AS _kafka_partition, timestamp_seconds(offset) AS _kafka_timestamp, offset AS _kafka_offset"
 
 
+_WHOLE, _SHORT = "'id', id, 'region', CAST(r AS STRING)", "'id', id"
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "expected"),
+    [
+        (
+            [
+                (_WHOLE, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a')"),
+                (_WHOLE, "(1, null, 'EU', 'b'), (1, 'EU', 'US', 'c'), (2, null, null, 'gone')"),
+            ],
+            [(1, None, "EU", "b"), (1, "EU", "US", "c")],
+        ),
+        pytest.param(
+            [
+                (_SHORT, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a'), (3, null, 'EU', 'a')"),
+                (_WHOLE, "(1, 'EU', 'EU', 'b')"),
+                (_WHOLE, "(2, 'EU', 'EU', 'c'), (2, 'US', 'US', 'd'), (3, 'EU', null, 'gone')"),
+            ],
+            [(1, "EU", "EU", "b"), (2, "EU", "EU", "c"), (2, "US", "US", "d")],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            [
+                (_WHOLE, "(1, 'EU', 'EU', 'a'), (2, 'EU', 'EU', 'a')"),
+                (_SHORT, "(1, null, 'EU', 'b'), (3, null, 'EU', 'b')"),
+                (_WHOLE, "(1, 'EU', 'EU', 'c'), (3, 'EU', 'EU', 'c')"),
+            ],
+            [(2, "EU", "EU", "a"), (1, "EU", "EU", "c"), (3, "EU", "EU", "c")],
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=["nulls", "grows", "loses"],
+)
 def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_row_s_own(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, micro_batches: list[tuple[str, str]], expected: list[tuple[Any, ...]]
 ) -> None:
     """Of an upsert, whose values may have a column of their own under the name of one of the key's."""
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
-
-    def merge(name: str, offset: int, key: str, rows: str) -> None:
-        table = LandedTable(session, settings, name)
+    for offset, (key, rows) in enumerate(micro_batches):
+        table = LandedTable(session, settings, "t")
         landed = Landed(query="q", micro_batch=offset, topic="t", topic_id="")
         changes = session.sql(
             f"SELECT named_struct({key}) AS _kafka_key, region, v, {_KAFKA}, v = 'gone' AS {DELETE} "
@@ -134,25 +168,9 @@ def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_
             merge_changes(table, changes, "_kafka_", landed)
         else:
             table.append(changes.drop(DELETE), landed)
-
-    def held(name: str) -> list[tuple[Any, ...]]:
-        rows = LandedTable(session, settings, name).rows.orderBy("v", "_kafka_key.id")
-        return [tuple(row) for row in rows.selectExpr("_kafka_key.id", "_kafka_key.region", "region", "v").collect()]
-
-    whole, short = "'id', id, 'region', CAST(r AS STRING)", "'id', id"
-    merge("nulls", 0, whole, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a')")
-    merge("nulls", 1, whole, "(1, null, 'EU', 'b'), (1, 'EU', 'US', 'c'), (2, null, null, 'gone')")
-    assert held("nulls") == [(1, None, "EU", "b"), (1, "EU", "US", "c")]
-
-    merge("grows", 0, short, "(1, null, 'EU', 'a'), (2, null, 'EU', 'a'), (3, null, 'EU', 'a')")
-    merge("grows", 1, whole, "(1, 'EU', 'EU', 'b')")
-    merge("grows", 2, whole, "(2, 'EU', 'EU', 'c'), (2, 'US', 'US', 'd'), (3, 'EU', null, 'gone')")
-    assert held("grows") == [(1, "EU", "EU", "b"), (2, "EU", "EU", "c"), (2, "US", "US", "d")]
-
-    merge("loses", 0, whole, "(1, 'EU', 'EU', 'a'), (2, 'EU', 'EU', 'a')")
-    merge("loses", 1, short, "(1, null, 'EU', 'b'), (3, null, 'EU', 'b')")
-    merge("loses", 2, whole, "(1, 'EU', 'EU', 'c'), (3, 'EU', 'EU', 'c')")
-    assert held("loses") == [(2, "EU", "EU", "a"), (1, "EU", "EU", "c"), (3, "EU", "EU", "c")]
+    held = LandedTable(session, settings, "t").rows.orderBy("v", "_kafka_key.id")
+    shown = held.selectExpr("_kafka_key.id", "_kafka_key.region", "region", "v").collect()
+    assert [tuple(row) for row in shown] == expected
 
 
 def test_files_stay_for_as_long_as_the_table_s_owner_wants_them(spark: Any, tmp_path: Path) -> None:

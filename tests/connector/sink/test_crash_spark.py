@@ -53,39 +53,34 @@ def kill_at(api: str, moment: str, batch_id: int = 1) -> dict[str, Any]:
     return asdict(Strike(api=api, moment=moment, batch_id=batch_id))
 
 
-@pytest.mark.timeout(900)  # three Spark processes, one after the other
+@pytest.mark.timeout(900)  # two Spark processes, one after the other
+@pytest.mark.parametrize("way", ["tasks", pytest.param("driver", marks=pytest.mark.long)])
 def test_killed_after_its_transaction_was_committed(
-    kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
+    kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path, way: str
 ) -> None:
-    """The shortest of them, by either way, in one JVM, with tasks that fail on their first attempt."""
-    jobs = []
-    for way in ("driver", "tasks"):
-        source, target, folder = topic(2), topic(2), tmp_path / way
-        folder.mkdir()
-        fill(kafka.bootstrap_servers, source, 2000, 2)
-        job = Job(
-            master="local[2,4]",
-            servers=kafka.bootstrap_servers,
-            source=source,
-            columns=["value", "partition"],
-            options={
-                "topic": target,
-                "deliveryGuarantee": "exactly-once",
-                "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
-                "transactions": way,
-            },
-            folder=str(folder),
-            max_offsets=1000,
-            trouble=True,
-        )
-        struck = drivers.start(replace(job, strike=kill_at("EndTxn", AFTER_RESPONSE, 0)))
-        assert struck.wait() == -signal.SIGKILL, struck.output
-        jobs.append(job)
-    drivers.finish(*jobs)  # in one session, which saves a start of Spark
-    for job in jobs:
-        assert copied(outside, job, [job.options["topic"]], 2) == original(2000, 2)
-        folder = Path(job.folder)
-        assert (folder / "failed-0").exists() and (folder / "failed-1").exists()
+    """The shortest of them, in one JVM, with tasks that fail on their first attempt."""
+    source, target = topic(2), topic(2)
+    fill(kafka.bootstrap_servers, source, 2000, 2)
+    job = Job(
+        master="local[2,4]",
+        servers=kafka.bootstrap_servers,
+        source=source,
+        columns=["value", "partition"],
+        options={
+            "topic": target,
+            "deliveryGuarantee": "exactly-once",
+            "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
+            "transactions": way,
+        },
+        folder=str(tmp_path),
+        max_offsets=1000,
+        trouble=True,
+    )
+    struck = drivers.start(replace(job, strike=kill_at("EndTxn", AFTER_RESPONSE, 0)))
+    assert struck.wait() == -signal.SIGKILL, struck.output
+    drivers.finish(job)
+    assert copied(outside, job, [target], 2) == original(2000, 2)
+    assert (tmp_path / "failed-0").exists() and (tmp_path / "failed-1").exists()
 
 
 @pytest.mark.long
