@@ -142,7 +142,7 @@ debezium-smoke:  ## the same in a few minutes: some tables, JSON with schemas an
 
 debezium: setup  ## Debezium's changes of a real PostgreSQL (Debian's package) through Kafka Connect into tables, in JSON and Avro: each equals the database's
 	@$(BIN)/python -m tests.debezium.postgres
-	$(BIN)/python -m pytest -m long tests/debezium tests/connector/ingest/test_debezium_cases.py -s $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "long or not long" tests/debezium tests/connector/ingest/test_debezium_cases.py -s $(PYTEST_ARGS)
 
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos.py tests/soak/test_first_batch.py -s $(PYTEST_ARGS)
