@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.topic_partitions import TopicPartition
     from pykafka_wire.wire.transactional_producer import RecordTransaction, TransactionalProducer
 
-__version__ = "0.1.0"
 __all__ = [
     "EARLIEST",
     "LATEST",

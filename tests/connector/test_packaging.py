@@ -197,8 +197,9 @@ print(pyspark_pykafka_wire.DefaultSource.name(), pykafka_wire.PykafkaWireDataSou
 
 
 def test_the_version_stands_in_one_place_of_each_file() -> None:
-    import pykafka_wire.wire
+    import pykafka_wire
+    from pykafka_wire.wire.version import VERSION
 
     found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert found is not None and found[1] == pykafka_wire.__version__ == pykafka_wire.wire.__version__
+    assert found is not None and found[1] == pykafka_wire.__version__ == VERSION
     assert pykafka_wire.__version__ in (ROOT / "CHANGELOG.md").read_text()

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar, cast
 
-from pykafka_wire.wire import __version__
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
@@ -37,6 +36,7 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.security.token import SaslMechanism
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def software_version(installed: str) -> str:
     return re.sub("[^a-zA-Z0-9.-]", "-", installed).strip("-.") or "0"
 
 
-_SOFTWARE_VERSION: Final = software_version(__version__)
+_SOFTWARE_VERSION: Final = software_version(VERSION)
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
