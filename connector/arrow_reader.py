@@ -90,7 +90,7 @@ def _options_in_errors() -> Iterator[None]:
         raise error.with_prefix(PREFIX) from error
 
 
-def _closing(cluster: Cluster, batches: Iterator[Any]) -> Iterator[Any]:
+def _closing(cluster: Cluster, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
     """Yield ``batches``, after a first None: a generator runs its ``finally`` only if it was started."""
     try:
         yield None

@@ -10,10 +10,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.wire.masking import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Columns by name in their order, each with its selected fields; without any, it is selected whole.
 Selection = dict[str, "Selection"]
@@ -71,7 +74,7 @@ def check_whole(selection: Selection, path: str, type_name: str) -> None:
         )
 
 
-def select_type(column_type: Any, selection: Selection, path: str) -> Any:
+def select_type(column_type: pa.DataType, selection: Selection, path: str) -> pa.DataType:
     """Return a ``pyarrow.DataType`` with the selected fields alone, in the order in which they were selected.
 
     Args:

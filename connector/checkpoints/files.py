@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.wire.masking import without_secrets
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 #: At least two letters, so that a Windows drive is none.
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
@@ -45,7 +48,7 @@ def table_uri(folder: str) -> str:
     return stored_uri(folder) if local is None else Path(local).as_uri()
 
 
-def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's file system
+def open_folder(path: str, option: str) -> tuple[FileSystem, str]:
     """Return the file system and the folder of a local path or a URI, such as ``file:/…``, ``s3://…``, ``abfss://…``, ``gs://…``.
 
     Args:

@@ -141,7 +141,7 @@ def spark_type(arrow_type: pa.DataType) -> DataType:
     return from_arrow_type(arrow_type, prefer_timestamp_ntz=True)
 
 
-def arrow_schema(schema: StructType) -> Any:  # Any: pyarrow has no types
+def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark demands of each batch, field by field and nullability included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -102,7 +102,7 @@ def compare(expected: DataFrame, actual: DataFrame, explanations: Explanations |
         joined.unpersist()
 
 
-def _piece() -> Any:
+def _piece() -> Column:
     return F.floor(F.col("offset") / _PIECE).alias("piece")
 
 

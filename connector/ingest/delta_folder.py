@@ -146,7 +146,7 @@ class DeltaFolder:
         self._table.update_incremental()
 
     @property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """Return pyarrow's schema of the table."""
         return pa.schema(self._table.schema().to_arrow())
 
@@ -188,7 +188,7 @@ class DeltaFolder:
             return "it has a column that is NOT NULL, generated, or has a default"
         return _of_partitions(self.arrow_schema, self.partition_by)
 
-    def create(self, rows: Any, table: Table, begins_at: Landed) -> None:
+    def create(self, rows: pa.Schema, table: Table, begins_at: Landed) -> None:
         """Make the table without rows, as :meth:`LandedTable.create`, with columns of pyarrow's schema ``rows``."""
         import deltalake
         from deltalake.transaction import CommitProperties
@@ -204,7 +204,7 @@ class DeltaFolder:
             commit_properties=CommitProperties(custom_metadata={"userMetadata": begins_at.to_json()}),
         )
 
-    def layout(self, schema: Any, table: Table) -> FileLayout:
+    def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
         """Return how files of rows of pyarrow's ``schema`` are written for the table as it is now."""
         version = int(self._table.version())
         self._plan = _Plan(version, self._entry(version), self._shape())
@@ -307,7 +307,7 @@ class DeltaFolder:
             )
 
 
-def _of_partitions(schema: Any, names: Iterable[str]) -> str | None:
+def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:
     for name in names:
         kind = schema.field(name).type
         is_known = any(
@@ -331,7 +331,7 @@ def _is_plain(field: Mapping[str, Any]) -> bool:
     return field["nullable"] is not False and not has_rules and _is_plain_type(field["type"])
 
 
-def _is_plain_type(kind: Any) -> bool:
+def _is_plain_type(kind: pa.DataType) -> bool:
     if not isinstance(kind, dict):
         return True
     if kind["type"] == "struct":
@@ -341,12 +341,12 @@ def _is_plain_type(kind: Any) -> bool:
     return bool(kind["valueContainsNull"]) and _is_plain_type(kind["keyType"]) and _is_plain_type(kind["valueType"])
 
 
-def _nullable(schema: Any) -> Any:
+def _nullable(schema: pa.Schema) -> pa.Schema:
     """Return a schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
     return pa.schema([pa.field(field.name, _nullable_type(field.type)) for field in schema])
 
 
-def _nullable_type(kind: Any) -> Any:
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _nullable_type(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -25,7 +25,7 @@ _TEXT_LENGTH: Final = 32
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
-def statistics(file: WrittenFile, schema: Any, n_indexed: int = INDEXED_COLUMNS) -> str:
+def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_COLUMNS) -> str:
     """Return the ``stats`` of a file's action.
 
     Args:
@@ -67,7 +67,7 @@ def _chunks(metadata: Any) -> dict[str, list[Any]]:
     return {path: chunks for path, chunks in chunks_by_path.items() if len(chunks) == n}
 
 
-def _has_order(kind: Any) -> bool:
+def _has_order(kind: pa.DataType) -> bool:
     return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind))
 
 
@@ -86,7 +86,7 @@ def _bounds(of_column: Iterable[Any]) -> tuple[Any, Any] | None:
     return (min(low), max(high)) if low else None
 
 
-def _text(value: Any, kind: Any, *, is_maximum: bool) -> Any:
+def _text(value: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
     if isinstance(value, str) and len(value) > _TEXT_LENGTH:
         bound = value[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
         return bound if bound >= value or not is_maximum else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class FilesTable(KnownTable, Protocol):
         """Return where tasks write files."""
 
     @property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """Return pyarrow's schema of the table."""
 
     def unreachable(self) -> str | None:
@@ -82,7 +82,7 @@ class FilesTable(KnownTable, Protocol):
     def reason_against(self) -> str | None:
         """Return why files cannot be committed to the table as it is; None if they can."""
 
-    def layout(self, schema: Any, table: Table) -> FileLayout:
+    def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
         """Return how files of rows of pyarrow's ``schema`` are written."""
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
@@ -202,7 +202,7 @@ def _kafka(partition: InputPartition) -> KafkaInputPartition:
     return partition
 
 
-def _needs_mapping(data_type: Any) -> bool:
+def _needs_mapping(data_type: DataType) -> bool:
     """Return whether a name has characters that a table without column mapping cannot have."""
     if isinstance(data_type, StructType):
         return any(_REFUSED.intersection(field.name) or _needs_mapping(field.dataType) for field in data_type)
@@ -211,7 +211,7 @@ def _needs_mapping(data_type: Any) -> bool:
     )
 
 
-def _other_type(data_type: Any) -> str | None:
+def _other_type(data_type: DataType) -> str | None:
     """Return the first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
     inner: Iterable[DataType]
     if isinstance(data_type, StructType):

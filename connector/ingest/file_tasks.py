@@ -26,6 +26,7 @@ from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, Unwritable
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -49,7 +50,7 @@ class ReadRecords:
     """
 
     n_rejects: int
-    rejects: Any
+    rejects: pa.Table
     newest_ms: int
 
 
@@ -68,7 +69,7 @@ class Written:
     files: Sequence[WrittenFile]
     unwritable: str | None = None
     n_rejects: int = 0
-    rejects: Any = None
+    rejects: pa.Table = None
     newest_ms: int = 0
 
     @property
@@ -96,7 +97,7 @@ class TableChangedError(Exception):
 class Folder(Protocol):
     """Where the files of a table go; tasks get it pickled."""
 
-    def open(self) -> tuple[Any, str]:
+    def open(self) -> tuple[FileSystem, str]:
         """Return the file system, pyarrow's, and the folder in it."""
 
 
@@ -114,7 +115,7 @@ class UriFolder:
     storage: Mapping[str, str] = field(default_factory=dict)
     mark: str = ""
 
-    def open(self) -> tuple[Any, str]:
+    def open(self) -> tuple[FileSystem, str]:
         """Return the file system, pyarrow's, and the folder in it.
 
         Raises:
@@ -156,7 +157,7 @@ class FileTask(SentToWorkers):
         self.folder = folder
         self._layout = layout
 
-    def run(self, numbers: Iterable[Any]) -> Iterator[Any]:
+    def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the input partitions of these numbers; for ``mapInArrow``."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -168,7 +169,7 @@ class FileTask(SentToWorkers):
         yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
         yield seen.records()
 
-    def _rows(self, batches: Iterator[Any], seen: _Seen) -> Iterator[Any]:
+    def _rows(self, batches: Iterator[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
         schema = self._layout.schema
         for batch in batches:
             batch = seen.without_rejects(batch)
@@ -189,11 +190,11 @@ class _Seen:
 
     def __init__(self, errors: Sequence[str]) -> None:
         self._errors = errors
-        self._rejects: list[Any] = []
+        self._rejects: list[pa.RecordBatch] = []
         self._n_rejects = 0
         self._newest_us = 0
 
-    def without_rejects(self, batch: Any) -> Any:
+    def without_rejects(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records that could be read; the others are noted."""
         bad = [pc.is_valid(batch[name]) for name in self._errors]
         is_bad = functools.reduce(pc.or_, bad) if bad else None
@@ -215,7 +216,7 @@ class _Seen:
         return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
 
 
-def _write(rows: Iterable[Any], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
+def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
     """Write rows, and yield each file. Where it cannot be written to the folder, Spark may have other means."""
     try:
         filesystem, path = folder.open()
@@ -224,7 +225,7 @@ def _write(rows: Iterable[Any], folder: Folder, layout: FileLayout) -> Iterator[
         yield str(error)
 
 
-def _yielded(result: _Result) -> Any:
+def _yielded(result: _Result) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 
@@ -243,13 +244,13 @@ class RowsTask(SentToWorkers):
         self._layout = layout
         self._errors = tuple(errors)
 
-    def run(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write what Spark has in one partition; for ``mapInArrow``."""
         seen = _Seen(self._errors)
         yield from map(_yielded, _write(self._rows(batches, seen), self._folder, self._layout))
         yield _yielded(seen.records())
 
-    def _rows(self, batches: Iterable[Any], seen: _Seen) -> Iterator[Any]:
+    def _rows(self, batches: Iterable[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
         # By position: the names may differ in case, or be twice there. Spark's timestamps have the session's zone.
         schema = self._layout.schema
         for batch in batches:

@@ -6,7 +6,7 @@ pyarrow's types and arrays.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ _EXACT_DIGITS: Final = {pa.float64(): 10, pa.float32(): 5}
 _SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
-def fits(rows: Any, table: Any) -> bool:
+def fits(rows: pa.DataType, table: pa.DataType) -> bool:
     """Return whether a table of the type ``table`` takes rows of the type ``rows`` as it is, their numbers perhaps as larger ones.
 
     Names of fields are compared without regard to case.
@@ -41,7 +41,7 @@ def fits(rows: Any, table: Any) -> bool:
     return bool(rows == table or (rows == pa.float32() and table == pa.float64()))
 
 
-def file_type(rows: Any, table: Any) -> Any:
+def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
     """Return the type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
     if pa.types.is_struct(rows):
         held = {field.name.lower(): field for field in table}
@@ -64,7 +64,7 @@ def file_type(rows: Any, table: Any) -> Any:
     return table
 
 
-def merged_type(rows: Any, table: Any) -> Any:
+def merged_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
     """Return the type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {field.name.lower(): field for field in table}
@@ -76,11 +76,11 @@ def merged_type(rows: Any, table: Any) -> Any:
     return table if fits(rows, table) else rows
 
 
-def _merged_field(rows: Any, table: Any) -> Any:
+def _merged_field(rows: pa.Field, table: pa.Field) -> pa.Field:
     return rows if table is None else pa.field(table.name, merged_type(rows.type, table.type))
 
 
-def small_type(kind: Any) -> Any:
+def small_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(small_type(field.type)) for field in kind])
@@ -91,7 +91,7 @@ def small_type(kind: Any) -> Any:
     return _SMALL.get(kind, kind)
 
 
-def conform(rows: Any, wanted: Any) -> Any:
+def conform(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return an array as one of the type ``wanted``, which :func:`file_type` has made of its own."""
     if rows.type.equals(wanted, check_metadata=True):
         return rows
@@ -109,6 +109,6 @@ def conform(rows: Any, wanted: Any) -> Any:
     return pc.cast(rows, wanted)
 
 
-def _with_children(rows: Any, wanted: Any, children: Any) -> Any:
+def _with_children(rows: pa.Array, wanted: pa.DataType, children: pa.Array) -> pa.Array:
     """Return a list or a map over other elements. ``values``, ``keys`` and ``items`` are not cut to a slice's."""
     return pa.Array.from_buffers(wanted, len(rows), rows.buffers()[:2], offset=rows.offset, children=[children])

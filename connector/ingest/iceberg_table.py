@@ -42,6 +42,7 @@ from pykafka_wire.ingest.tables import (
 from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
 
 #: The entry of a snapshot's summary.
@@ -152,7 +153,7 @@ class IcebergFolder:
     location: str
     properties: Mapping[str, str]
 
-    def open(self) -> tuple[Any, str]:
+    def open(self) -> tuple[FileSystem, str]:
         """Return the file system, pyarrow's, and the folder in it."""
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -209,7 +210,7 @@ class IcebergTable:
         self._loaded = stored
 
     @property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """Return pyarrow's schema, with the ids of fields that files need."""
         return pa.schema(arrow_type(self._table.schema()))
 
@@ -303,7 +304,7 @@ class IcebergTable:
         assert isinstance(rows, StructType)
         self.create_of(arrow_schema(rows), table, query, begins_at)
 
-    def create_of(self, schema: Any, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table as :meth:`create` does, of pyarrow's schema."""
         given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **made_properties(table)}
         if begins_at is not None:
@@ -354,7 +355,7 @@ class IcebergTable:
             )
         return None
 
-    def layout(self, schema: Any, table: Table) -> FileLayout:
+    def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
         """Return how files of rows of pyarrow's ``schema`` are written; they can be committed as long as the table has these
         columns."""
         self._planned = self._shape

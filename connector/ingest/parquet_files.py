@@ -13,12 +13,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 #: Arrow's bytes that wait for their row groups, over all files of a task.
 _BUFFERED_BYTES: Final = 64 * 1024 * 1024
@@ -48,13 +51,13 @@ class FileLayout:
         target_bytes: a file that has so many is closed, and the next one begun.
     """
 
-    schema: Any
+    schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     keeps_partitions: bool = False
     target_bytes: int = 128 * 1024 * 1024
 
     @property
-    def file_schema(self) -> Any:
+    def file_schema(self) -> pa.Schema:
         """Return pyarrow's schema of a file."""
         if self.keeps_partitions:
             return self.schema
@@ -78,7 +81,7 @@ class WrittenFile:
     n_bytes: int
     n_rows: int
     partition: tuple[Any, ...]
-    metadata: Any
+    metadata: pq.FileMetaData
     null_counts: Mapping[str, int]
     nan_columns: frozenset[str]
 
@@ -98,7 +101,7 @@ def _writing(path: str) -> Iterator[None]:
 class FileWriter:
     """Writes the rows of one task into files of a table."""
 
-    def __init__(self, filesystem: Any, folder: str, layout: FileLayout) -> None:
+    def __init__(self, filesystem: FileSystem, folder: str, layout: FileLayout) -> None:
         """Take the table's ``folder`` in ``filesystem``, which is pyarrow's."""
         self._filesystem = filesystem
         self._folder = folder
@@ -109,7 +112,7 @@ class FileWriter:
         self._closed: list[str] = []
         self._n_buffered = 0
 
-    def write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[WrittenFile]:
         """Write rows, and yield each file when it is complete. All of them are deleted where the writing does not end well.
 
         Raises:
@@ -177,7 +180,7 @@ class _Part:
     """A file, from its first row on; it is opened when its first row group is written."""
 
     def __init__(
-        self, filesystem: Any, folder: str, subfolder: str, layout: FileLayout, values: tuple[Any, ...]
+        self, filesystem: FileSystem, folder: str, subfolder: str, layout: FileLayout, values: tuple[Any, ...]
     ) -> None:
         self.values = values
         self.n_buffered = 0
@@ -186,7 +189,7 @@ class _Part:
         self.path = f"{subfolder}{uuid.uuid4()}.parquet"
         self._schema = schema = layout.file_schema
         self._piece_bytes = _PIECE_BYTES * sum(1 for _ in leaves(schema))
-        self._buffered: list[Any] = []
+        self._buffered: list[pa.RecordBatch] = []
         self._stream: Any = None
         self._writer: Any = None
         self._n_rows = 0
@@ -199,7 +202,7 @@ class _Part:
         """Return what is written."""
         return 0 if self._stream is None else int(self._stream.tell())
 
-    def add(self, batch: Any) -> int:
+    def add(self, batch: pa.RecordBatch) -> int:
         """Keep rows until they are written; return the bytes of memory that they take."""
         self._buffered.append(batch.select(self._schema.names))
         n_bytes = int(batch.nbytes) + self._piece_bytes
@@ -264,14 +267,14 @@ class _Part:
         )
 
 
-def delete_files(filesystem: Any, folder: str, paths: Iterable[str]) -> None:
+def delete_files(filesystem: FileSystem, folder: str, paths: Iterable[str]) -> None:
     """Delete files of a table's folder that no commit names, as far as that is possible: others are orphans."""
     for path in paths:
         with suppress(OSError):
             filesystem.delete_file(f"{folder}/{path}" if folder else path)
 
 
-def leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaves(schema: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield paths and types of columns and of structs' fields, in order; a list or a map is a leaf."""
     for field in schema:
         if pa.types.is_struct(field.type):
@@ -280,11 +283,11 @@ def leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
             yield (*path, field.name), field.type
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
 
 
-def _column(table: Any, path: Sequence[str]) -> Any:
+def _column(table: pa.Table, path: Sequence[str]) -> Any:
     column = table[path[0]]
     return pc.struct_field(column, list(path[1:])) if path[1:] else column
 
@@ -309,7 +312,7 @@ def _escaped(text: str) -> str:
     return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
 
 
-def _by_values(batch: Any, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _by_values(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield the rows of each combination of values, in their order."""
     if not batch.num_rows:
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,9 @@ from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
 
@@ -327,9 +330,9 @@ def _prove_rows(
     return replace(prove(spark, options, part, held, table), unread=n_records)
 
 
-def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Any:
+def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Column:
     """Return rows from the query's start on, without those of a micro-batch that is planned and not committed."""
-    kept: Any = F.lit(True)
+    kept: Column = F.lit(True)
     for p in end.keys() | planned.keys():
         offset, until = F.col("offset"), end.get(p, 0)
         outside = (offset < start.get(p, 0)) | ((offset >= until) & (offset < planned.get(p, until)))

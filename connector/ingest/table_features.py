@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -109,7 +109,7 @@ def _types(data_type: DataType) -> Iterator[DataType]:
         yield from _types(inner)
 
 
-def _parts(data_type: Any) -> list[tuple[str, DataType]]:  # Any: Spark's types
+def _parts(data_type: DataType) -> list[tuple[str, DataType]]:
     """Return the types inside of one, by their names."""
     if isinstance(data_type, StructType):
         return [(field.name.lower(), field.dataType) for field in data_type]

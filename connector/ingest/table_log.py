@@ -12,13 +12,16 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.ingest.file_tasks import UriFolder
 from pykafka_wire.ingest.tables import Landed
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +103,7 @@ class TableLog:
     commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=KEPT_COMMITS))
     base: StructType | None = None
     is_whole: bool = True
-    _files: tuple[Any, str] | None = None  # Any: pyarrow's file system
+    _files: tuple[FileSystem, str] | None = None
     #: The newest version that was seen.
     _seen: int = -1
     _sized_at: int = -1
@@ -196,7 +199,7 @@ class TableLog:
             if False in there:
                 return self._seen
 
-    def _opened(self) -> tuple[Any, str]:
+    def _opened(self) -> tuple[FileSystem, str]:
         """Return the file system, and what is before a name in the table's folder."""
         if self._files is None:
             filesystem, folder = UriFolder(uri=self.folder, storage=self.storage).open()
@@ -287,7 +290,7 @@ def _n_rows(adds: list[Mapping[str, Any]]) -> int | None:
     return None if None in counts else sum(counts)
 
 
-def flat_types(schema: Any, path: str = "") -> dict[str, str]:  # Any: Spark's types
+def flat_types(schema: DataType, path: str = "") -> dict[str, str]:
     """Return the types of all columns and nested fields that are no structs themselves, by their paths, such as
     ``items[].price``."""
     if isinstance(schema, StructType):
@@ -302,7 +305,7 @@ def flat_types(schema: Any, path: str = "") -> dict[str, str]:  # Any: Spark's t
     return {path: str(schema.simpleString())}
 
 
-def _has_fields(data_type: Any) -> bool:
+def _has_fields(data_type: DataType) -> bool:
     inner = getattr(data_type, "elementType", getattr(data_type, "valueType", None))
     return isinstance(data_type, StructType) or (inner is not None and _has_fields(inner))
 

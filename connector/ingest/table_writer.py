@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -68,6 +68,9 @@ from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.ingest.unsent_values import filled
 from pykafka_wire.values.registry.registered_schema import RegistryId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -672,7 +675,7 @@ class TableWriter:
         rows = self._reader.read(self._session, part, self._table, schema, known)
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: Any) -> None:
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: pa.Table | None) -> None:
         """Write records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
         if rejects is None:
             self._commit_rejects(self._bad(part, schema), part, micro_batch)
@@ -697,7 +700,7 @@ class TableWriter:
         self._rejects.append(rejected, self._landed(part, micro_batch, application=application))
 
 
-def _span(part: TopicRange, rejects: Any) -> TopicRange:
+def _span(part: TopicRange, rejects: pa.Table) -> TopicRange:
     """Return the offsets of a range from the first reject of each partition to the last one."""
     ends = rejects.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
     start = {end["partition"]: end["offset_min"] for end in ends}

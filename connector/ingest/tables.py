@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
@@ -675,7 +675,7 @@ def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
         )
 
 
-def is_within(inner: Any, outer: Any) -> bool:
+def is_within(inner: DataType, outer: DataType) -> bool:
     """Return whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
     if isinstance(inner, StructType) and isinstance(outer, StructType):
         known = {column.name.lower(): column.dataType for column in outer}
@@ -688,7 +688,7 @@ def is_within(inner: Any, outer: Any) -> bool:
     return bool(inner == outer)
 
 
-def clash(schema: Any, path: str = "") -> str | None:  # Any: Spark's types
+def clash(schema: DataType, path: str = "") -> str | None:
     """Return the first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
     if isinstance(schema, StructType):
         seen: dict[str, str] = {}
@@ -715,14 +715,14 @@ def _by(clause: str, columns: Sequence[str]) -> str:
     return f"{clause} ({', '.join(map(quoted, columns))})" if columns else ""
 
 
-def type_ddl(data_type: Any) -> str:  # Any: Spark's types
+def type_ddl(data_type: DataType) -> str:
     """Return a type as SQL, with the names of its fields quoted."""
     if isinstance(data_type, StructType):
         return (
             "STRUCT<" + ", ".join(f"{quoted(column.name)}: {type_ddl(column.dataType)}" for column in data_type) + ">"
         )
-    if data_type.typeName() == "array":
+    if isinstance(data_type, ArrayType):
         return f"ARRAY<{type_ddl(data_type.elementType)}>"
-    if data_type.typeName() == "map":
+    if isinstance(data_type, MapType):
         return f"MAP<{type_ddl(data_type.keyType)}, {type_ddl(data_type.valueType)}>"
-    return str(data_type.simpleString())
+    return data_type.simpleString()

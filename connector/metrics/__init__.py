@@ -10,7 +10,7 @@ start after the call are included, and so are those that run already. docs/metri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykafka_wire.metrics.listener import MetricsListener
 from pykafka_wire.metrics.query_figures import QueryFigures
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
 
     from pykafka_wire.metrics.prometheus import PrometheusServer
     from pykafka_wire.metrics.spans import SpanListener
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def serve_prometheus(
-    spark: Any,  # a SparkSession, classic or Connect
+    spark: SparkSession,
     port: int = 9464,
     addr: str = "127.0.0.1",
     *,
@@ -68,7 +69,7 @@ def serve_prometheus(
 
 
 def register_prometheus(
-    spark: Any,  # a SparkSession, classic or Connect
+    spark: SparkSession,
     registry: CollectorRegistry | None = None,
     *,
     per_partition: bool = True,
@@ -90,7 +91,7 @@ def register_prometheus(
 
 
 def export_opentelemetry(
-    spark: Any,  # a SparkSession, classic or Connect
+    spark: SparkSession,
     meter_provider: MeterProvider | None = None,
     *,
     per_partition: bool = True,
@@ -115,7 +116,7 @@ def export_opentelemetry(
 
 
 def trace_opentelemetry(
-    spark: Any,  # a SparkSession, classic or Connect
+    spark: SparkSession,
     tracer_provider: TracerProvider | None = None,
 ) -> SpanListener:
     """Give a span for each micro-batch of a session's queries, with its plan, tasks and commit, to OpenTelemetry, whose SDK your

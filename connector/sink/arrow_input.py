@@ -19,12 +19,12 @@ _COALESCED_BYTES: Final = 4 << 20
 _LINGER_S: Final = 0.2
 
 
-def coalesce_batches(batches: Iterable[Any]) -> Iterator[Any]:  # Any: pyarrow has no types
+def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few.
 
     Batches are held until there are enough bytes, or until a batch comes that is large by itself or late.
     """
-    held: list[Any] = []
+    held: list[pa.RecordBatch] = []
     n_bytes, since = 0, 0.0
     for batch in batches:
         if batch.num_rows == 0:
@@ -43,15 +43,15 @@ def coalesce_batches(batches: Iterable[Any]) -> Iterator[Any]:  # Any: pyarrow h
     yield from _concatenate(held)
 
 
-def _concatenate(batches: list[Any]) -> list[Any]:
+def _concatenate(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return one batch with all rows, a copy; a single batch, or none, as it is."""
     if len(batches) < 2:
         return batches
-    concatenated: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    concatenated: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return concatenated
 
 
-def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:
+def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the columns ``names`` of Spark's rows as Arrow batches: Spark 4.0 hands rows to a streaming writer, with timestamps
     as naive datetimes in this process's time zone."""
     from pykafka_wire.columns.spark_schema import arrow_schema

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,7 @@ class SinkColumns:
             _warn_of_others(others, query)
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
-    def records(self, batch: Any) -> RecordColumns:  # Any: pyarrow has no types
+    def records(self, batch: pa.RecordBatch) -> RecordColumns:
         """Return the records of one Arrow record batch, whose typed columns have been encoded.
 
         Raises:
@@ -110,7 +110,7 @@ class SinkColumns:
         column = {name: batch.column(batch.schema.get_field_index(name)) for name in self.names}
         n_records = batch.num_rows
         if self.topic is not None:
-            topics: Any = None
+            topics: pa.Array | None = None
         else:
             topics = column["topic"]
             if topics.null_count:
@@ -155,11 +155,11 @@ class RecordColumns:
     """
 
     n_records: int
-    key: Any
-    value: Any
-    headers: Any
-    topic: Any
-    partition: Any
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    topic: pa.Array
+    partition: pa.Array
     timestamp_ms: npt.NDArray[np.int64]
 
     @property
@@ -171,7 +171,7 @@ class RecordColumns:
         """Return the records at ``indices``, in that order; copies."""
         wanted = to_arrow(indices)
 
-        def of(array: Any) -> Any:
+        def of(array: pa.Array) -> pa.Array:
             return None if array is None else array.take(wanted)
 
         return RecordColumns(
@@ -214,7 +214,7 @@ def _edits(a: str, b: str) -> int:
     return rows[-1][-1]
 
 
-def _binary(array: Any) -> Any:
+def _binary(array: pa.Array) -> pa.Array:
     """Return a string or binary column as pa.BinaryArray; strings share their bytes (both are UTF-8)."""
     if array is None or pa.types.is_binary(array.type):
         return array

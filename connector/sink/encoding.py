@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ class Encoding:
 
     writers: Mapping[str, ColumnWriter] = field(default_factory=dict)
 
-    def encoded(self, batches: Iterator[Any], topic: str | None) -> Iterator[Any]:
+    def encoded(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[pa.RecordBatch]:
         """Yield a task's Arrow batches with typed columns as binary ones; ``topic`` is the option's.
 
         Raises:
@@ -42,7 +42,7 @@ class Encoding:
             yield self._encoded(batch, topic, n_rows)
             n_rows += batch.num_rows
 
-    def _encoded(self, batch: Any, topic: str | None, first: int) -> Any:
+    def _encoded(self, batch: pa.RecordBatch, topic: str | None, first: int) -> pa.RecordBatch:
         from pykafka_wire.values.bulk.writing import encode  # its package takes 0.1 s to load, and few writes need it
 
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
@@ -70,7 +70,7 @@ def _spark_partition() -> str:
     return "" if context is None else f" of Spark partition {context.partitionId()}"
 
 
-def _key(batch: Any, row: int) -> str:
+def _key(batch: pa.RecordBatch, row: int) -> str:
     """Return a row's key as an error names it, where it is a text or a number; empty else."""
     if "key" not in batch.schema.names:
         return ""

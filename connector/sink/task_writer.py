@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -16,6 +16,9 @@ from pykafka_wire.sink.columns import RecordColumns, SinkColumns
 from pykafka_wire.sink.dead_letter_queue import DeadLetterProducer
 from pykafka_wire.task_metrics import TaskFigures
 from pykafka_wire.wire.process_clients import shared_cluster, shared_producer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TaskWriter:
         self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded, options.checkpoint)
         self.options = options
 
-    def run(self, batches: Iterator[Any], write_task: WriteTask) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def run(self, batches: Iterator[pa.RecordBatch], write_task: WriteTask) -> WriterCommitMessage:
         """Return what `write_task` returns; sends the task's figures where ``taskMetrics`` has it so, whether it succeeds or
         not."""
         agent = self.options.task_metrics
@@ -58,7 +61,7 @@ class TaskWriter:
     def append_all(
         self,
         destination: BatchDestination,
-        batches: Iterator[Any],
+        batches: Iterator[pa.RecordBatch],
         on_records: Callable[[RecordColumns], None] | None = None,
     ) -> WrittenTask:
         """Encode all rows and append them to a destination, by topic-partition; `on_records` is called with all records."""
@@ -79,7 +82,7 @@ class TaskWriter:
 WriteTask: TypeAlias = Callable[[TaskWriter, Iterator[Any]], WriterCommitMessage]
 
 
-def send_task(rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+def send_task(rows: TaskWriter, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
     """Send one task's Arrow batches at least once; returns its commit message when every record is acknowledged."""
     options = rows.options
     with shared_producer(options.client) as producer:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -118,7 +118,7 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
         self._task_writer = TaskWriter(options, schema)
         self._topic = options.topic
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows; returns when every record is acknowledged.
 
         Raises:
@@ -141,7 +141,7 @@ class Delivery(Protocol):
     def before_tasks(self) -> None:
         """Prepare on the driver, once before Spark sends the writer to a micro-batch's tasks."""
 
-    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write_task(self, rows: TaskWriter, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's Arrow batches."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
@@ -159,7 +159,7 @@ class AtLeastOnce:
 
     def before_tasks(self) -> None: ...
 
-    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write_task(self, rows: TaskWriter, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return send_task(rows, batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
@@ -192,7 +192,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         self._topic = options.topic
         self._schema = schema
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every record is acknowledged, or encoded for the driver.
 
         Raises:

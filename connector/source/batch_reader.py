@@ -105,7 +105,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             check_types(readers, options.typed_columns, self._schema, wanted=wanted)
         return for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
 
@@ -121,7 +121,7 @@ class SailBatchReader(KafkaBatchReader):
         super().__init__(options, spark_schema(schema), reader_schemas)
         self._arrow_schema = schema
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches of one input partition; runs where Sail does."""
         for batch in super().read(partition):
             columns = [column.cast(field.type) for column, field in zip(batch.columns, self._arrow_schema, strict=True)]

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from pykafka_wire.checkpoints.files import open_folder
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, describe_loss
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +89,7 @@ class DataLossReporter:
 
 
 def write_ledger(
-    filesystem: Any,  # pyarrow's
+    filesystem: FileSystem,
     folder: str,
     loss: Loss,
     lost: Sequence[LostRange],

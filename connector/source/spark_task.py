@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +17,7 @@ from pykafka_wire.source.input_partition import KafkaInputPartition
 _MAX_KEPT_BYTES: Final = 1024 * 1024
 
 
-def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield Arrow record batches of one input partition, of the DataFrame's schema; runs on an executor. Raises as
     ``read_ranges``."""
     from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
@@ -30,7 +30,7 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
         yield from batches_for_spark(batches, arrow)
 
 
-def batches_for_spark(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+def batches_for_spark(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield ``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
 
     Spark's worker (4.0 to 4.2) has a reference to the first batch of a task until the task ends, to the others only until the

@@ -33,6 +33,8 @@ from pykafka_wire.source.spark_task import read_partition
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pykafka_wire.source.micro_batch_stream import MicroBatchStream
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
     from pykafka_wire.source.reader_schema import ReaderSchemas
@@ -145,7 +147,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         """Return input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
         return self._micro_batches.input_partitions(start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
 

@@ -53,12 +53,12 @@ _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 def read_ranges(
     options: SourceOptions,
     ranges: Sequence[OffsetRange],
-    schema: Any,
+    schema: pa.Schema,
     query: str = "",
     reader_schemas: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
     receiver: DriverReceiver | None = None,
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Yield Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Args:
@@ -115,12 +115,12 @@ def _read(
     cache: BatchCache | None,
     options: SourceOptions,
     ranges: Sequence[OffsetRange],
-    schema: Any,
+    schema: pa.Schema,
     query: str,
     reader_schemas: Mapping[str, Any] | None,
     counters: FetchCounters,
     lost: Counter[str],
-) -> Generator[Any, None, None]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Return what :func:`read_ranges` does; counts what was fetched, and the ``ranges`` and ``offsets`` that were lost and
     skipped."""
     columns = decoded_columns(tuple(schema.names))
@@ -229,7 +229,7 @@ def _skip_lost(losses: DataLossReporter, ranges: Sequence[OffsetRange], error: W
     return kept
 
 
-def _decoders(options: SourceOptions, schema: Any, reader_schemas: Mapping[str, Any]) -> Sequence[ColumnDecoder]:
+def _decoders(options: SourceOptions, schema: pa.Schema, reader_schemas: Mapping[str, Any]) -> Sequence[ColumnDecoder]:
     if not options.typed_columns.typed:
         return ()
     from pykafka_wire.source.typed_decoding import column_decoders  # which a read of binary columns does not load
@@ -238,8 +238,8 @@ def _decoders(options: SourceOptions, schema: Any, reader_schemas: Mapping[str, 
 
 
 def record_batches(
-    records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, decoders: Sequence[ColumnDecoder]
-) -> Iterator[Any]:
+    records: DecodedRecords, ranges: Sequence[OffsetRange], schema: pa.Schema, decoders: Sequence[ColumnDecoder]
+) -> Iterator[pa.RecordBatch]:
     """Yield Arrow record batches of decoded records: one, or where columns are typed so many that little is in memory at a
     time."""
     if not decoders:
@@ -258,15 +258,18 @@ def record_batches(
 
 
 def record_batch(
-    records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, typed: Mapping[str, Any] | None = None
-) -> Any:
+    records: DecodedRecords,
+    ranges: Sequence[OffsetRange],
+    schema: pa.Schema,
+    typed: Mapping[str, pa.Array] | None = None,
+) -> pa.RecordBatch:
     """Return an Arrow record batch of decoded records: the columns that ``schema`` names, in its order; ``typed`` has decoded
     ones."""
     arrays = [typed[name] if typed and name in typed else _column(name, records, ranges) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
     if name == "key":
         return records.key
     if name == "value":
@@ -284,7 +287,7 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
     return topic_column(records, ranges)
 
 
-def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
     """Return Spark's timestamps, which count microseconds, of Kafka's milliseconds: a producer that sends nanoseconds exceeds
     Spark's (SPARK-56243)."""
     timestamp = records.timestamp

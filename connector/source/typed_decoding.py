@@ -62,8 +62,8 @@ class ColumnDecoder:
         return self.format.framing in ("known", "required")
 
     def columns(
-        self, records: DecodedRecords, ranges: Sequence[OffsetRange], skipped: list[Any] | None = None
-    ) -> dict[str, Any]:
+        self, records: DecodedRecords, ranges: Sequence[OffsetRange], skipped: list[pa.Array] | None = None
+    ) -> dict[str, pa.Array]:
         """Return the decoded column, and those beside it, by their names.
 
         Args:
@@ -91,7 +91,7 @@ class ColumnDecoder:
             skipped += decoded.others
         if decoded.reasons and self.column.on_error == "fail":
             raise self._failure(decoded, records, ranges)
-        columns: dict[str, Any] = {name: decoded.column} if self.is_wanted else {}
+        columns: dict[str, pa.Array] = {name: decoded.column} if self.is_wanted else {}
         for added in self.added:
             if added == self.column.error_column:
                 columns[added] = reasons_column(decoded, records.n_records)
@@ -99,7 +99,7 @@ class ColumnDecoder:
                 columns[added] = self._of_schemas(decoded, records.n_records, is_name=added.endswith("Name"))
         return columns
 
-    def _of_schemas(self, decoded: Decoded, n_records: int, *, is_name: bool) -> Any:
+    def _of_schemas(self, decoded: Decoded, n_records: int, *, is_name: bool) -> pa.Array:
         """Return pa.StringArray: the id, or the full name, of each record's schema; null where that is unknown."""
         texts: list[str | None] = [None]
         codes = np.zeros(n_records, dtype=np.int32)
@@ -127,7 +127,9 @@ class ColumnDecoder:
         )
 
 
-def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[str, Any]) -> tuple[ColumnDecoder, ...]:
+def column_decoders(
+    columns: TypedColumns, schema: pa.Schema, reader_schemas: Mapping[str, Any]
+) -> tuple[ColumnDecoder, ...]:
     """Return the decoders of a task.
 
     Args:
@@ -162,7 +164,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
 
 def decode_slices(
     records: DecodedRecords, ranges: Sequence[OffsetRange], decoders: Sequence[ColumnDecoder]
-) -> Iterator[tuple[DecodedRecords, dict[str, Any], list[Any]]]:
+) -> Iterator[tuple[DecodedRecords, dict[str, pa.Array], list[pa.Array]]]:
     """Yield the records in pieces, in order, each with its decoded columns by their names, and the numbers of those that are left
     out.
 
@@ -172,8 +174,8 @@ def decode_slices(
         pieces = [piece]
         while pieces:
             some = pieces.pop()
-            typed: dict[str, Any] = {}
-            skipped: list[Any] = []
+            typed: dict[str, pa.Array] = {}
+            skipped: list[pa.Array] = []
             try:
                 for decoder in decoders:
                     typed |= decoder.columns(some, ranges, skipped)
@@ -209,7 +211,7 @@ def _ends(records: DecodedRecords) -> npt.NDArray[np.int64] | npt.NDArray[np.int
 
 
 def _slice(records: DecodedRecords, start: int, end: int) -> DecodedRecords:
-    def piece(values: Any) -> Any:
+    def piece(values: pa.Array) -> pa.Array:
         if values is None or not len(values):
             return values
         return values[start:end]

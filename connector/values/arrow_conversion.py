@@ -156,11 +156,11 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     raise OptionError(f"a decoded value cannot be {wanted}: use STRING for what has no other type.")
 
 
-def _within(binary_text: BinaryText, field: Any) -> BinaryText:  # a pa.Field
+def _within(binary_text: BinaryText, field: pa.Field) -> BinaryText:
     return binary_text.within(field.name) if isinstance(binary_text, Encodings) and binary_text.differ else binary_text
 
 
-def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a pa.Field
+def _field_conversion(field: pa.Field, binary_text: BinaryText) -> Conversion:
     """Return what :func:`conversion_to` does, of a struct's field or the items of an array or map, which may be NOT NULL."""
     inner = conversion_to(field.type, binary_text)
 

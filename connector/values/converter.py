@@ -107,7 +107,7 @@ class ReadsTypes(Protocol):
 class Decoded:
     """A decoded column, null where a value could not be read, and the reason for each such row."""
 
-    column: Any  # a pa.Array
+    column: pa.Array
     reasons: Mapping[int, str]
     #: Rows of types that are not read, which have no reason (:mod:`~pykafka_wire.values.record_types`).
     others: tuple[Ints, ...] = ()
@@ -147,7 +147,7 @@ class Converter:
                     "the column's type is nested deeper than Python can follow: use one of fewer levels."
                 ) from error
 
-    def __call__(self, rows: Any) -> Any:  # Any: pyarrow has no types
+    def __call__(self, rows: pa.Array) -> pa.Array:
         """Return the column, as long as ``rows``, a pa.Array.
 
         Raises:
@@ -163,7 +163,7 @@ class Converter:
         fields = list(diverted_type(converted.column.type))
         return pa.StructArray.from_arrays([converted.column, reasons_column(converted, len(rows))], fields=fields)
 
-    def _encoded(self, rows: Any) -> Decoded:
+    def _encoded(self, rows: pa.Array) -> Decoded:
         try:
             encoded = encode(column_writer(self.format, rows.type), rows)
         except DecodeError as error:
@@ -199,7 +199,7 @@ class RowWriter:
 
     format: WritesRows
 
-    def write(self, column: Any) -> Any:
+    def write(self, column: pa.Array) -> pa.BinaryArray:
         """Return pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`."""
 
         def encode_row(row: Any) -> bytes:
@@ -217,9 +217,9 @@ class RowWriter:
 def read_column(
     value_format: Format | ReadsTypes,
     column_type: pa.DataType,
-    rows: Any,
+    rows: pa.Array,
     *,
-    schema_headers: Any = None,
+    schema_headers: pa.Array | None = None,
     foreign: Mapping[int, str] = MappingProxyType({}),
     max_bytes: int | None = None,
 ) -> Decoded:
@@ -298,12 +298,12 @@ def _read_groups(
     n_rows: int,
     reasons: dict[int, str],
     max_bytes: int | None,
-) -> Any:
+) -> pa.Array:
     """Return a column of the rows of these groups, null in others; adds to the reasons. Raises ColumnTooLargeError."""
-    parts: list[tuple[Ints, Any]] = []
+    parts: list[tuple[Ints, pa.Array]] = []
     n_bytes = 0
 
-    def add(index: Ints, column: Any) -> None:
+    def add(index: Ints, column: pa.Array) -> None:
         nonlocal n_bytes
         parts.append((index, column))
         n_bytes += column.nbytes
@@ -315,7 +315,7 @@ def _read_groups(
             (one, first), (other, second) = parts.pop(-2), parts.pop()
             parts.append((np.concatenate([one, other]), joined([first, second])))
 
-    def joined(columns: list[Any]) -> Any:
+    def joined(columns: list[pa.Array]) -> pa.Array:
         try:
             return pa.concat_arrays(columns)
         except pa.ArrowException as error:
@@ -340,7 +340,7 @@ def _read_groups(
         raise ColumnTooLargeError.of(n_rows, column_type) from error
 
 
-def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
+def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[pa.Array, Flags]:
     """Return what :meth:`PayloadReader.read_column` does; all rows are left where Arrow cannot hold them together."""
     try:
         return reader.read_column(payloads)
@@ -351,7 +351,7 @@ def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.Da
 
 def _read_alone(
     rows: Ints, payloads: Payloads, reader: PayloadReader, column_type: pa.DataType
-) -> Iterator[tuple[Ints, Any, dict[int, str]]]:
+) -> Iterator[tuple[Ints, pa.Array, dict[int, str]]]:
     """Yield the values of ``rows``, read one by one: some of the rows at a time, their column, and the reasons by places in it."""
     if not len(rows):
         return
@@ -374,7 +374,7 @@ def _read_alone(
         first += len(some)
 
 
-def reasons_column(converted: Decoded, n_rows: int) -> Any:
+def reasons_column(converted: Decoded, n_rows: int) -> pa.Array:
     """Return a pa.StringArray of each row's reason, null where there is none."""
     if not converted.reasons:
         return pa.nulls(n_rows, pa.string())
@@ -382,8 +382,8 @@ def reasons_column(converted: Decoded, n_rows: int) -> Any:
 
 
 def _convert_each(
-    rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType, make: Callable[[list[Any]], Any]
-) -> tuple[Any, dict[int, str]]:
+    rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType, make: Callable[[list[Any]], pa.Array]
+) -> tuple[pa.Array, dict[int, str]]:
     """Return the rows converted one by one, null where that fails, and the reasons. Raises ColumnTooLargeError, of more than
     one row.
 
@@ -419,7 +419,7 @@ def _convert_each(
 class _Unread:
     """A row whose Python value is still to be made, since some row of its column has none."""
 
-    scalar: Any  # pyarrow's
+    scalar: pa.Scalar
 
     def read(self) -> Any:
         try:
@@ -430,7 +430,7 @@ class _Unread:
             ) from error
 
 
-def _values(rows: Any) -> list[Any]:
+def _values(rows: pa.Array) -> list[Any]:
     try:
         values: list[Any] = rows.to_pylist()
         return values

@@ -26,18 +26,18 @@ _MOVED_ALONE_BYTES: Final = 4096
 _GROUP_BYTES: Final = 256 * 1024
 
 
-def to_arrow(values: npt.NDArray[Any]) -> Any:
+def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
     """Return an Arrow array without nulls over `values`, one-dimensional, contiguous integers; a view, no copy."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
-def to_arrow_with_nulls(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Any:
+def to_arrow_with_nulls(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> pa.Array:
     """Return what :func:`to_arrow` does, null where `valid` is False."""
     buffers = [bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
 
-def validity(values: Any) -> npt.NDArray[np.bool_]:
+def validity(values: pa.Array) -> npt.NDArray[np.bool_]:
     """Return bool[n]: which elements of an Arrow array are not null."""
     bits = values.buffers()[0]
     if not values.null_count or bits is None:
@@ -46,32 +46,32 @@ def validity(values: Any) -> npt.NDArray[np.bool_]:
     return flags[values.offset :].astype(np.bool_)
 
 
-def to_numpy(values: Any, *, null: int) -> npt.NDArray[Any]:
+def to_numpy(values: pa.Array, *, null: int) -> npt.NDArray[Any]:
     """Return an Arrow array of integers as NumPy's, `null` for its nulls; a view, read-only, where it has none."""
     numbers = np.frombuffer(values.buffers()[1] or b"", dtype=str(values.type))[values.offset :][: len(values)]
     return np.where(validity(values), numbers, numbers.dtype.type(null)) if values.null_count else numbers
 
 
-def repeat_text(text: str, n: int) -> Any:
+def repeat_text(text: str, n: int) -> pa.StringArray:
     """Return a pa.StringArray of `text`, which is not empty, `n` times."""
     encoded = text.encode()
     bounds = np.arange(0, (n + 1) * len(encoded), len(encoded), dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(bounds), pa.py_buffer(encoded * n)])
 
 
-def binary_array(values: Sequence[bytes]) -> Any:
+def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return a pa.BinaryArray of `values`."""
     bounds = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum([len(value) for value in values], out=bounds[1:])
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(values))])
 
 
-def binary_scalar(value: bytes) -> Any:
+def binary_scalar(value: bytes) -> pa.BinaryScalar:
     """Return a pa.BinaryScalar."""
     return binary_array([value])[0]
 
 
-def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
+def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> pa.BinaryArray:
     """Return a pa.BinaryArray of the strings in ``buffer`` at ``starts``, null where the size is -1; a copy.
 
     The boundaries of the strings are the offsets of one array over the buffer, and every second element of it is a string.
@@ -89,7 +89,7 @@ def binary_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
     return pa.Array.from_buffers(pa.binary(), n, [_nulls(sizes), offsets, content])
 
 
-def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> Any:
+def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> pa.BinaryArray:
     """Return what :func:`binary_column` does, for strings of one size, which is above 0: NumPy copies them in half of the
     time of Arrow's ``take``."""
     n = len(starts)
@@ -98,7 +98,7 @@ def _of_one_size(buffer: ByteBuffer, starts: Ints, size: int) -> Any:
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(bounds), pa.py_buffer(every[starts])])
 
 
-def value_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> Any:
+def value_column(buffer: ByteBuffer, starts: Ints, sizes: Ints) -> pa.BinaryArray:
     """Return what :func:`binary_column` does. But if the buffer is writable, and the strings are large and most of it, they
     are moved together in it, and the column is a view: page faults in the memory of a copy would cost more than the copying.
     """
@@ -136,12 +136,12 @@ def _move_groups(content: ByteBuffer, starts: Ints, sizes: Ints, bounds: npt.NDA
             content[place:end] = np.frombuffer(copied, dtype=np.uint8, count=end - place)
 
 
-def _nulls(sizes: Ints) -> Any:
+def _nulls(sizes: Ints) -> pa.Buffer | None:
     """Return the validity bitmap of strings whose size is -1 for null; None if there are none."""
     valid = sizes >= 0
     return None if valid.all() else bitmap(valid)
 
 
-def bitmap(valid: npt.NDArray[np.bool_]) -> Any:
+def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
     """Return the validity bitmap of an Arrow array."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))

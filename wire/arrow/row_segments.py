@@ -62,7 +62,7 @@ class BytesSegment:
         array: pa.BinaryArray; a null stands for no bytes.
     """
 
-    array: Any
+    array: pa.BinaryArray
 
 
 RowSegment = WordSegment | BytesSegment
@@ -145,32 +145,32 @@ def mask_segment(segment: RowSegment, present: Flags) -> RowSegment:
     )
 
 
-def expand_rows(array: Any, present: Flags) -> BytesSegment:
+def expand_rows(array: pa.BinaryArray, present: Flags) -> BytesSegment:
     """Return the elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
     before = np.zeros(len(present) + 1, dtype=np.int64)
     np.cumsum(present, out=before[1:])
     return bytes_segment(bounds(array)[before], _data(array))
 
 
-def bounds(array: Any) -> npt.NDArray[np.int32]:
+def bounds(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
     """Return int32[n + 1]: where the elements of a binary or string array begin and end in its data."""
     offsets = array.buffers()[1]
     return np.frombuffer(offsets or bytes(4), dtype=np.int32)[array.offset :][: len(array) + 1]
 
 
-def byte_lengths(array: Any) -> Ints:
+def byte_lengths(array: pa.BinaryArray) -> Ints:
     """Return int64[n]: the bytes of each element of a binary or string array, 0 for null."""
     lengths: Ints = np.diff(bounds(array)).astype(np.int64)
     return np.where(validity(array), lengths, 0) if array.null_count else lengths
 
 
-def _data(array: Any) -> Any:
+def _data(array: pa.BinaryArray) -> Any:
     return array.buffers()[2] or b""
 
 
-def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
+def join_segments(segments: Sequence[RowSegment], n: int) -> pa.BinaryArray:
     """Return a pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all segments."""
-    arrays: list[Any] = []
+    arrays: list[pa.BinaryArray] = []
     run: list[WordSegment] = []
     for segment in segments:
         if isinstance(segment, WordSegment):
@@ -195,7 +195,7 @@ def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
 
 
 @lru_cache(maxsize=2)  # a column writer's rows come in groups of one size, but for the last of a batch
-def _row_order(n: int, n_arrays: int) -> Any:
+def _row_order(n: int, n_arrays: int) -> pa.Array:
     """Return the places of the elements of arrays of ``n``, one behind the other, row by row."""
     order = np.empty((n, n_arrays), dtype=np.int32)
     for nth in range(n_arrays):
@@ -215,7 +215,7 @@ def _append(run: list[WordSegment], word: WordSegment) -> None:
     run.append(WordSegment(values, last.sizes + word.sizes, last.max_size + word.max_size))
 
 
-def _write_words(run: Sequence[WordSegment], n: int) -> Any:
+def _write_words(run: Sequence[WordSegment], n: int) -> pa.BinaryArray:
     """Return a pa.BinaryArray of each element's words.
 
     Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
@@ -237,7 +237,7 @@ def _write_words(run: Sequence[WordSegment], n: int) -> Any:
     return bytes_segment(offsets, _store_words(positions, values.reshape(-1), int(offsets[-1]))).array
 
 
-def _written_alone(word: WordSegment, n: int) -> Any:
+def _written_alone(word: WordSegment, n: int) -> pa.BinaryArray:
     """Return what :func:`_write_words` does, of one word."""
     if isinstance(word.sizes, int):
         row_bytes = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)

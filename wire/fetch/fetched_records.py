@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,7 @@ class FetchedRecords:
     n_bytes: int
 
 
-def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
     """Return a pa.StringArray of each record's topic."""
     topics = list(dict.fromkeys(r.topic for r in ranges))
     if len(topics) == 1:
@@ -80,7 +80,7 @@ def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
     return names.take(to_arrow(topic_index.take(records.slice_index)))
 
 
-def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
     """Return a pa.Int32Array of each record's partition."""
     return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32).take(records.slice_index))
 

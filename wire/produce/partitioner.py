@@ -71,7 +71,7 @@ class Partitioner:
                 name=quoted(name),
             )
 
-    def place(self, topic: str, keys: Any, values: Any, n_partitions: int) -> npt.NDArray[np.int32]:
+    def place(self, topic: str, keys: pa.Array, values: pa.Array, n_partitions: int) -> npt.NDArray[np.int32]:
         """Return the partition of each row, int32[n].
 
         Args:
@@ -109,7 +109,7 @@ class Partitioner:
         return np.repeat(((first + np.arange(n_shares + 1)) % n_partitions).astype(np.int32), n_rows)
 
     def _call(
-        self, function: PartitionFunction, topic: str, keys: Any, values: Any, n_partitions: int
+        self, function: PartitionFunction, topic: str, keys: pa.Array, values: pa.Array, n_partitions: int
     ) -> npt.NDArray[np.int32]:
         n_rows = len(values)
         given = function(topic, pa.nulls(n_rows, pa.binary()) if keys is None else keys, values, n_partitions)
@@ -135,12 +135,12 @@ class Partitioner:
         )
 
 
-def _n_bytes(array: Any) -> Ints:
+def _n_bytes(array: pa.Array) -> Ints:
     sizes: Ints = to_numpy(pc.binary_length(array), null=0).astype(np.int64)
     return sizes
 
 
-def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
+def partitions_of(keys: pa.Array, n_partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each key, int32[n]; -1 where the key is null.
 
     Args:

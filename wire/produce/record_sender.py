@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +152,7 @@ class RecordSender:
         rows.n_bytes += n_bytes
         self._waiting_bytes += n_bytes + _RECORD_BYTES
 
-    def send_arrow(self, topic: str, rows: Any) -> None:  # Any: pyarrow has no types
+    def send_arrow(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
         """Queue the rows of a pa.Table or pa.RecordBatch: columns ``value`` and, where they exist, ``key``, ``headers``,
         ``partition`` and ``timestamp`` (a timestamp, or int64 in ms). Text and bytes are both accepted.
 
@@ -261,9 +261,9 @@ class RecordSender:
     def _append(
         self,
         topic: str,
-        keys: Any,
-        values: Any,
-        headers: Any,
+        keys: pa.Array,
+        values: pa.Array,
+        headers: pa.Array,
         timestamps: npt.NDArray[np.int64],
         partitions: npt.NDArray[np.int32],
     ) -> None:
@@ -288,9 +288,9 @@ class RecordSender:
     def _encode(
         self,
         topic: str,
-        keys: Any,
-        values: Any,
-        headers: Any,
+        keys: pa.Array,
+        values: pa.Array,
+        headers: pa.Array,
         timestamps: npt.NDArray[np.int64],
         chosen: npt.NDArray[np.int32],
     ) -> None:
@@ -349,7 +349,7 @@ def _require_name(name: object) -> None:
     name.encode()  # raises where it has lone surrogates, which UTF-8 cannot encode
 
 
-def _whole(column: Any) -> Any:
+def _whole(column: pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from pykafka_wire.wire.records.compression import codec_of
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _EVERYTHING: Final = Columns(headers=True, timestamp_type=False)
 _NO_LIMIT: Final = 2**31 - 1
@@ -42,9 +45,9 @@ class RejectedRecords:
     error: BrokerError
     reasons: tuple[str, ...]
     row: Ints
-    key: Any
-    value: Any
-    headers: Any
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
     timestamp: Ints
 
     @property

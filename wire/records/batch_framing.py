@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from crc32c import crc32c
 from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 from pykafka_wire.wire.records import batches, legacy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HEAD: Final = struct.Struct(">qi4xb")
 
@@ -57,7 +60,7 @@ class FramedBatches:
     starts: Ints
     ends: Ints
     slice_indexes: npt.NDArray[np.int32]
-    headers: Any
+    headers: pa.Array
 
 
 def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: int) -> FramedBatches:

@@ -76,9 +76,9 @@ class DecodedRecords:
     offset: Ints
     timestamp: Ints
     timestamp_type: npt.NDArray[np.int32]
-    key: Any
-    value: Any
-    headers: Any
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
     next_offsets: Ints
     unfinished: frozenset[int] = frozenset()
 
@@ -91,7 +91,7 @@ class _SelectedBatches:
     buffer: ByteBuffer
     starts: Ints
     ends: Ints
-    headers: Any
+    headers: pa.Array
     counts: Ints
     base_offsets: Ints
     slice_indexes: npt.NDArray[np.int32]
@@ -211,7 +211,7 @@ def _decode_records(
         value_start, value_size = value_start[keep], value_size[keep]
         headers_at, ends = headers_at[keep], ends[keep]
 
-    def per_record(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def per_record(values: npt.NDArray[pa.Array]) -> npt.NDArray[Any]:
         repeated: npt.NDArray[Any] = np.repeat(values, counts)
         return repeated if keep is None else repeated[keep]
 
@@ -270,7 +270,7 @@ def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
+def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> pa.Array:
     """Return a pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
@@ -320,7 +320,7 @@ def _headers(buffer: ByteBuffer, positions: Ints, ends: Ints) -> Any:
     )
 
 
-def _text(array: Any) -> Any:
+def _text(array: pa.Array) -> pa.Array:
     """Return header keys as text. Invalid UTF-8 becomes U+FFFD, as in Java's client: the record must not be lost."""
     try:
         return array.cast(pa.string())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,9 +46,9 @@ _NO_ATTRIBUTES: Final = b"\0"
 
 def encode_batches(
     *,
-    key: Any,
-    value: Any,
-    headers: Any,
+    key: pa.Array,
+    value: pa.Array,
+    headers: pa.Array,
     timestamp: Ints,
     codec: Codec,
     level: int | None = None,
@@ -91,16 +91,16 @@ class _Rows:
         timestamp: int64, ms since the epoch.
     """
 
-    key: Any
-    value: Any
-    headers: Any
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
     key_size: Ints
     value_size: Ints
     content: Ints
     timestamp: Ints
 
     @classmethod
-    def of(cls, key: Any, value: Any, headers: Any, timestamp: Ints) -> _Rows:
+    def of(cls, key: pa.Array, value: pa.Array, headers: pa.Array, timestamp: Ints) -> _Rows:
         n_rows = len(timestamp)
         key, value = _as_binary(key), _as_binary(value)
         key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
@@ -128,9 +128,9 @@ class _Rows:
 
 def encode_parts(
     *,
-    key: Any,
-    value: Any,
-    headers: Any,
+    key: pa.Array,
+    value: pa.Array,
+    headers: pa.Array,
     timestamp: Ints,
     part_sizes: Sequence[int],
     codec: Codec,
@@ -232,7 +232,7 @@ def _first_rows(total: Ints, first: int, end: int, max_bytes: int, max_records: 
         first = last if max_records is None else min(last, first + max_records)
 
 
-def _encode_records(rows: _Rows, batch_start: Ints) -> Any:
+def _encode_records(rows: _Rows, batch_start: Ints) -> pa.BinaryArray:
     """Return a pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
     n = len(rows.timestamp)
     timestamp_delta = varints(rows.timestamp - rows.timestamp[batch_start])
@@ -270,7 +270,7 @@ def _batch(
     return data
 
 
-def _encode_headers(headers: Any) -> Any:
+def _encode_headers(headers: pa.Array) -> pa.BinaryArray:
     """Return a pa.BinaryArray of each row's headers as a record holds them: their count, then keys and values with lengths."""
     n_rows = len(headers)
     counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
@@ -293,7 +293,7 @@ def _encode_headers(headers: Any) -> Any:
     return join_segments([*varints(counts), rows], n_rows)
 
 
-def _as_binary(array: Any) -> Any:
+def _as_binary(array: pa.Array) -> pa.BinaryArray:
     """Return the same values as one pa.BinaryArray."""
     if array is None:
         return None
@@ -302,7 +302,7 @@ def _as_binary(array: Any) -> Any:
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 
-def _sizes(array: Any, n_rows: int) -> Ints:
+def _sizes(array: pa.Array, n_rows: int) -> Ints:
     """Return bytes of each element, -1 for null; int64[n_rows]."""
     if array is None:
         return np.full(n_rows, -1, dtype=np.int64)

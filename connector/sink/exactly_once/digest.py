@@ -8,7 +8,7 @@ exchanged. It finds mistakes and other data, not forgeries. Markers hold digests
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +66,7 @@ def digest_of(records: RecordColumns) -> int:
     return int(_mix(of_rows).sum(dtype=np.uint64))
 
 
-def _hashes(values: Any) -> Hashes:
+def _hashes(values: pa.BinaryArray) -> Hashes:
     """Return uint64[n]: a hash of each value of a pa.BinaryArray; of null another one than of any value."""
     bounds = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)

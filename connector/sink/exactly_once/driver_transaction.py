@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -48,6 +48,9 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +67,7 @@ class DriverTransactionDelivery:
     def before_tasks(self) -> None:
         """Do nothing: the driver fences earlier ones when it commits."""
 
-    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write_task(self, rows: TaskWriter, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return encode_task(rows, batches, shared_cluster(self._client), self._max_bytes)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:

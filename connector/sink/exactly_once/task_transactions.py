@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -49,6 +49,9 @@ from pykafka_wire.wire.transactions.bulk import abort_all, describe_all
 from pykafka_wire.wire.transactions.coordinator import init_transaction
 from pykafka_wire.wire.transactions.transaction import Transaction
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +67,7 @@ class TaskTransactionsDelivery:
     def before_tasks(self) -> None:
         self._token = fence_micro_batch(shared_cluster(self._client), self._exactly_once)
 
-    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write_task(self, rows: TaskWriter, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._token is None:
             raise ExactlyOnceError("the driver has no fencing token for its tasks: planned twice?")
         cluster = shared_cluster(self._client)

@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
@@ -32,6 +32,9 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Spark's properties of a task: a streaming writer's ``write`` does not get them.
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -101,7 +104,7 @@ def running_task() -> TaskOfMicroBatch:
     return TaskOfMicroBatch(query_id, int(batch_id), context.partitionId())
 
 
-def encode_task(rows: TaskWriter, batches: Iterator[Any], cluster: Cluster, max_bytes: int) -> EncodedTask:
+def encode_task(rows: TaskWriter, batches: Iterator[pa.RecordBatch], cluster: Cluster, max_bytes: int) -> EncodedTask:
     """Encode one task's Arrow batches.
 
     Raises:
@@ -120,7 +123,7 @@ def encode_task(rows: TaskWriter, batches: Iterator[Any], cluster: Cluster, max_
 
 
 def write_open_task(
-    rows: TaskWriter, batches: Iterator[Any], cluster: Cluster, transactional_id: str, token: FencingToken
+    rows: TaskWriter, batches: Iterator[pa.RecordBatch], cluster: Cluster, transactional_id: str, token: FencingToken
 ) -> OpenTask:
     """Write one task's Arrow batches in a transaction that is left open; all of its records are acknowledged.
 
@@ -147,7 +150,9 @@ def write_open_task(
     )
 
 
-def _append(rows: TaskWriter, destination: BatchDestination, batches: Iterator[Any]) -> tuple[WrittenTask, int]:
+def _append(
+    rows: TaskWriter, destination: BatchDestination, batches: Iterator[pa.RecordBatch]
+) -> tuple[WrittenTask, int]:
     """Append all rows to a destination; the digest of the rows."""
     digest = 0
 

@@ -139,7 +139,7 @@ class BulkReader:
         self.position = starts + sizes
         return starts, sizes
 
-    def slices(self, size: int | None, arrow_type: pa.DataType) -> Any:
+    def slices(self, size: int | None, arrow_type: pa.DataType) -> pa.Array:
         """Return a pa.Array of these bytes, as ``pa.binary()`` or ``pa.string()``; a copy."""
         starts, _ = self.spans(size)
         return slices(self.buffer, starts, self.position, arrow_type)

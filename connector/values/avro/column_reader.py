@@ -74,7 +74,7 @@ class TypeReader(ABC):
         return 0
 
     @abstractmethod
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         """Return a pa.Array, one element for each value."""
 
     def skip(self, reader: BulkReader) -> None:
@@ -85,10 +85,10 @@ class TypeReader(ABC):
             reader.advance(self.width)
 
 
-def decode(payloads: Payloads, type_reader: TypeReader, column_type: pa.DataType) -> tuple[Any, Flags]:
+def decode(payloads: Payloads, type_reader: TypeReader, column_type: pa.DataType) -> tuple[pa.Array, Flags]:
     """Return ``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
 
-    def read(group: Payloads) -> tuple[Any, Flags]:
+    def read(group: Payloads) -> tuple[pa.Array, Flags]:
         reader = BulkReader.of(group)
         column = type_reader.read(reader)
         return column, reader.failed | (reader.position != reader.end)
@@ -102,7 +102,7 @@ class Unreadable(TypeReader):
 
     type: pa.DataType
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         self.skip(reader)
         return pa.nulls(len(reader), self.type)
 
@@ -115,7 +115,7 @@ class Null(TypeReader):
     type: pa.DataType
     width = 0
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         return pa.nulls(len(reader), self.type)
 
 
@@ -123,14 +123,14 @@ class Null(TypeReader):
 class Constant(TypeReader):
     """A reader's default for a field that the writer does not have. It has no bytes."""
 
-    value: Any  # pa.Array of one element
+    value: pa.Array
     width = 0
 
     @property
     def free_bytes(self) -> int:
         return int(self.value.nbytes)
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         return self.value.take(to_arrow(np.zeros(len(reader), dtype=np.int32)))
 
 
@@ -138,7 +138,7 @@ class Constant(TypeReader):
 class AvroBoolean(TypeReader):
     width = 1
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         flags = reader.single_bytes()
         reader.fail(flags > 1)
         return flag_array(flags == 1)
@@ -154,7 +154,7 @@ class Integer(TypeReader):
     factor: int = 1
     divisor: int = 1
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         values = reader.longs()
         wrong = (values < self.minimum) | (values > self.maximum)
         if wrong.any():
@@ -188,7 +188,7 @@ class Numbers(TypeReader):
     type: pa.DataType
     unit: numeric_times.TimeUnit
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         of_numbers = numeric_times.days if pa.types.is_date32(self.type) else numeric_times.moments
         times = of_numbers(reader.longs(), self.unit)
         if times.wrong is not None:
@@ -207,7 +207,7 @@ class Converted(TypeReader):
 
     inner: TypeReader
     type: pa.DataType
-    convert: Callable[[Any, pa.DataType], tuple[Any, Flags | None]]
+    convert: Callable[[pa.Array, pa.DataType], tuple[pa.Array, Flags | None]]
 
     @property
     def width(self) -> int | None:
@@ -217,7 +217,7 @@ class Converted(TypeReader):
     def free_bytes(self) -> int:
         return self.inner.free_bytes
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         converted, wrong = self.convert(self.inner.read(reader), self.type)
         if wrong is not None:
             reader.fail(wrong & ~reader.failed)
@@ -234,7 +234,7 @@ class Floating(TypeReader):
     dtype: str
     type: pa.DataType
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         values = reader.fixed(self.dtype)
         if self.dtype == "<f8" and self.type == pa.float32():
             with np.errstate(over="ignore", invalid="ignore"):
@@ -261,7 +261,7 @@ class AvroBytes(TypeReader):
     is_text: bool = False
     width: int | None = None
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         texts = reader.slices(self.width, pa.string() if self.is_text else self.type)
         if self.is_text and (wrong := not_utf8(texts)) is not None:
             reader.fail(wrong)
@@ -282,7 +282,7 @@ class DecimalNumber(TypeReader):
     type: pa.DataType
     width: int | None = None
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         starts, sizes = reader.spans(self.width)
         starts, sizes, wrong = last_bytes(reader.buffer, starts, sizes)
         wrong |= sizes == 0
@@ -311,14 +311,14 @@ class Enum(TypeReader):
         is_known: bool[n_symbols]; a symbol that the reader does not know fails.
     """
 
-    symbols: Any  # pyarrow has no types
+    symbols: pa.Array
     is_known: Flags
 
     @property
     def free_bytes(self) -> int:
         return int(byte_lengths(self.symbols).max(initial=0))
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         numbers = reader.longs()
         wrong = (numbers < 0) | (numbers >= len(self.symbols))
         if not self.is_known.all():
@@ -329,7 +329,7 @@ class Enum(TypeReader):
         return self.symbols.take(to_arrow(numbers))
 
 
-def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
+def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> pa.Array:
     width = arrow_type.bit_width // 8
     kind = "f" if pa.types.is_floating(arrow_type) else "i"
     narrow = np.ascontiguousarray(values.astype(f"<{kind}{width}", copy=False))
@@ -355,13 +355,13 @@ class Union(TypeReader):
     def free_bytes(self) -> int:
         return max(branch.free_bytes for branch in self.branches)
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         branch_numbers = self._branch_numbers(reader)
         n = len(reader)
         present = [number for number in range(len(self.branches)) if (branch_numbers == number).any()]
         if len(present) == 1:
             return self.branches[present[0]].read(reader)
-        parts: list[tuple[Ints, Any]] = []
+        parts: list[tuple[Ints, pa.Array]] = []
         for number in present:
             branch, index = self.branches[number], np.flatnonzero(branch_numbers == number)
             if not isinstance(branch, Null):
@@ -413,8 +413,8 @@ class AvroRecord(TypeReader):
     def free_bytes(self) -> int:
         return sum(type_reader.free_bytes for type_reader, place in (*self.type_readers, *self.absent) if place >= 0)
 
-    def read(self, reader: BulkReader) -> Any:
-        columns: list[Any] = [None] * self.type.num_fields
+    def read(self, reader: BulkReader) -> pa.Array:
+        columns: list[pa.Array] = [None] * self.type.num_fields
         self._go_past(reader, columns)
         for type_reader, place in self.absent:
             columns[place] = _check_nulls(type_reader.read(reader), self.type.field(place), reader)
@@ -423,7 +423,7 @@ class AvroRecord(TypeReader):
     def skip(self, reader: BulkReader) -> None:
         self._go_past(reader, None)
 
-    def _go_past(self, reader: BulkReader, columns: list[Any] | None) -> None:
+    def _go_past(self, reader: BulkReader, columns: list[pa.Array] | None) -> None:
         """Fill the columns; None where the whole record is skipped."""
         n_bytes = 0  # of the fields before that are skipped, and have the same width in all values
         for type_reader, place in self.type_readers:
@@ -462,7 +462,7 @@ class Items(TypeReader):
     def _width(self) -> int | None:
         return None if self.key is not None else self.item.width
 
-    def read(self, reader: BulkReader) -> Any:
+    def read(self, reader: BulkReader) -> pa.Array:
         """Go past all items, to find where each begins and ends; then read all of them at once.
 
         Values with too many items for their bytes fail before these are read.
@@ -579,7 +579,7 @@ class Items(TypeReader):
         return counts
 
 
-def _check_nulls(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array, a pa.Field
+def _check_nulls(column: pa.Array, field: pa.Field, reader: BulkReader) -> pa.Array:
     """Return a column that was read; values with a null in a field that is NOT NULL fail."""
     if not field.nullable and column.null_count:
         reader.fail(~validity(column))

@@ -63,7 +63,7 @@ from pykafka_wire.wire.single_varint import encode_uvarint
 
 
 def _write_required(
-    column: Any, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b""
+    column: pa.Array, errors: EncodeErrors, *, write: Write, path: str, branch: bytes = b""
 ) -> list[RowSegment]:
     """Return a value that must not be null, after the index of its branch if it is one of a union."""
     if column.null_count:
@@ -71,7 +71,9 @@ def _write_required(
     return constant(branch, len(column)) + write(column, errors)
 
 
-def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, null_branch: int) -> list[RowSegment]:
+def _optional(
+    column: pa.Array, errors: EncodeErrors, *, write: Write, branch: int, null_branch: int
+) -> list[RowSegment]:
     """Return a union of null and one other branch."""
     if not column.null_count:
         return constant(_branch(branch), len(column)) + write(column, errors)
@@ -82,17 +84,17 @@ def _optional(column: Any, errors: EncodeErrors, *, write: Write, branch: int, n
     return branches + [mask_segment(segment, present) for segment in write(column, errors)]
 
 
-def _null(column: Any, errors: EncodeErrors, *, content: bytes = b"") -> list[RowSegment]:
+def _null(column: pa.Array, errors: EncodeErrors, *, content: bytes = b"") -> list[RowSegment]:
     """Return null for each element: the index of the union's null, or nothing."""
     return [*constant(content, len(column))]
 
 
-def _boolean(column: Any, errors: EncodeErrors) -> list[RowSegment]:
+def _boolean(column: pa.Array, errors: EncodeErrors) -> list[RowSegment]:
     return [WordSegment(booleans(column), 1, 1)]
 
 
 def _integer(
-    column: Any, errors: EncodeErrors, *, path: str, bits: int, multiply: int = 1, divide: int = 1
+    column: pa.Array, errors: EncodeErrors, *, path: str, bits: int, multiply: int = 1, divide: int = 1
 ) -> list[RowSegment]:
     """Encode whole numbers, and the dates and times that are counted by them.
 
@@ -108,24 +110,24 @@ def _integer(
     return [*varints(numbers * multiply if multiply != 1 else numbers)]
 
 
-def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> list[RowSegment]:
+def _floating(column: pa.Array, errors: EncodeErrors, *, n_bytes: int) -> list[RowSegment]:
     """Encode float and double, from any number that they hold exactly."""
     return [WordSegment(floats(column, n_bytes), n_bytes, n_bytes)]
 
 
-def _bytes(column: Any, errors: EncodeErrors, *, path: str, has_length: bool = True) -> list[RowSegment]:
+def _bytes(column: pa.Array, errors: EncodeErrors, *, path: str, has_length: bool = True) -> list[RowSegment]:
     """Encode string and bytes: a length, unless it is to be left out, and the bytes."""
     array = texts_of(column, path, errors)
     return [*(counts(byte_lengths(array)) if has_length else ()), BytesSegment(array)]
 
 
-def _write_fixed(column: Any, errors: EncodeErrors, *, path: str, size: int) -> list[RowSegment]:
+def _write_fixed(column: pa.Array, errors: EncodeErrors, *, path: str, size: int) -> list[RowSegment]:
     array = binary(column)
     errors.add(byte_lengths(array) != size, path, f"not {size} bytes, the size of the schema's fixed", column)
     return [BytesSegment(array)]
 
 
-def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
+def _uuid(column: pa.Array, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
     """Return a uuid's text as the 16 bytes of a fixed."""
     encoded: list[bytes] = []
     wrong = np.zeros(len(column), dtype=np.bool_)
@@ -139,7 +141,7 @@ def _uuid(column: Any, errors: EncodeErrors, *, path: str) -> list[RowSegment]:
     return [BytesSegment(binary_array(encoded))]
 
 
-def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list[RowSegment]:
+def _enum(column: pa.Array, errors: EncodeErrors, *, path: str, symbols: pa.Array) -> list[RowSegment]:
     """Encode symbols by their text. ``symbols`` is a pa.StringArray."""
     numbers, unknown = places_in(column, symbols)
     errors.add(unknown, path, "text that is not a symbol of the schema's enum", column)
@@ -147,7 +149,13 @@ def _enum(column: Any, errors: EncodeErrors, *, path: str, symbols: Any) -> list
 
 
 def _decimal(
-    column: Any, errors: EncodeErrors, *, path: str, decimal: pa.DataType, size: int | None, has_length: bool = True
+    column: pa.Array,
+    errors: EncodeErrors,
+    *,
+    path: str,
+    decimal: pa.DataType,
+    size: int | None,
+    has_length: bool = True,
 ) -> list[RowSegment]:
     """Encode decimals as big-endian numbers of the schema's scale.
 
@@ -178,7 +186,7 @@ def _decimal(
     return segments
 
 
-def _record(column: Any, errors: EncodeErrors, *, fields: Sequence[tuple[Write, int]]) -> list[RowSegment]:
+def _record(column: pa.Array, errors: EncodeErrors, *, fields: Sequence[tuple[Write, int]]) -> list[RowSegment]:
     """Return the fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every
     row.
     """
@@ -188,7 +196,7 @@ def _record(column: Any, errors: EncodeErrors, *, fields: Sequence[tuple[Write, 
     return segments
 
 
-def _items(column: Any, errors: EncodeErrors, *, item: Write, key: Write | None = None) -> list[RowSegment]:
+def _items(column: pa.Array, errors: EncodeErrors, *, item: Write, key: Write | None = None) -> list[RowSegment]:
     """Encode arrays and maps, as one block: the count, the items, 0. A map has a ``key``, which is never null."""
     starts, items, inner = items_of(column, column.values if key is None else column.items, errors)
     segments = [] if key is None else key(items_of(column, column.keys, errors)[1], inner)
@@ -199,7 +207,7 @@ def _items(column: Any, errors: EncodeErrors, *, item: Write, key: Write | None 
 
 
 def _members(
-    column: Any, errors: EncodeErrors, *, path: str, branches: Sequence[tuple[Write, int]], null_branch: int | None
+    column: pa.Array, errors: EncodeErrors, *, path: str, branches: Sequence[tuple[Write, int]], null_branch: int | None
 ) -> list[RowSegment]:
     """Return a union of several branches out of a struct of one field for each: the first that is not null.
 
@@ -222,7 +230,7 @@ def _members(
     return varints(chosen) + segments
 
 
-def _n_bytes(low: Any, high: Any) -> Ints:
+def _n_bytes(low: pa.Array, high: pa.Array) -> Ints:
     """Return the least bytes that hold each 128-bit number, of which these are the halves without its sign, in two's
     complement.
     """
@@ -236,7 +244,7 @@ def _n_bytes(low: Any, high: Any) -> Ints:
     return sizes
 
 
-def _big_endian(values: Any, sizes: Ints) -> Any:
+def _big_endian(values: pa.Array, sizes: Ints) -> Any:
     """Return the lowest bytes of each number, ``sizes`` of them, as words: the most significant first."""
     shift = (64 - 8 * sizes).view(np.uint64)
     swapped = values.byteswap() >> (shift & np.uint64(63))

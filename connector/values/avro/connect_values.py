@@ -67,12 +67,12 @@ def time_of_text(text: str, wanted: pa.DataType) -> int | None:
     return moment
 
 
-def decimals_of_structs(structs: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+def decimals_of_structs(structs: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, Flags | None]:
     convert = decimal_conversion(wanted)
     return _one_by_one(structs, wanted, lambda value: convert(decimal_of_struct(value)))
 
 
-def times_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+def times_of_texts(texts: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, Flags | None]:
     try:
         times = (texts if wanted == pa.timestamp("us", tz="UTC") else pc.utf8_rtrim(texts, "Z")).cast(wanted)
     except pa.ArrowInvalid:  # an infinity, or more digits of a second than Arrow's type has
@@ -83,13 +83,13 @@ def times_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
     return times, None
 
 
-def _first(wanted: pa.DataType) -> Any:
+def _first(wanted: pa.DataType) -> pa.Scalar:
     """Return the first date or timestamp of the year 1."""
     number, kind = (FIRST_DAY, pa.int32()) if pa.types.is_date32(wanted) else (FIRST_DAY * _DAY_MICROS, pa.int64())
     return pa.scalar(number, kind).cast(wanted)
 
 
-def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | None]:
+def variants_of_texts(texts: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, Flags | None]:
     if not len(texts):
         return array_of(wanted)([]), None
     from pykafka_wire.values.json.variant_columns import VariantReader  # which needs the types of all JSON
@@ -98,7 +98,7 @@ def variants_of_texts(texts: Any, wanted: pa.DataType) -> tuple[Any, Flags | Non
     return column, failed if failed.any() else None
 
 
-def _one_by_one(values: Any, wanted: pa.DataType, convert: Callable[[Any], Any]) -> tuple[Any, Flags | None]:
+def _one_by_one(values: pa.Array, wanted: pa.DataType, convert: Callable[[Any], Any]) -> tuple[pa.Array, Flags | None]:
     made: list[Any] = []
     wrong = np.zeros(len(values), dtype=np.bool_)
     for nth, value in enumerate(values):

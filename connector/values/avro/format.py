@@ -179,7 +179,7 @@ class _Reader:
     def read_one(self, payload: bytes) -> Any:
         return self.read_whole(encode_long(len(payload)) + payload if self.lacks_length else payload)
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         return decode(_with_lengths(payloads) if self.lacks_length else payloads, self.type_reader, self.column_type)
 
 

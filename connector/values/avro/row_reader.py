@@ -215,7 +215,7 @@ class RowReader:
         natural, convert = self.of(node, Way.NATURAL), conversion_to(wanted, "utf-8")
         return lambda reader: convert(natural(reader))
 
-    def _field(self, node: resolution.ResolvedNode, field: Any) -> Read:  # a pa.Field
+    def _field(self, node: resolution.ResolvedNode, field: pa.Field) -> Read:
         read = self.of(node, field.type)
         return read if field.nullable else lambda reader: not_null(read(reader))
 
@@ -241,7 +241,7 @@ class RowReader:
             # As JSON, a value has the names of its fields, which take none of its bytes.
             names = sum(len(name) + _NATURAL_BYTES for _, name in node.fields if name) if is_natural else 0
             self._records[key] = _record(steps, names)
-            columns: dict[str, Any] = {} if isinstance(wanted, Way) else {field.name: field for field in wanted}
+            columns: dict[str, pa.Field] = {} if isinstance(wanted, Way) else {field.name: field for field in wanted}
             for value, name in node.fields:
                 if name is None or not (is_natural or name in columns):
                     steps.append((None, self.of(value, Way.SKIPPED)))
@@ -256,7 +256,7 @@ class RowReader:
                     steps.append((name, lambda _: not_null(None)))
         return self._records[key]
 
-    def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
+    def _default(self, default: resolution.Default, field: pa.Field) -> Read:
         """Read the default's own bytes anew for each value, since what is read may be changed.
 
         Raises:

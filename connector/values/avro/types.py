@@ -126,7 +126,7 @@ def member_names(branches: Sequence[Schema]) -> list[str]:
     ]
 
 
-def is_member_struct(wanted: Any) -> bool:  # a pa.DataType
+def is_member_struct(wanted: pa.DataType) -> bool:
     """Return whether a type is the struct of some of a union's branches (:func:`member_name`)."""
     return (
         pa.types.is_struct(wanted)
@@ -297,7 +297,7 @@ def _schema(column: pa.DataType, name: str, namespace: str, path: str) -> Any:
     )
 
 
-def _field(field: Any, record: str, path: str) -> dict[str, Any]:  # field: a pa.Field
+def _field(field: pa.Field, record: str, path: str) -> dict[str, Any]:
     if not _NAME.fullmatch(field.name):
         raise SchemaError(
             f"field {path} cannot have this name in Avro, whose names are letters, digits and underscores: rename it."
@@ -306,6 +306,6 @@ def _field(field: Any, record: str, path: str) -> dict[str, Any]:  # field: a pa
     return {"name": field.name, "type": kind, **({"default": None} if field.nullable else {})}
 
 
-def _nullable(field: Any, name: str, namespace: str, path: str) -> Any:
+def _nullable(field: pa.Field, name: str, namespace: str, path: str) -> Any:
     kind = _schema(field.type, name, namespace, path)
     return ["null", kind] if field.nullable and kind != "null" else kind

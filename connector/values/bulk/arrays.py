@@ -39,29 +39,29 @@ def flags_at(index: Ints, n: int) -> Flags:
     return flags
 
 
-def bitmap(flags: Flags | None) -> Any:
+def bitmap(flags: Flags | None) -> pa.Buffer | None:
     """Return an Arrow buffer of the flags, for a validity or the values of booleans; None for None."""
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def flag_array(flags: Flags, valid: Flags | None = None) -> Any:
+def flag_array(flags: Flags, valid: Flags | None = None) -> pa.Array:
     """Return a pa.BooleanArray, null where not ``valid``."""
     return pa.Array.from_buffers(pa.bool_(), len(flags), [bitmap(valid), bitmap(flags)])
 
 
-def nulls_of(column: Any) -> Any:
+def nulls_of(column: pa.Array) -> pa.Buffer | None:
     """Return the Arrow buffer of a column's validity, without its offset; None where it has no nulls."""
     return bitmap(validity(column)) if column.null_count else None
 
 
-def with_validity(values: Any, valid: Flags | None) -> Any:
+def with_validity(values: pa.Array, valid: Flags | None) -> pa.Array:
     """Return an Arrow array without nulls, children and offset, null where not ``valid``."""
     if valid is None:
         return values
     return pa.Array.from_buffers(values.type, len(values), [bitmap(valid), *values.buffers()[1:]])
 
 
-def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa.DataType) -> Any:
+def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa.DataType) -> pa.Array:
     """Return a pa.Array of the bytes between ``starts`` and ``ends``, as ``pa.binary()`` or ``pa.string()``; a copy.
 
     Slices ascend and do not overlap.
@@ -76,7 +76,7 @@ def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa
     return everything.take(to_arrow(np.arange(0, n_slices, 2, dtype=np.int32)))
 
 
-def not_utf8(texts: Any) -> Flags | None:
+def not_utf8(texts: pa.Array) -> Flags | None:
     """Return bool[n]: which elements of a pa.StringArray are not UTF-8; None where all are. Spark's strings, for one, may hold
     anything."""
     edges = bounds(texts)
@@ -98,7 +98,7 @@ def _is_utf8(text: bytes | None) -> bool:
     return True
 
 
-def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
+def with_duplicate_keys(owner: Ints, keys: pa.Array, n: int) -> Flags:
     """Return bool[n]: which of n maps have a key twice; ``owner`` is the map of each key."""
     codes = keys.dictionary_encode()
     n_keys = max(len(codes.dictionary), 1)
@@ -107,7 +107,7 @@ def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
     return flags_at(pairs[1:][pairs[1:] == pairs[:-1]] // n_keys, n)
 
 
-def array_of(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
+def array_of(column_type: pa.DataType) -> Callable[[list[Any]], pa.Array]:
     """Return a function from Python values to a pa.Array of this type, as ``pa.array`` makes one: of structs as tuples or
     dicts, lists, and maps as lists of pairs. It raises pa.ArrowException, TypeError, ValueError or the like where a value is
     none of the type, and where one array cannot hold all of them.
@@ -126,7 +126,7 @@ def _type_copies(column_type: pa.DataType) -> tuple[int, int]:
     return n_parts, n_parts + n_copies
 
 
-def _by_parts(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
+def _by_parts(column_type: pa.DataType) -> Callable[[list[Any]], pa.Array]:
     is_a = pa.types
     if is_a.is_struct(column_type):
         return partial(_structs, column_type, [(field.name, _by_parts(field.type)) for field in column_type])
@@ -140,7 +140,7 @@ def _by_parts(column_type: pa.DataType) -> Callable[[list[Any]], Any]:
     return partial(_array, column_type)
 
 
-def _array(column_type: pa.DataType, values: list[Any]) -> Any:
+def _array(column_type: pa.DataType, values: list[Any]) -> pa.Array:
     array = pa.array(values, column_type)
     if isinstance(array, pa.ChunkedArray):  # of texts and bytes that one cannot hold
         raise pa.ArrowCapacityError(f"{len(values)} values of {column_type} are too large for one array")
@@ -148,8 +148,8 @@ def _array(column_type: pa.DataType, values: list[Any]) -> Any:
 
 
 def _structs(
-    column_type: pa.DataType, fields: Sequence[tuple[str, Callable[[list[Any]], Any]]], values: list[Any]
-) -> Any:
+    column_type: pa.DataType, fields: Sequence[tuple[str, Callable[[list[Any]], pa.Array]]], values: list[Any]
+) -> pa.Array:
     if all(value is None for value in values):
         return pa.nulls(len(values), column_type)
     rows = [
@@ -167,7 +167,7 @@ def _structs(
     return pa.Array.from_buffers(column_type, len(rows), [is_valid], children=children)
 
 
-def _lists(column_type: pa.DataType, make: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+def _lists(column_type: pa.DataType, make: Callable[[list[Any]], pa.Array], values: list[Any]) -> pa.Array:
     if all(value is None for value in values):
         return pa.nulls(len(values), column_type)
     edges = np.zeros(len(values) + 1, dtype=np.int64)
@@ -182,14 +182,14 @@ def _lists(column_type: pa.DataType, make: Callable[[list[Any]], Any], values: l
     return pa.Array.from_buffers(column_type, len(values), buffers, children=[items])
 
 
-def concat(columns: list[Any], column_type: pa.DataType) -> Any:
+def concat(columns: list[pa.Array], column_type: pa.DataType) -> pa.Array:
     """Return columns one after the other; a single one itself, which Arrow would copy."""
     if len(columns) == 1:
         return columns[0]
     return pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)
 
 
-def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
+def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, pa.Array]]) -> pa.Array:
     """Return a column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
     if len(parts) == 1 and len(parts[0][0]) == n_rows:
         return parts[0][1]
@@ -215,7 +215,7 @@ def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, An
     )
 
 
-def scatter(values: Any, index: Ints, n: int) -> Any:
+def scatter(values: pa.Array, index: Ints, n: int) -> pa.Array:
     """Return a pa.Array of ``n`` elements: those of ``values`` at ``index``, which ascends, and nulls. Texts and items are
     views.
     """
@@ -224,7 +224,7 @@ def scatter(values: Any, index: Ints, n: int) -> Any:
     return _scatter(values, index, valid)
 
 
-def _scatter(values: Any, index: Ints, valid: Flags) -> Any:
+def _scatter(values: pa.Array, index: Ints, valid: Flags) -> pa.Array:
     n, kind, is_a = len(valid), values.type, pa.types
     is_valid = bitmap(valid)
     if is_a.is_null(kind):
@@ -247,7 +247,7 @@ def _scatter(values: Any, index: Ints, valid: Flags) -> Any:
     return pa.Array.from_buffers(kind, n, [is_valid, pa.py_buffer(spaced.view(np.uint8))])
 
 
-def _scatter_lists(values: Any, index: Ints, n: int, is_valid: Any) -> Any:
+def _scatter_lists(values: pa.Array, index: Ints, n: int, is_valid: Any) -> pa.Array:
     """Place elements of any length: those in between have none."""
     kind = values.type
     edges = np.frombuffer(values.buffers()[1] or bytes(4), dtype=np.int32)[values.offset :][: len(values) + 1]

@@ -37,7 +37,7 @@ class Payloads:
     ends: Ints
 
     @classmethod
-    def of(cls, rows: Any) -> Payloads:  # Any: pyarrow has no types
+    def of(cls, rows: pa.BinaryArray) -> Payloads:
         """Return the bytes of a pa.BinaryArray, a view. What stands for a null means nothing."""
         _, offsets, data = rows.buffers()
         edges = np.frombuffer(offsets or bytes(4), dtype=np.int32)[rows.offset :][: len(rows) + 1].astype(np.int64)
@@ -49,7 +49,7 @@ class Payloads:
     def __getitem__(self, row: int) -> bytes:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
 
-    def array(self) -> Any:
+    def array(self) -> pa.BinaryArray:
         """Return pa.BinaryArray; a view where the values follow each other without a gap."""
         if len(self) and not (self.starts[1:] == self.ends[:-1]).all():
             return slices(self.data, self.starts, self.ends, pa.binary())
@@ -64,7 +64,7 @@ class Payloads:
 class PayloadReader(Protocol):
     """Reads the payloads of one writer's schema as one Arrow type."""
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         """Return a pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
 
         Elements of rows that are left mean nothing.
@@ -93,7 +93,7 @@ class ColumnTooLargeError(ValueFormatError):
         )
 
 
-def leave_all(payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
+def leave_all(payloads: Payloads, column_type: pa.DataType) -> tuple[pa.Array, Flags]:
     """Return nulls, and True for each row: all are left to be read one by one."""
     return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
 
@@ -105,7 +105,7 @@ class OneByOne:
     column_type: pa.DataType
     read_one: Callable[[bytes], Any]
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         return leave_all(payloads, self.column_type)
 
 
@@ -149,11 +149,11 @@ def item_bytes(column_type: pa.DataType) -> int:
 def read_in_groups(
     payloads: Payloads,
     column_type: pa.DataType,
-    read: Callable[[Payloads], tuple[Any, Flags]],
+    read: Callable[[Payloads], tuple[pa.Array, Flags]],
     *,
     max_values: int,
     max_bytes: int,
-) -> tuple[Any, Flags]:
+) -> tuple[pa.Array, Flags]:
     """Return ``(pa.Array, bool[n])``: the values, and which of them were not read; those elements mean nothing.
 
     Args:

@@ -54,7 +54,7 @@ _SQL_NAMES: Final = {
 class ColumnWriter(Protocol):
     """Writes columns of one Arrow type under one schema. Made on the driver, where the two are checked once; picklable."""
 
-    def write(self, column: Any) -> Any:
+    def write(self, column: pa.Array) -> pa.BinaryArray:
         """Return a pa.BinaryArray, as long as ``column``: each row's bytes; null for null.
 
         Raises:
@@ -84,7 +84,7 @@ class Encoded:
     reasons: dict[int, str]
 
 
-def encode(writer: ColumnWriter, column: Any) -> Encoded:
+def encode(writer: ColumnWriter, column: pa.Array) -> Encoded:
     """Return all rows of ``column`` that fit. No policy is applied to the others."""
     reasons: dict[int, str] = {}
     rows = np.arange(len(column))
@@ -116,7 +116,7 @@ class EncodeErrors:
     reasons: dict[int, str] = field(default_factory=dict)
     rows_of: Callable[[Ints], Ints] | None = None
 
-    def add(self, wrong: Flags, path: str, reason: str, column: Any = None) -> None:
+    def add(self, wrong: Flags, path: str, reason: str, column: pa.Array | None = None) -> None:
         """Report the elements that are ``wrong``, but for the nulls of ``column``."""
         if not wrong.any():
             return
@@ -148,7 +148,7 @@ class SegmentWriter:
     values: Write
     prefix: bytes = b""
 
-    def write(self, column: Any) -> Any:  # Any: pyarrow has no types
+    def write(self, column: pa.Array) -> pa.BinaryArray:
         """Return a pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.
 
         Raises:
@@ -166,7 +166,7 @@ class SegmentWriter:
             return pa.nulls(0, pa.binary())
         return written[0] if len(written) == 1 else pa.concat_arrays(written)
 
-    def _write(self, column: Any, errors: EncodeErrors) -> Any:
+    def _write(self, column: pa.Array, errors: EncodeErrors) -> pa.Array:
         present = validity(column)
         if present.all():
             return self._join(column, errors)
@@ -175,7 +175,7 @@ class SegmentWriter:
         _, edges, data = expand_rows(values, present).array.buffers()
         return pa.Array.from_buffers(pa.binary(), len(column), [bitmap(present), edges, data])
 
-    def _join(self, column: Any, errors: EncodeErrors) -> Any:
+    def _join(self, column: pa.Array, errors: EncodeErrors) -> pa.Array:
         return join_segments([*constant(self.prefix, len(column)), *self.values(column, errors)], len(column))
 
 
@@ -246,26 +246,26 @@ def sql_name(column: pa.DataType) -> str:
     return _SQL_NAMES.get(str(column), str(column))
 
 
-def numbers_of(column: Any) -> Any:
+def numbers_of(column: pa.Array) -> Any:
     """Return the numbers of a column of integers, floating point, dates or times, a view; for a null, anything."""
     kind = column.type
     name = "uint" if pa.types.is_unsigned_integer(kind) else "float" if pa.types.is_floating(kind) else "int"
     return _numbers(column, f"{name}{kind.bit_width}", 1)
 
 
-def halves_of(column: Any) -> tuple[Words64, Words64]:
+def halves_of(column: pa.Array) -> tuple[Words64, Words64]:
     """Return the low and the high 64 bits of a column of decimals; for a null, anything."""
     halves = _numbers(column, "<u8", 2)
     return halves[0::2].copy(), halves[1::2].copy()
 
 
-def _numbers(column: Any, dtype: str, per_element: int) -> Any:
+def _numbers(column: pa.Array, dtype: str, per_element: int) -> Any:
     numbers = np.frombuffer(column.buffers()[1] or b"", dtype=dtype)
     elements = numbers[column.offset * per_element :][: len(column) * per_element]
     return elements if len(elements) else np.zeros(len(column) * per_element, dtype=dtype)
 
 
-def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tuple[Ints, Flags]:
+def whole_numbers(column: pa.Array, lowest: int, highest: int, divide: int = 1) -> tuple[Ints, Flags]:
     """Return the numbers of a column of integers or times, in a larger unit and rounded down; and bool[n]: which are out of
     bounds.
     """
@@ -281,21 +281,21 @@ def whole_numbers(column: Any, lowest: int, highest: int, divide: int = 1) -> tu
     return wide, wrong
 
 
-def places_in(column: Any, names: Any) -> tuple[Ints, Flags]:
+def places_in(column: pa.Array, names: pa.Array) -> tuple[Ints, Flags]:
     """Return the place of each text of a column in a pa.StringArray, and bool[n]: which are not there, a null, too."""
     indexes = pc.index_in(column.cast(pa.string()), value_set=names)
     is_known = validity(indexes)
     return np.where(is_known, numbers_of(indexes), 0).astype(np.int64), ~is_known
 
 
-def binary(column: Any) -> Any:
+def binary(column: pa.Array) -> pa.BinaryArray:
     """Return a string or binary column of any width as pa.BinaryArray."""
     if pa.types.is_binary(column.type):
         return column
     return column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.binary())
 
 
-def rescale(column: Any, wanted: pa.DataType) -> tuple[Any, Flags]:
+def rescale(column: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, Flags]:
     """Return the decimals as ``wanted``, and bool[n]: those that it cannot hold exactly, which are null."""
     try:
         return column.cast(wanted), np.zeros(len(column), dtype=np.bool_)
@@ -322,14 +322,14 @@ def within(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def booleans(column: Any) -> Any:
+def booleans(column: pa.Array) -> Any:
     """Return uint64[n]: 1 for true."""
     bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
     flags = np.unpackbits(bits, bitorder="little", count=column.offset + len(column))[column.offset :]
     return flags.astype(np.uint64)
 
 
-def floats(column: Any, n_bytes: int) -> Words64:
+def floats(column: pa.Array, n_bytes: int) -> Words64:
     """Return uint64[n]: the bits of floating point numbers of 4 or 8 bytes, which hold all that the column does."""
     numbers = numbers_of(column)
     if n_bytes == _WORD_BYTES:
@@ -337,7 +337,7 @@ def floats(column: Any, n_bytes: int) -> Words64:
     return numbers.astype("<f4").view(np.uint32).astype(np.uint64)  # type: ignore[no-any-return]
 
 
-def texts_of(column: Any, path: str, errors: EncodeErrors) -> Any:
+def texts_of(column: pa.Array, path: str, errors: EncodeErrors) -> pa.BinaryArray:
     """Return a column of strings or bytes as pa.BinaryArray. Reports strings that are not UTF-8: Spark's may hold anything."""
     array = binary(column)
     if is_text(column.type) and (wrong := not_utf8(array.view(pa.string()))) is not None:
@@ -357,7 +357,7 @@ def is_list(column: pa.DataType) -> bool:
     return bool(pa.types.is_list(column) or pa.types.is_large_list(column))
 
 
-def items_of(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:
+def items_of(column: pa.Array, values: pa.Array, errors: EncodeErrors) -> tuple[Ints, pa.Array, EncodeErrors]:
     """Return, of lists or maps without nulls, where each one's items start, n + 1 numbers from 0 on; the items, out of all
     ``values``; their errors."""
     edges = numbers_of(column.offsets).astype(np.int64)
@@ -366,7 +366,7 @@ def items_of(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any,
     return starts, items, errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
 
 
-def of_present(column: Any, present: Flags, errors: EncodeErrors, write: Write) -> list[RowSegment]:
+def of_present(column: pa.Array, present: Flags, errors: EncodeErrors, write: Write) -> list[RowSegment]:
     """Return what ``write`` gives for the elements that are ``present``, and nothing for the others."""
     if present.all():
         return write(column, errors)

@@ -83,9 +83,9 @@ class JsonReader:
     def read_one(self, payload: bytes) -> Any:
         return self.convert(parse_json(payload), len(payload))
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         payloads, whole = object_bounds(payloads)
-        parts: list[tuple[Ints, Any]] = []
+        parts: list[tuple[Ints, pa.Array]] = []
         unread: list[Ints] = [np.flatnonzero(~whole)]
         flat = FlatReader(self.plan)
         for first, last in self._ranges(payloads, _FLAT_BYTES):
@@ -108,11 +108,11 @@ class JsonReader:
             yield first, last
             first = last
 
-    def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
+    def _in_blocks(self, payloads: Payloads, whole: Flags) -> pa.Array:
         """Return the documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
         documents, sizes = payloads.array(), payloads.ends - payloads.starts
         scale = self.plan.decimal_scale if self.plan.has_decimals else None
-        columns: list[Any] = []
+        columns: list[pa.Array] = []
         pace = _Pace(n_rows=self._max_rows)
         for first, last in self._ranges(payloads, _BLOCK_BYTES):
             some = slice(first, last)
@@ -124,9 +124,9 @@ class JsonReader:
     def _max_rows(self) -> int:
         return min(max(MAX_FIELDS // self.row_fields, _MIN_ROWS), _MAX_ROWS)
 
-    def _columns(self, block: Block, pace: _Pace) -> list[Any]:
+    def _columns(self, block: Block, pace: _Pace) -> list[pa.Array]:
         """Return the documents of a block, in parts; those that cannot be read are left."""
-        columns: list[Any] = []
+        columns: list[pa.Array] = []
         first, unreadable, n_documents = 0, len(block), len(block)
         while first < n_documents:
             last = min(first + pace.n_rows, unreadable)
@@ -156,11 +156,11 @@ class JsonReader:
                 first, unreadable = first + n_left, n_documents
         return columns
 
-    def _leave(self, block: Block, columns: list[Any], first: int, n_left: int) -> None:
+    def _leave(self, block: Block, columns: list[pa.Array], first: int, n_left: int) -> None:
         block.whole[first : first + n_left] = False
         columns.append(pa.nulls(n_left, self.column_type))
 
-    def _column(self, block: Block, first: int, last: int) -> Any:
+    def _column(self, block: Block, first: int, last: int) -> pa.Array:
         plan = self.plan
         if self.item_fields > 1:
             text = block.buffer[block.edges[first] : block.edges[last]].tobytes()

@@ -104,7 +104,7 @@ def _struct(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     )
     required = [nth for nth, field in enumerate(fields) if not field.nullable]
 
-    def finish(column: Any, matters: Flags) -> Any:
+    def finish(column: pa.Array, matters: Flags) -> pa.Array:
         if column.null_count:
             matters = matters & validity(column)
         children = [
@@ -130,7 +130,7 @@ def _list(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     inner = column_type_of(item.type, encodings)
     read_as = pa.list_(pa.field(item.name, inner.read_as))
 
-    def finish(column: Any, matters: Flags) -> Any:
+    def finish(column: pa.Array, matters: Flags) -> pa.Array:
         items = column.values
         if inner.finish is not None:
             items = inner.finish(items, np.ones(len(items), dtype=np.bool_))
@@ -147,7 +147,7 @@ def _list(wanted: pa.DataType, encodings: Encodings) -> ColumnType:
     )
 
 
-def _finite(column: Any, matters: Flags) -> Any:
+def _finite(column: pa.Array, matters: Flags) -> pa.Array:
     """Reject names of NaN and the infinities: the row by row reader knows which of them are valid."""
     if not np.isfinite(numbers_of(column)).all():
         raise InDoubtError("a number that is not finite")
@@ -155,7 +155,7 @@ def _finite(column: Any, matters: Flags) -> Any:
 
 
 def _cast_to(wanted: pa.DataType) -> Finish:
-    def finish(column: Any, matters: Flags) -> Any:
+    def finish(column: pa.Array, matters: Flags) -> pa.Array:
         return column.cast(wanted)
 
     return finish
@@ -165,7 +165,7 @@ def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
     """Return numbers of a unit as dates or timestamps; an infinity is null."""
     of_numbers = numeric_times.days if pa.types.is_date32(wanted) else numeric_times.moments
 
-    def finish(column: Any, matters: Flags) -> Any:
+    def finish(column: pa.Array, matters: Flags) -> pa.Array:
         valid = validity(column)
         times = of_numbers(numbers_of(column), unit)
         if times.infinite is not None:
@@ -180,7 +180,7 @@ def _times(wanted: pa.DataType, unit: numeric_times.TimeUnit) -> Finish:
 
 
 def _decimals_of_base64(wanted: pa.DataType) -> Finish:
-    def finish(column: Any, matters: Flags) -> Any:
+    def finish(column: pa.Array, matters: Flags) -> pa.Array:
         unscaled = _from_base64(column, matters)
         data = np.frombuffer(unscaled.buffers()[2] or b"\0", dtype=np.uint8)
         edges: Ints = np.frombuffer(unscaled.buffers()[1], dtype=np.int32)[: len(column) + 1].astype(np.int64)
@@ -200,7 +200,7 @@ def _decimals_of_base64(wanted: pa.DataType) -> Finish:
     return finish
 
 
-def _from_base64(column: Any, matters: Flags) -> Any:
+def _from_base64(column: pa.Array, matters: Flags) -> pa.BinaryArray:
     """Return a pa.BinaryArray of the bytes that base64 texts stand for, all decoded in one call."""
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, dtype=np.int32)[column.offset :][: len(column) + 1].astype(np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ _FIRST_MICROS, _END_MICROS = -62_167_219_200_000_000, 253_402_300_800_000_000
 _FIRST_DAY, _END_DAY = -719_528, 2_932_897
 
 
-def _scalar(text: bytes) -> Any:
+def _scalar(text: bytes) -> pa.Scalar:
     return binary_scalar(text).cast(pa.string())
 
 
@@ -48,10 +48,10 @@ class _JsonText:
     """The texts of a column's elements: the same ``before`` and ``after`` each of ``array``, null for null."""
 
     before: bytes
-    array: Any  # a pa.StringArray
+    array: pa.Array
     after: bytes
 
-    def joined(self, before: bytes = b"") -> Any:
+    def joined(self, before: bytes = b"") -> pa.Array:
         """Return a pa.StringArray, null for null."""
         parts = [_scalar(before + self.before), self.array, _scalar(self.after)]
         return pc.binary_join_element_wise(*parts, _NOTHING)
@@ -74,13 +74,13 @@ class DocumentWriter:
                 f"a column of {sql_name(self.column_type)} cannot be written as JSON: {'; '.join(problems)}. Cast it to STRING."
             )
 
-    def write(self, column: Any) -> Any:
+    def write(self, column: pa.Array) -> pa.BinaryArray:
         """Return a pa.BinaryArray, as long as ``column``: the JSON text of each row, null for null.
 
         Raises:
             EncodeError: a string is not UTF-8.
         """
-        written: list[Any] = []
+        written: list[pa.Array] = []
         reasons: dict[int, str] = {}
         for first in range(0, len(column), _ROWS_AT_ONCE):
             texts = _text(column.slice(first, _ROWS_AT_ONCE)).joined()
@@ -117,7 +117,7 @@ def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
         yield f"{path or 'it'} is {sql_name(column_type)}"
 
 
-def _text(column: Any) -> _JsonText:
+def _text(column: pa.Array) -> _JsonText:
     is_a, column_type = pa.types, column.type
     if is_a.is_string(column_type):
         return _JsonText(b'"', _escape(column), b'"')
@@ -141,8 +141,8 @@ def _text(column: Any) -> _JsonText:
     return _JsonText(b"", column.cast(pa.string()), b"")
 
 
-def _struct(column: Any) -> Any:
-    parts: list[Any] = []
+def _struct(column: pa.Array) -> pa.Array:
+    parts: list[pa.Array] = []
     literal = b""
     always = False
     present: npt.NDArray[np.bool_] = np.zeros(len(column), dtype=np.bool_)
@@ -171,7 +171,7 @@ def _struct(column: Any) -> Any:
     return pa.Array.from_buffers(pa.string(), len(column), [nulls_of(column), offsets, pa.py_buffer(letters)])
 
 
-def _list(column: Any) -> _JsonText:
+def _list(column: pa.Array) -> _JsonText:
     edges = np.frombuffer(column.buffers()[1] or bytes(4), dtype=np.int32)[column.offset :][: len(column) + 1]
     first, n_items = int(edges[0]), int(edges[-1] - edges[0])
     is_map = pa.types.is_map(column.type)
@@ -187,14 +187,14 @@ def _list(column: Any) -> _JsonText:
     return _JsonText(b"{", joined, b"}") if is_map else _JsonText(b"[", joined, b"]")
 
 
-def _keys(keys: Any) -> Any:
+def _keys(keys: pa.Array) -> pa.Array:
     if pa.types.is_floating(keys.type):
         return _JsonText(b'"', _float(keys, quote=b""), b'"').joined()
     text = _text(keys)
     return text.joined() if text.before else _JsonText(b'"', text.array, b'"').joined()
 
 
-def _escape(column: Any) -> Any:
+def _escape(column: pa.Array) -> pa.Array:
     """Return texts with what JSON cannot hold in them escaped."""
     data = column.buffers()[2]
     if data is None:
@@ -211,7 +211,7 @@ def _escape(column: Any) -> Any:
     return column
 
 
-def _float(column: Any, quote: bytes = b'"') -> Any:
+def _float(column: pa.Array, quote: bytes = b'"') -> pa.Array:
     """Return numbers with a point or an exponent, and between quotes what JSON has no number for: NaN and the infinities."""
     texts = column.cast(pa.string())
     is_whole = pc.equal(column, pc.trunc(column))
@@ -232,7 +232,7 @@ def _float(column: Any, quote: bytes = b'"') -> Any:
 _ZERO: Final = to_arrow(np.zeros(1, dtype=np.int64)).cast(pa.float64())[0]
 
 
-def _timestamp(column: Any) -> _JsonText:
+def _timestamp(column: pa.Array) -> _JsonText:
     """Return times with milliseconds, as ``to_json`` writes them, or with microseconds where they are not zero."""
     after = b'Z"' if column.type.tz else b'"'
     micros = column.cast(pa.int64())
@@ -246,7 +246,7 @@ def _timestamp(column: Any) -> _JsonText:
     return _JsonText(b'"', pc.replace_substring_regex(texts, r"(\.[0-9]{3})000$", r"\1"), after)
 
 
-def _with_t(texts: Any) -> Any:
+def _with_t(texts: pa.Array) -> pa.Array:
     """Return ``2026-03-01T12:30:00.000`` for ``2026-03-01 12:30:00.000``."""
     n_letters = int(bounds(texts)[-1])
     if texts.null_count or not len(texts) or n_letters % len(texts):
@@ -257,7 +257,7 @@ def _with_t(texts: Any) -> Any:
     return pa.Array.from_buffers(pa.string(), len(texts), [None, offsets, pa.py_buffer(letters)])
 
 
-def _years_outside(column: Any, first: int, end: int) -> Any:
+def _years_outside(column: pa.Array, first: int, end: int) -> pa.Array:
     """Return times of which some are not in the years 0 to 9999, each as Spark writes it."""
     cycle = (end - first) // 25  # 400 years
     numbers = column.cast(pa.int64()) if not pa.types.is_date(column.type) else column.cast(pa.int32())
@@ -276,7 +276,7 @@ def _years_outside(column: Any, first: int, end: int) -> Any:
     return pa.array(texts, pa.string())
 
 
-def _base64(column: Any) -> Any:
+def _base64(column: pa.Array) -> pa.Array:
     """Return all values encoded in one call: each is padded to whole groups of three bytes, and its letters begin a group."""
     sizes = byte_lengths(column)
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)

@@ -147,7 +147,7 @@ class Block:
 
     def __init__(
         self,
-        documents: Any,
+        documents: pa.BinaryArray,
         sizes: Ints,
         whole: Flags,
         decimal_scale: int | None = None,
@@ -192,7 +192,7 @@ class Block:
     def __len__(self) -> int:
         return len(self.edges) - 1
 
-    def parse(self, first: int, last: int, read_schema: pa.Schema) -> Any:
+    def parse(self, first: int, last: int, read_schema: pa.Schema) -> pa.RecordBatch:
         """Return pa.RecordBatch: the fields of ``read_schema`` in some of the documents.
 
         Raises:
@@ -255,14 +255,14 @@ def _sure_values(type_name: str) -> bytes | None:
     return _TIMESTAMP if type_name.startswith("timestamp[") else None
 
 
-def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
+def _read(text: Any, read_options: Any, parse_options: Any) -> list[pa.RecordBatch]:
     """Return all record batches of ``text``."""
     if hasattr(pj, "open_json"):
         return list(pj.open_json(text, read_options=read_options, parse_options=parse_options))
     return pj.read_json(text, read_options, parse_options).to_batches()  # type: ignore[no-any-return]  # before pyarrow 20
 
 
-def _join_documents(documents: Any, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
+def _join_documents(documents: pa.BinaryArray, sizes: Ints, whole: Flags) -> tuple[ByteBuffer, Ints]:
     edges = np.zeros(len(sizes) + 1, dtype=np.int64)
     if not whole.all():
         documents, sizes = pc.if_else(flag_array(whole), documents, _EMPTY_OBJECT), np.where(whole, sizes, len("{}"))

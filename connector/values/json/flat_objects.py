@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -161,7 +161,7 @@ def _kind(match: re.Match[bytes], wanted: pa.DataType | None) -> MemberKind | No
 
 def read_flat(
     payloads: Payloads, layout: ObjectLayout, has: dict[str, Flags] | None = None
-) -> tuple[dict[str, Any], Flags]:
+) -> tuple[dict[str, pa.Array], Flags]:
     """Return ``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
 
     Elements of rows that could not be read are meaningless.
@@ -174,7 +174,7 @@ def read_flat(
         UnreadableError: a row is not UTF-8, or a member has many values that its type does not take.
     """
     objects = _Objects(payloads, layout)
-    columns: dict[str, Any] = {}
+    columns: dict[str, pa.Array] = {}
     for member in layout.members:
         before = objects.position.copy() if has is not None else None
         column = objects.read(member)
@@ -230,7 +230,7 @@ class _Objects:
         unread: Flags = (self.position != self._ends - 1) | (self._buffer[self.position] != _CLOSE)
         return unread
 
-    def read(self, member: ObjectMember) -> Any:
+    def read(self, member: ObjectMember) -> pa.Array:
         """Return a pa.Array of a member's values, null where it is null or missing; anything where its type is None.
 
         Raises:
@@ -255,7 +255,9 @@ class _Objects:
         self._nth_quote[rows] += n_quotes + is_text
         return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self.position))
 
-    def _texts(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _texts(
+        self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints
+    ) -> tuple[pa.Array, Ints, Flags]:
         """Return the values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
         right: Flags = next_quotes < limits
         if member.type is None:
@@ -264,7 +266,9 @@ class _Objects:
         values, right = _parse_texts(texts, right, member.type)
         return values, next_quotes + 1, right
 
-    def _numbers(self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+    def _numbers(
+        self, member: ObjectMember, starts: Ints, next_quotes: Ints, limits: Ints
+    ) -> tuple[pa.Array, Ints, Flags]:
         """Return what :meth:`_texts` does, of numbers. Behind one come a separator and the quote of the next name, or the end."""
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
         texts = slices(self._buffer, starts, ends, pa.string())
@@ -273,7 +277,7 @@ class _Objects:
         values, right = _parse_texts(texts, right, wanted)
         return values, ends, right
 
-    def _flags(self, starts: Ints) -> tuple[Any, Ints, Flags]:
+    def _flags(self, starts: Ints) -> tuple[pa.Array, Ints, Flags]:
         """Return what :meth:`_texts` does, of ``true`` and ``false``."""
         is_true = self._are(b"true", starts)
         right = is_true | self._are(b"false", starts)
@@ -307,7 +311,7 @@ class _Objects:
         return matches
 
 
-def _parse_texts(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
+def _parse_texts(texts: pa.Array, right: Flags, wanted: pa.DataType) -> tuple[pa.Array, Flags]:
     """Return those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
 
     Raises:
@@ -341,7 +345,7 @@ def _parse_texts(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Fl
     return values, right
 
 
-def _cast(texts: Any, wanted: pa.DataType) -> Any:
+def _cast(texts: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return the texts as ``wanted``; None if one of them cannot be parsed."""
     if pa.types.is_string(wanted):
         return texts
@@ -356,7 +360,7 @@ def _cast(texts: Any, wanted: pa.DataType) -> Any:
         return None
 
 
-def _are_numbers(texts: Any, wanted: pa.DataType) -> Flags:
+def _are_numbers(texts: pa.Array, wanted: pa.DataType) -> Flags:
     """Return bool[n]: which texts may be numbers by JSON's grammar, and can be cast to the type: a cast that fails is noticed.
 
     What Arrow parses beyond that grammar is False: a number that begins with a point, a plus, a letter or a zero before other
@@ -403,7 +407,7 @@ class FlatReader:
         self._layouts: list[ObjectLayout] = []
         self._n_failed_attempts = 0
 
-    def read(self, payloads: Payloads, rows: Ints) -> tuple[list[tuple[Ints, Any]], Ints]:
+    def read(self, payloads: Payloads, rows: Ints) -> tuple[list[tuple[Ints, pa.Array]], Ints]:
         """Return parts of the column, and the rows that are in no part.
 
         Later parts come first where two have the same row. Of a row that is left, parts may have an element that means nothing.
@@ -411,7 +415,7 @@ class FlatReader:
         Args:
             rows: ascending; their documents begin with ``{`` and end with ``}``.
         """
-        parts: list[tuple[Ints, Any]] = []
+        parts: list[tuple[Ints, pa.Array]] = []
         if self._types is None or self._n_failed_attempts >= _MAX_FAILED_ATTEMPTS or len(rows) < _MIN_ROWS:
             return parts, rows
         documents = Payloads.of(payloads.take(rows).array())  # without the frames between them
@@ -444,7 +448,9 @@ class FlatReader:
         is_left[unread_rows] = True
         return parts, rows[is_left]
 
-    def _column(self, payloads: Payloads, layout: ObjectLayout, types: Mapping[str, pa.DataType]) -> tuple[Any, Any]:
+    def _column(
+        self, payloads: Payloads, layout: ObjectLayout, types: Mapping[str, pa.DataType]
+    ) -> tuple[pa.Array, Flags]:
         columns, unread = read_flat(payloads, layout)
         children = [columns[name] if name in columns else pa.nulls(len(payloads), kind) for name, kind in types.items()]
         column = pa.StructArray.from_arrays(children, fields=list(self._plan.read_as))

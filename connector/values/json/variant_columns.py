@@ -68,7 +68,7 @@ class VariantReader:
     def read_one(self, payload: bytes) -> Any:
         return variant_of(parse_json(payload))
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         groups, rest = flat_variants(payloads, variant_metadata)
         parts = [
             (rows, self._column(values, pa.repeat(pa.scalar(metadata, pa.binary()), len(rows))))
@@ -88,7 +88,7 @@ class VariantReader:
             parts.append((rows, self._column(*columns)))
         return reassemble(len(payloads), self.column_type, parts), failed
 
-    def _column(self, values: Any, metadata: Any) -> Any:
+    def _column(self, values: pa.Array, metadata: pa.Array) -> pa.Array:
         columns = {"value": values, "metadata": metadata}
         return pa.StructArray.from_arrays(
             [columns[field.name] for field in self.column_type], fields=list(self.column_type)
@@ -97,7 +97,7 @@ class VariantReader:
 
 def flat_variants(
     payloads: Payloads, metadata_of: Callable[[tuple[str, ...]], bytes]
-) -> tuple[list[tuple[Ints, Any, bytes]], Flags]:
+) -> tuple[list[tuple[Ints, pa.Array, bytes]], Flags]:
     """Return groups of rows with the same members, as ``(rows, pa.BinaryArray of their values, their metadata)``; bool[n]:
     what is left.
 
@@ -168,7 +168,7 @@ def _same_members(layout: ObjectLayout, has: dict[str, Flags], readable: Flags) 
 
 
 def _members(
-    layout: ObjectLayout, names: Sequence[str], columns: dict[str, Any], index: Ints
+    layout: ObjectLayout, names: Sequence[str], columns: dict[str, pa.Array], index: Ints
 ) -> tuple[list[RowSegment], Ints, Flags]:
     """Return the values' bytes, int64[members + 1, n] of where each begins and the last ends, and bool[n]: which rows have
     values.
@@ -193,7 +193,7 @@ def _members(
     return segments, ends, right
 
 
-def _texts(values: Any) -> list[RowSegment]:
+def _texts(values: pa.Array) -> list[RowSegment]:
     present = validity(values)
     lengths = np.where(present, byte_lengths(values), 0).astype(np.uint64)
     is_short = lengths < _SHORT_TEXT
@@ -204,13 +204,13 @@ def _texts(values: Any) -> list[RowSegment]:
     return [WordSegment(head, sizes, 5), BytesSegment(values.cast(pa.binary()))]
 
 
-def _flags(values: Any) -> Any:
+def _flags(values: pa.Array) -> pa.Array:
     present = validity(values)
     is_true = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
     return np.where(present, np.where(is_true, 4, 8), 0).astype(np.uint64)
 
 
-def _numbers(texts: Any) -> tuple[list[RowSegment], Flags]:
+def _numbers(texts: pa.Array) -> tuple[list[RowSegment], Flags]:
     """Return integers of 1, 2, 4 or 8 bytes, and decimals of 4 or 8; bool[n]: which of them are written so."""
     present = validity(texts)
     texts = texts.fill_null("0")

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,9 @@ from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, to_numpy, val
 from pykafka_wire.wire.arrow.row_segments import bounds
 from pykafka_wire.wire.arrow.varints import Words, to_signed
 
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
 #: Numbers of an enum that are looked up by a table: nearly all.
 _MAX_TABLE: Final = 1 << 12
 
@@ -75,7 +78,7 @@ class ProtobufScalar(ABC):
     item_bytes: int = 8
 
     @abstractmethod
-    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[pa.Array, Flags | None]:
         """Return ``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
 
         Args:
@@ -119,7 +122,7 @@ class ProtobufNumber(ProtobufScalar):
     def absent(self, n: int) -> Words:
         return super().absent(n) if self.wire_type == VARINT else np.zeros(n, dtype=self._kind)
 
-    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[pa.Array, Flags | None]:
         numbers = _integers(self._kind, words) if self.wire_type == VARINT else words
         wrong = None
         if self._limits is not None:
@@ -155,7 +158,7 @@ class ProtobufBoolean(ProtobufScalar):
     wire_type = VARINT
     item_bytes = 1
 
-    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[pa.Array, Flags | None]:
         return flag_array(words != 0, valid), None
 
 
@@ -178,7 +181,7 @@ class EnumName(ProtobufScalar):
             if 0 <= number < len(self._table):
                 self._table[number] = place
 
-    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[pa.Array, Flags | None]:
         numbers = words.astype(np.uint32).view(np.int32)
         in_table = (numbers >= 0) & (numbers < len(self._table))
         places = self._table.take(numbers, mode="clip")
@@ -209,7 +212,7 @@ class StringScalar(ProtobufScalar):
     wire_type = LENGTH
     item_bytes = 16
 
-    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: GroupBuffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[pa.Array, Flags | None]:
         texts = data.slices(starts, words, self.type)
         wrong = not_utf8(texts) if pa.types.is_string(self.type) else None
         return with_validity(texts, valid), wrong
@@ -240,7 +243,7 @@ class ProtobufField(ABC):
     is_always_set: bool = False
 
     @abstractmethod
-    def read(self, group: MessageGroup, occurrences: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> pa.Array:
         """Return a pa.Array, one element for each message."""
 
     def check(self, group: MessageGroup, occurrences: Found) -> None:
@@ -263,7 +266,7 @@ class Messages(ABC):
         return 8
 
     @abstractmethod
-    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+    def read(self, group: MessageGroup, valid: Flags | None) -> pa.Array:
         """Return a pa.Array, one element for each message, null where not ``valid``; those messages are empty."""
 
 
@@ -290,7 +293,7 @@ class ProtobufStruct(Messages):
         self.oneofs: Sequence[Sequence[int]] = ()
         self.required: Sequence[Sequence[int]] = ()
 
-    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+    def read(self, group: MessageGroup, valid: Flags | None) -> pa.Array:
         tags = {tag for field in (*self.fields, *self.checked) for tag in field.tags}
         tags.update(tag for oneof in (*self.oneofs, *self.required) for tag in oneof)
         occurrences = scan(group, tags, fail_unknown=self.is_entry)
@@ -321,7 +324,7 @@ class Wrapped(Messages):
     def row_bytes(self) -> int:
         return self.inner.row_bytes
 
-    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+    def read(self, group: MessageGroup, valid: Flags | None) -> pa.Array:
         return with_validity(self.inner.read(group, None).field(0), valid)
 
 
@@ -338,7 +341,7 @@ class Time(Wrapped):
     limits: tuple[int, int]
     is_signed: bool
 
-    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+    def read(self, group: MessageGroup, valid: Flags | None) -> pa.Array:
         parts = self.inner.read(group, None)
         seconds = to_numpy(parts.field(0), null=0)
         nanos = to_numpy(parts.field(1), null=0).astype(np.int64)
@@ -362,7 +365,7 @@ class LeftOver(Messages):
 
     type: pa.DataType
 
-    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+    def read(self, group: MessageGroup, valid: Flags | None) -> pa.Array:
         group.failed |= True if valid is None else valid
         return pa.nulls(len(group), self.type)
 
@@ -373,7 +376,7 @@ class Absent(ProtobufField):
 
     type: pa.DataType
 
-    def read(self, group: MessageGroup, occurrences: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> pa.Array:
         return pa.nulls(len(group), self.type)
 
 
@@ -386,7 +389,7 @@ class SingleScalar(ProtobufField):
         self.tags = (number << 3 | scalar.wire_type,)
         self.row_bytes = scalar.item_bytes
 
-    def read(self, group: MessageGroup, by_tag: Found) -> Any:
+    def read(self, group: MessageGroup, by_tag: Found) -> pa.Array:
         scalar, occurrences = self._scalar, by_tag[self.tags[0]]
         valid = None
         if len(occurrences) == 1 and occurrences[0].places is None:
@@ -433,7 +436,7 @@ class SingleMessage(ProtobufField):
         self.tags = (number << 3 | LENGTH,)
         self.row_bytes = messages.row_bytes
 
-    def read(self, group: MessageGroup, by_tag: Found) -> Any:
+    def read(self, group: MessageGroup, by_tag: Found) -> pa.Array:
         occurrences = by_tag[self.tags[0]]
         if not occurrences and not self.is_always_set:
             return pa.nulls(len(group), self._messages.type)
@@ -472,7 +475,7 @@ class Repeated(ProtobufField):
         if isinstance(items, ProtobufScalar) and items.wire_type != LENGTH:
             self.tags = (number << 3 | items.wire_type, *self.tags)
 
-    def read(self, group: MessageGroup, occurrences: Found) -> Any:
+    def read(self, group: MessageGroup, occurrences: Found) -> pa.Array:
         items = self._items
         if isinstance(items, ProtobufScalar):
             owner, values = self._scalars(group, occurrences, items)
@@ -499,7 +502,7 @@ class Repeated(ProtobufField):
         owner, starts, sizes = _keep_items(group, *_in_order(occurrences[self.tags[0]], len(group)), items.row_bytes)
         group.check_later(items, owner, starts, starts + sizes)
 
-    def _scalars(self, group: MessageGroup, occurrences: Found, items: ProtobufScalar) -> tuple[Ints, Any]:
+    def _scalars(self, group: MessageGroup, occurrences: Found, items: ProtobufScalar) -> tuple[Ints, pa.Array]:
         data: GroupBuffer = group.data
         owner, starts, words = _in_order(occurrences[self.tags[0]], len(group))
         if len(self.tags) == 1:
@@ -516,10 +519,10 @@ class Repeated(ProtobufField):
         return owner, values
 
 
-def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
+def read_messages(payloads: Payloads, messages: Messages) -> tuple[pa.Array, Flags]:
     """Return ``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
 
-    def read(payloads: Payloads) -> tuple[Any, Flags]:
+    def read(payloads: Payloads) -> tuple[pa.Array, Flags]:
         group = MessageGroup(GroupBuffer(payloads.data), payloads.starts, payloads.ends)
         column = messages.read(group, None)
         _check_unwanted(group)
@@ -652,7 +655,7 @@ class _ProtobufNotInColumnsError(Exception):
     """The type cannot be read in columns, whatever the bytes."""
 
 
-def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
+def column_plan(descriptor: Descriptor, wanted: pa.DataType) -> Messages | None:
     """Return what reads such messages as ``wanted``; None if no row can be read in columns."""
     plan, reader = _ReadPlan(), None
     name = descriptor.full_name
@@ -679,10 +682,10 @@ class _ReadPlan:
     def __init__(self) -> None:
         self.left: list[str] = []
         self._unwanted: dict[str, ProtobufStruct] = {}
-        self._incomplete: list[tuple[ProtobufStruct, Any]] = []
+        self._incomplete: list[tuple[ProtobufStruct, Descriptor]] = []
         self._n_messages = 0
 
-    def messages(self, descriptor: Any, wanted: pa.DataType, path: str) -> Messages:
+    def messages(self, descriptor: Descriptor, wanted: pa.DataType, path: str) -> Messages:
         self._n_messages += 1
         if self._n_messages > _MAX_MESSAGES:
             raise _ProtobufNotInColumnsError(f"more than {_MAX_MESSAGES} messages in messages")
@@ -705,7 +708,9 @@ class _ReadPlan:
         self.left.append(path)
         return LeftOver(wanted)
 
-    def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> ProtobufStruct:
+    def _struct(
+        self, descriptor: Descriptor, wanted: pa.DataType, path: str, *, is_entry: bool = False
+    ) -> ProtobufStruct:
         """Read a struct; ``is_entry`` of a map, whose key and value have their defaults where they are not given."""
         struct = ProtobufStruct(wanted, is_entry=is_entry)
         names = {field.name for field in wanted}
@@ -724,7 +729,7 @@ class _ReadPlan:
         struct.row_bytes += sum(field.row_bytes + _FIELD_BYTES for field in fields)
         return struct
 
-    def _complete(self, struct: ProtobufStruct, descriptor: Any, names: set[str]) -> None:
+    def _complete(self, struct: ProtobufStruct, descriptor: Descriptor, names: set[str]) -> None:
         """Check what must be checked of a message beside its wanted fields."""
         known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
         struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
@@ -734,7 +739,7 @@ class _ReadPlan:
         oneofs = ([_tag(field) for field in oneof.fields] for oneof in descriptor.oneofs)
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
-    def _check(self, field: Any) -> ProtobufField | None:
+    def _check(self, field: FieldDescriptor) -> ProtobufField | None:
         """Return what fails messages in which a field that no one wants is not valid; None where it always is."""
         if field.type == field.TYPE_GROUP:
             return None  # messages that have one fail whatever is in it
@@ -753,7 +758,7 @@ class _ReadPlan:
             return SingleScalar(scalar, field.number, has_presence=True)
         return None
 
-    def _unwanted_message(self, descriptor: Any) -> Messages:
+    def _unwanted_message(self, descriptor: Descriptor) -> Messages:
         if descriptor.GetOptions().message_set_wire_format:
             return LeftOver(pa.struct([]))
         known = self._unwanted.get(descriptor.full_name)
@@ -768,7 +773,7 @@ class _ReadPlan:
             struct, descriptor = self._incomplete.pop()
             self._complete(struct, descriptor, set())
 
-    def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> ProtobufField:
+    def _field(self, field: FieldDescriptor, wanted: pa.DataType, path: str, *, is_entry: bool) -> ProtobufField:
         is_a = pa.types
         if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
             if field.is_repeated:
@@ -796,7 +801,7 @@ class _ReadPlan:
             self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry
         )
 
-    def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> ProtobufScalar:
+    def _scalar(self, field: FieldDescriptor, wanted: pa.DataType, path: str) -> ProtobufScalar:
         is_a, kind = pa.types, KINDS.get(field.type)
         if kind is not None and _is_number_of(kind, wanted):
             return ProtobufNumber(kind, wanted)
@@ -819,17 +824,17 @@ def _is_number_of(kind: str, wanted: pa.DataType) -> bool:
     return bool(is_a.is_signed_integer(wanted) or (kind in ("uint64", "<u8") and wanted == UINT64_TYPE))
 
 
-def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _ProtobufNotInColumnsError:
+def _not_in_columns(field: FieldDescriptor, wanted: pa.DataType, path: str) -> _ProtobufNotInColumnsError:
     return _ProtobufNotInColumnsError(
         f"{path} is read as {wanted}, which is not the type of the field {field.full_name}"
     )
 
 
-def _is_packable(field: Any) -> bool:
+def _is_packable(field: FieldDescriptor) -> bool:
     return field.type not in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE, field.TYPE_GROUP)
 
 
-def _tag(field: Any) -> int:
+def _tag(field: FieldDescriptor) -> int:
     """Return the tag of a field that is not repeated."""
     if field.type == field.TYPE_GROUP:
         return int(field.number << 3 | GROUP)

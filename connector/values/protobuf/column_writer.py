@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,9 @@ from pykafka_wire.wire.arrow.row_segments import (
 )
 from pykafka_wire.wire.arrow.varints import zigzag
 
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
 #: The segments of each value, a length before it where it has one; and bool[n]: which are other than zero or empty.
 Written = tuple[list[RowSegment], Flags]
 
@@ -81,7 +84,14 @@ class Value:
 
 
 def _integers(
-    column: Any, errors: EncodeErrors, *, path: str, wire_type: int, lowest: int, highest: int, is_zigzag: bool = False
+    column: pa.Array,
+    errors: EncodeErrors,
+    *,
+    path: str,
+    wire_type: int,
+    lowest: int,
+    highest: int,
+    is_zigzag: bool = False,
 ) -> Written:
     """Encode integers, or decimals without a fraction, as varints or of fixed width; ``lowest`` and ``highest`` are the
     field's."""
@@ -101,7 +111,7 @@ def _integers(
     return [WordSegment(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
 
 
-def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words64, Flags]:
+def _of_decimals(column: pa.Array, lowest: int, highest: int) -> tuple[Words64, Flags]:
     whole = pa.decimal128(38, 0)
     wrong = np.zeros(len(column), dtype=np.bool_)
     if column.type != whole:
@@ -116,28 +126,30 @@ def _of_decimals(column: Any, lowest: int, highest: int) -> tuple[Words64, Flags
     return low, wrong
 
 
-def _floating(column: Any, errors: EncodeErrors, *, n_bytes: int) -> Written:
+def _floating(column: pa.Array, errors: EncodeErrors, *, n_bytes: int) -> Written:
     """Encode numbers that the field's type holds exactly."""
     words = floats(column, n_bytes)
     return [WordSegment(words, n_bytes, n_bytes)], words != 0
 
 
-def _booleans(column: Any, errors: EncodeErrors) -> Written:
+def _booleans(column: pa.Array, errors: EncodeErrors) -> Written:
     words = booleans(column)
     return [WordSegment(words, 1, 1)], words != 0
 
 
-def _strings(column: Any, errors: EncodeErrors, *, path: str) -> Written:
+def _strings(column: pa.Array, errors: EncodeErrors, *, path: str) -> Written:
     """Encode ``string`` and ``bytes``."""
     return _with_lengths(texts_of(column, path, errors))
 
 
-def _with_lengths(array: Any) -> Written:
+def _with_lengths(array: pa.Array) -> Written:
     lengths = byte_lengths(array)
     return [*unsigned_varints(lengths.view(np.uint64)), BytesSegment(array)], lengths != 0
 
 
-def _enum_names(column: Any, errors: EncodeErrors, *, path: str, names: Any, numbers: Ints, is_closed: bool) -> Written:
+def _enum_names(
+    column: pa.Array, errors: EncodeErrors, *, path: str, names: pa.Array, numbers: Ints, is_closed: bool
+) -> Written:
     """Return an enum's values by their names; the digits of a number without a name where the enum is open.
 
     Args:
@@ -160,14 +172,14 @@ def _enum_number(text: bytes) -> int | None:
     return number if number is not None and -(1 << 31) <= number < 1 << 31 else None
 
 
-def _closed_enum(column: Any, errors: EncodeErrors, *, path: str, numbers: Ints, integers: Value) -> Written:
+def _closed_enum(column: pa.Array, errors: EncodeErrors, *, path: str, numbers: Ints, integers: Value) -> Written:
     """Return an enum's values by their numbers, of which others are errors."""
     errors.add(~np.isin(numbers_of(column), numbers), path, "a number that the enum does not have", column)
     return integers.write(column, errors)
 
 
 def _message(
-    column: Any,
+    column: pa.Array,
     errors: EncodeErrors,
     *,
     fields: Sequence[tuple[Write, int]],
@@ -191,7 +203,7 @@ def _message(
 
 
 def _time(
-    column: Any, errors: EncodeErrors, *, path: str, message: Write, limits: tuple[int, int], is_signed: bool
+    column: pa.Array, errors: EncodeErrors, *, path: str, message: Write, limits: tuple[int, int], is_signed: bool
 ) -> list[RowSegment]:
     """Encode timestamps and durations.
 
@@ -211,7 +223,7 @@ def _time(
     return message(parts, errors)
 
 
-def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> list[RowSegment]:
+def _json_text(column: pa.Array, errors: EncodeErrors, *, path: str, name: str) -> list[RowSegment]:
     """Encode ``google.protobuf.Struct``, ``Value`` and ``ListValue`` out of JSON text, one by one.
 
     For ``Value``, text that is no JSON is a string, as it is where such a message is read.
@@ -241,19 +253,26 @@ def _json_text(column: Any, errors: EncodeErrors, *, path: str, name: str) -> li
     return [BytesSegment(binary_array(encoded))]
 
 
-def _write_nested(column: Any, errors: EncodeErrors, *, content: Write) -> Written:
+def _write_nested(column: pa.Array, errors: EncodeErrors, *, content: Write) -> Written:
     """Encode messages in messages."""
     segments, _ = _with_lengths(join_segments(content(column, errors), len(column)))
     return segments, np.ones(len(column), dtype=np.bool_)
 
 
-def _group(column: Any, errors: EncodeErrors, *, content: Write, end: bytes) -> Written:
+def _group(column: pa.Array, errors: EncodeErrors, *, content: Write, end: bytes) -> Written:
     """Encode messages that have an end in place of a length."""
     return [*content(column, errors), *constant(end, len(column))], np.ones(len(column), dtype=np.bool_)
 
 
 def _single(
-    column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, has_presence: bool, no_null: str = ""
+    column: pa.Array,
+    errors: EncodeErrors,
+    *,
+    path: str,
+    value: Value,
+    number: int,
+    has_presence: bool,
+    no_null: str = "",
 ) -> list[RowSegment]:
     """Return a singular field.
 
@@ -273,12 +292,12 @@ def _single(
     return segments if present.all() else [mask_segment(segment, present) for segment in segments]
 
 
-def _tag_segments(column: Any, errors: EncodeErrors, *, value: Value, tag: bytes) -> list[RowSegment]:
+def _tag_segments(column: pa.Array, errors: EncodeErrors, *, value: Value, tag: bytes) -> list[RowSegment]:
     return [*constant(tag, len(column)), *value.write(column, errors)[0]]
 
 
 def _write_repeated(
-    column: Any, errors: EncodeErrors, *, path: str, value: Value, number: int, is_packed: bool
+    column: pa.Array, errors: EncodeErrors, *, path: str, value: Value, number: int, is_packed: bool
 ) -> list[RowSegment]:
     """Return a repeated field out of a list without nulls."""
     starts, items, inner = items_of(column, column.values, errors)
@@ -300,7 +319,7 @@ def _in_rows(starts: Ints, items: list[RowSegment]) -> BytesSegment:
     return bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")
 
 
-def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) -> list[RowSegment]:
+def _entries(column: pa.Array, errors: EncodeErrors, *, entry: Value, number: int) -> list[RowSegment]:
     """Return a map without nulls; its entries in the order of their keys, so that equal maps have the same bytes."""
     starts, keys, inner = items_of(column, column.keys, errors)
     items = items_of(column, column.items, errors)[1]
@@ -318,7 +337,7 @@ def _entries(column: Any, errors: EncodeErrors, *, entry: Value, number: int) ->
     return [_in_rows(starts, _tag_segments(entries, inner, value=entry, tag=tag(number, LENGTH)))]
 
 
-def _where_given(column: Any, errors: EncodeErrors, *, write: Write) -> list[RowSegment]:
+def _where_given(column: pa.Array, errors: EncodeErrors, *, write: Write) -> list[RowSegment]:
     """Return a list or a map; null is an empty one."""
     return of_present(column, validity(column), errors, write)
 
@@ -334,7 +353,7 @@ _JSON: Final = {f"google.protobuf.{name}": name for name in ("Struct", "Value", 
 _EXACT_BITS: Final = {"<f4": 16, "<f8": 32}
 
 
-def column_writer(descriptor: Any, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
+def column_writer(descriptor: Descriptor, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
     """Return what writes columns of an Arrow type as a message type: the bytes of google.protobuf's serialization.
 
     Fields are in the order of their numbers, and the entries of a map in that of their keys: the same row has the same bytes.
@@ -362,7 +381,7 @@ class ProtobufWritePlan:
     def __init__(self) -> None:
         self.problems = Problems()
 
-    def content(self, descriptor: Any, column: pa.DataType, path: str) -> Write | None:
+    def content(self, descriptor: Descriptor, column: pa.DataType, path: str) -> Write | None:
         """Return what writes ``column``, without nulls, as the content of such messages; None, and a problem, where nothing
         does.
         """
@@ -380,7 +399,7 @@ class ProtobufWritePlan:
         self.problems.mismatch(path, column, f"the message {name}", "make it a struct of the message's fields")
         return None
 
-    def _message(self, descriptor: Any, column: pa.DataType, path: str) -> Write | None:
+    def _message(self, descriptor: Descriptor, column: pa.DataType, path: str) -> Write | None:
         known = len(self.problems.texts)
         owner = f"message {descriptor.full_name}, whose fields are"
         places = self.problems.places_of(column, list(descriptor.fields_by_name), path, owner)
@@ -404,7 +423,7 @@ class ProtobufWritePlan:
                 oneofs.append((within(path, oneof.name), members))
         return partial(_message, fields=fields, oneofs=oneofs)
 
-    def _field(self, field: Any, column: pa.DataType, path: str) -> Write | None:
+    def _field(self, field: FieldDescriptor, column: pa.DataType, path: str) -> Write | None:
         if is_map(field):
             return self._map(field, column, path)
         if not field.is_repeated:
@@ -431,7 +450,7 @@ class ProtobufWritePlan:
         write = partial(_write_repeated, path=path, value=value, number=field.number, is_packed=field.is_packed)
         return partial(_where_given, write=write)
 
-    def _map(self, field: Any, column: pa.DataType, path: str) -> Write | None:
+    def _map(self, field: FieldDescriptor, column: pa.DataType, path: str) -> Write | None:
         if not pa.types.is_map(column):
             self.problems.mismatch(path, column, "a map", "make it a map")
             return None
@@ -450,7 +469,7 @@ class ProtobufWritePlan:
         entry = _nested_value(partial(_message, fields=fields))
         return partial(_where_given, write=partial(_entries, entry=entry, number=field.number))
 
-    def _value(self, field: Any, column: pa.DataType, path: str) -> Value | None:
+    def _value(self, field: FieldDescriptor, column: pa.DataType, path: str) -> Value | None:
         if field.message_type is not None:
             content = self.content(field.message_type, column, path)
             if content is None:
@@ -464,7 +483,7 @@ class ProtobufWritePlan:
             self.problems.mismatch(path, column, _kind(field), "cast the column, or change the schema")
         return write
 
-    def _scalar(self, field: Any, column: pa.DataType, path: str) -> Value | None:
+    def _scalar(self, field: FieldDescriptor, column: pa.DataType, path: str) -> Value | None:
         is_a, kind = pa.types, KINDS.get(field.type)
         if kind in _EXACT_BITS:
             n_bytes = int(kind[2])
@@ -481,7 +500,7 @@ class ProtobufWritePlan:
             return Value(write=partial(_strings, path=path), wire_type=LENGTH)
         return None
 
-    def _time(self, descriptor: Any, path: str, limits: tuple[int, int], *, is_signed: bool) -> Write:
+    def _time(self, descriptor: Descriptor, path: str, limits: tuple[int, int], *, is_signed: bool) -> Write:
         parts = pa.struct([("seconds", pa.int64()), ("nanos", pa.int64())])
         message = self._message(descriptor, parts, path)
         assert message is not None
@@ -503,7 +522,7 @@ def _integer_value(kind: str, column: pa.DataType, path: str) -> Value | None:
     return Value(write=write, wire_type=wire_type)
 
 
-def _enum_value(enum: Any, column: pa.DataType, path: str) -> Value | None:
+def _enum_value(enum: EnumDescriptor, column: pa.DataType, path: str) -> Value | None:
     if is_text(column):
         numbers = np.array([value.number for value in enum.values], dtype=np.int64)
         names = binary_array([value.name.encode() for value in enum.values]).view(pa.string())
@@ -518,7 +537,7 @@ def _enum_value(enum: Any, column: pa.DataType, path: str) -> Value | None:
     return Value(write=partial(_closed_enum, path=path, numbers=numbers, integers=integers), wire_type=VARINT)
 
 
-def _kind(field: Any) -> str:
+def _kind(field: FieldDescriptor) -> str:
     if field.enum_type is not None:
         return f"the enum {field.enum_type.full_name}"
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -17,6 +17,10 @@ from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
 from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
 from pykafka_wire.values.protobuf.types import scalar_type
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+    from google.protobuf.message import Message
 
 #: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
 MessageConversion = Callable[[Any, Budget], Any]
@@ -36,7 +40,7 @@ _PLAIN: Final = {
 }
 
 
-def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps | None) -> MessageConversion:
+def message_conversion(descriptor: Descriptor, wanted: pa.DataType, lists: WithoutMaps | None) -> MessageConversion:
     """Return what turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
 
     Args:
@@ -46,7 +50,7 @@ def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps 
     return _Compiler(mapping).message(descriptor, wanted)
 
 
-def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
+def is_plain_struct(descriptor: Descriptor, wanted: pa.DataType) -> bool:
     """Return whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON
     mapping.
     """
@@ -58,7 +62,7 @@ def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
     return bool(is_wrapper(descriptor) and names) or _PLAIN.get(descriptor.full_name) in names
 
 
-def is_by_json(descriptor: Any, wanted: pa.DataType) -> bool:
+def is_by_json(descriptor: Descriptor, wanted: pa.DataType) -> bool:
     """Return whether messages, neither plain structs nor wrappers, are read by way of the JSON mapping: also those with
     extensions.
     """
@@ -70,7 +74,7 @@ class _Compiler:
     def __init__(self, mapping: JsonMapping) -> None:
         self._mapping = mapping
 
-    def message(self, descriptor: Any, wanted: pa.DataType) -> MessageConversion:
+    def message(self, descriptor: Descriptor, wanted: pa.DataType) -> MessageConversion:
         if is_plain_struct(descriptor, wanted):
             return self._struct(descriptor, wanted)
         if is_wrapper(descriptor):
@@ -83,7 +87,7 @@ class _Compiler:
             return _by_json(self._mapping.message, wanted)
         return self._struct(descriptor, wanted)
 
-    def _struct(self, descriptor: Any, wanted: pa.DataType) -> MessageConversion:
+    def _struct(self, descriptor: Descriptor, wanted: pa.DataType) -> MessageConversion:
         from google.protobuf.message_factory import GetMessageClass
 
         has_field = GetMessageClass(descriptor).HasField  # a field may have that name, too
@@ -97,7 +101,7 @@ class _Compiler:
         required = {field.name for field in wanted if not field.nullable}
         size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)
 
-        def convert_struct(message: Any, budget: Budget) -> Any:
+        def convert_struct(message: Message, budget: Budget) -> Any:
             budget.spend(size)
             row: list[Any] = []
             name = ""
@@ -114,7 +118,7 @@ class _Compiler:
 
         return convert_struct
 
-    def _field(self, field: Any, wanted: Any) -> MessageConversion | None:  # wanted: a pa.Field
+    def _field(self, field: FieldDescriptor, wanted: pa.Field) -> MessageConversion | None:
         """Return None where values stay as they are."""
         is_a = pa.types
         if is_map(field):
@@ -129,11 +133,11 @@ class _Compiler:
             return self._item(field, wanted)
         return _not_null(_by_json(lambda value, budget: self._mapping.field(field, value, budget), wanted.type), wanted)
 
-    def _item(self, field: Any, wanted: Any) -> MessageConversion | None:  # wanted: a pa.Field
+    def _item(self, field: FieldDescriptor, wanted: pa.Field) -> MessageConversion | None:
         convert = self._single(field, wanted.type)
         return None if convert is None else _not_null(convert, wanted)
 
-    def _single(self, field: Any, wanted: pa.DataType) -> MessageConversion | None:
+    def _single(self, field: FieldDescriptor, wanted: pa.DataType) -> MessageConversion | None:
         if field.message_type is not None:
             return self.message(field.message_type, wanted)
         if _is_same(field, wanted):
@@ -147,7 +151,7 @@ class _Compiler:
             return _enum_text(field.enum_type, lambda value: convert(scalar(field, value)))
         return lambda value, budget: convert(scalar(field, value))
 
-    def _key(self, field: Any, wanted: pa.DataType) -> Callable[[Any], Any] | None:
+    def _key(self, field: FieldDescriptor, wanted: pa.DataType) -> Callable[[Any], Any] | None:
         if _is_same(field, wanted):
             return None
         convert = key_conversion_to(wanted)
@@ -158,7 +162,7 @@ class _Compiler:
 _WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
-def _is_same(field: Any, wanted: pa.DataType) -> bool:
+def _is_same(field: FieldDescriptor, wanted: pa.DataType) -> bool:
     """Return whether Arrow takes any value of the field as it is."""
     if field.cpp_type in (field.CPPTYPE_ENUM, field.CPPTYPE_UINT64):  # read by name, and as a decimal
         return False
@@ -166,18 +170,18 @@ def _is_same(field: Any, wanted: pa.DataType) -> bool:
     return natural_type == wanted or (natural_type, wanted) in _WIDER
 
 
-def _not_null(convert: MessageConversion, wanted: Any) -> MessageConversion:  # wanted: a pa.Field
+def _not_null(convert: MessageConversion, wanted: pa.Field) -> MessageConversion:
     return convert if wanted.nullable else lambda value, budget: not_null(convert(value, budget))
 
 
-def _enum_text(enum: Any, other: Callable[[Any], Any]) -> MessageConversion:
+def _enum_text(enum: EnumDescriptor, other: Callable[[Any], Any]) -> MessageConversion:
     if enum.full_name == "google.protobuf.NullValue":
         return lambda value, budget: other(value)
     names = enum_names(enum)
     return lambda value, budget: names.get(value) or other(value)
 
 
-def enum_names(enum: Any) -> dict[int, str]:
+def enum_names(enum: EnumDescriptor) -> dict[int, str]:
     """Return each number's name; of aliases the first, as everywhere in Protobuf."""
     return {value.number: value.name for value in reversed(enum.values)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ from pykafka_wire.values.registry.schemas import WriterSchema, look_up_reference
 from pykafka_wire.wire.single_varint import encode_uvarint
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
     from pykafka_wire.values.bulk.writing import SegmentWriter
     from pykafka_wire.values.protobuf.linker import LinkedFile
 
@@ -150,7 +152,7 @@ def _in_order(registry: Registry, schema: Schema) -> list[tuple[int, ...] | None
     return _file(registry, schema).in_order()
 
 
-def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
+def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Descriptor:
     """Return a message's class. Raises DecodeError."""
     try:
         return _file(registry, schema).message(indexes)

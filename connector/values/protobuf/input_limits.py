@@ -6,9 +6,12 @@ parses, and a column has a place for each. So memory is estimated before it is t
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pykafka_wire.errors import DecodeError
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
 
 #: With the second, a megabyte of the smallest messages that tell something (four bytes, one field) is within the limit.
 FREE_BYTES: Final = 32 << 20
@@ -72,7 +75,7 @@ class MessageLayout:
         )
 
 
-def layout_of(descriptor: Any) -> MessageLayout:
+def layout_of(descriptor: Descriptor) -> MessageLayout:
     """Return the layout of a message type and of all that it holds."""
     known: dict[str, MessageLayout] = {}
     waiting = [descriptor]

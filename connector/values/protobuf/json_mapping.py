@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.map_entries import pairs
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import Message
 
 #: The full names of the types that are not written field by field.
 WELL_KNOWN: Final = frozenset(
@@ -23,13 +28,13 @@ _ENTRY_BYTES: Final = 200
 _ITEM_BYTES: Final = 100
 
 
-def is_map(field: Any) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     return bool(
         field.message_type is not None and field.message_type.has_options and field.message_type.GetOptions().map_entry
     )
 
 
-def is_wrapper(descriptor: Any) -> bool:
+def is_wrapper(descriptor: Descriptor) -> bool:
     return bool(descriptor.file.name == "google/protobuf/wrappers.proto")
 
 
@@ -40,13 +45,13 @@ class JsonMapping:
         entries: the full names of the messages that are entries of maps, whose fields are lists in this pool.
     """
 
-    def __init__(self, pool: Any, entries: frozenset[str] = frozenset()) -> None:
+    def __init__(self, pool: DescriptorPool, entries: frozenset[str] = frozenset()) -> None:
         self._pool = pool
         self._entries = entries
         self._defaults: dict[str, tuple[dict[str, Any], int]] = {}
         self._layouts: dict[str, MessageLayout] = {}
 
-    def message(self, message: Any, budget: Budget) -> Any:
+    def message(self, message: Message, budget: Budget) -> Any:
         """Return a message as JSON's values. Raises DecodeError where the budget is spent, and what the library raises for
         values that have no mapping."""
         descriptor = message.DESCRIPTOR
@@ -60,7 +65,7 @@ class JsonMapping:
             return message.ToJsonString()
         return self._json_value(message, budget)
 
-    def field(self, field: Any, value: Any, budget: Budget) -> Any:
+    def field(self, field: FieldDescriptor, value: Any, budget: Budget) -> Any:
         """Return the value of a field, of any kind."""
         if self._is_map(field):
             inner = field.message_type.fields_by_name["value"]
@@ -71,7 +76,7 @@ class JsonMapping:
             return [self._single(field, item, budget) for item in value]
         return self._single(field, value, budget)
 
-    def scalar(self, field: Any, value: Any) -> Any:
+    def scalar(self, field: FieldDescriptor, value: Any) -> Any:
         kind = field.cpp_type
         if kind == field.CPPTYPE_ENUM:
             if field.enum_type.full_name == "google.protobuf.NullValue":
@@ -92,13 +97,13 @@ class JsonMapping:
             return shortest(value) if kind == field.CPPTYPE_FLOAT else value
         return value
 
-    def _single(self, field: Any, value: Any, budget: Budget) -> Any:
+    def _single(self, field: FieldDescriptor, value: Any, budget: Budget) -> Any:
         return self.scalar(field, value) if field.message_type is None else self.message(value, budget)
 
-    def _is_map(self, field: Any) -> bool:
+    def _is_map(self, field: FieldDescriptor) -> bool:
         return field.message_type is not None and field.message_type.full_name in self._entries
 
-    def _json_value(self, message: Any, budget: Budget) -> Any:
+    def _json_value(self, message: Message, budget: Budget) -> Any:
         """Return JSON as ``google.protobuf.Struct``, ``Value`` and ``ListValue`` hold it."""
         if message.DESCRIPTOR.name == "Struct":
             return self.field(message.DESCRIPTOR.fields_by_name["fields"], message.fields, budget)
@@ -112,7 +117,7 @@ class JsonMapping:
             raise DecodeError("a google.protobuf.Value is a number that JSON does not have")
         return self._single(message.DESCRIPTOR.fields_by_name[kind], member, budget)
 
-    def _regular(self, message: Any, budget: Budget) -> dict[str, Any]:
+    def _regular(self, message: Message, budget: Budget) -> dict[str, Any]:
         defaults, size = self._defaults_of(message.DESCRIPTOR)
         fields = type(message).ListFields(message)
         budget.spend(size + _ENTRY_BYTES * len(fields))
@@ -125,7 +130,7 @@ class JsonMapping:
                 mapped[name] = value
         return mapped
 
-    def _defaults_of(self, descriptor: Any) -> tuple[dict[str, Any], int]:
+    def _defaults_of(self, descriptor: Descriptor) -> tuple[dict[str, Any], int]:
         """Return the values of fields without presence that are not set, and an estimate of what they take."""
         known = self._defaults.get(descriptor.full_name)
         if known is None:
@@ -142,7 +147,7 @@ class JsonMapping:
             known = self._defaults[descriptor.full_name] = (mapped, size)
         return known
 
-    def _any(self, message: Any, budget: Budget) -> Any:
+    def _any(self, message: Message, budget: Budget) -> Any:
         if not type(message).ListFields(message):
             return {}
         from google.protobuf.message_factory import GetMessageClass

@@ -9,13 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.protobuf.parser import InvalidProtoError, ParsedFile, parse
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 #: Files that schemas import without the registry having them, by what comes with the package protobuf.
 _PROTOBUF_FILES: Final = (
@@ -59,10 +62,10 @@ class LinkedFile:
         implied: the messages that indexes do not count, by their names without the package.
     """
 
-    descriptor: Any
+    descriptor: FileDescriptor
     implied: frozenset[str] = frozenset()
 
-    def message(self, indexes: tuple[int, ...]) -> Any:
+    def message(self, indexes: tuple[int, ...]) -> Descriptor:
         """Return the Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
         level, message = self._outermost(), None
         for number in indexes:
@@ -103,10 +106,10 @@ class LinkedFile:
             level = self._declared(level[indexes[-1]].nested_types)
         return tuple(indexes)
 
-    def _outermost(self) -> list[Any]:
+    def _outermost(self) -> list[Descriptor]:
         return self._declared(self.descriptor.message_types_by_name.values())
 
-    def _declared(self, messages: Iterable[Any]) -> list[Any]:
+    def _declared(self, messages: Iterable[Descriptor]) -> list[Descriptor]:
         n_package = len(self.descriptor.package) + 1 if self.descriptor.package else 0
         return [message for message in messages if message.full_name[n_package:] not in self.implied]
 
@@ -264,7 +267,7 @@ class _ProtoSymbols:
             scope = scope.rpartition(".")[0]
 
 
-def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
+def messages_of(file: FileDescriptorProto) -> Iterator[tuple[str, Descriptor]]:
     """Yield every message of a file with its full name, the outer before the inner."""
     waiting = [(_join_names(file.package, message.name), message) for message in file.message_type]
     while waiting:

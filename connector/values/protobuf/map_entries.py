@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FileDescriptor
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,10 @@ class WithoutMaps:
         entries: the full names of the messages that are entries of maps.
     """
 
-    pool: Any
+    pool: DescriptorPool
     entries: frozenset[str]
 
-    def message_class(self, descriptor: Any) -> Any:
+    def message_class(self, descriptor: Descriptor) -> Any:
         """Return the class of the message that has the same name as ``descriptor``."""
         from google.protobuf.message_factory import GetMessageClass
 
@@ -32,7 +36,7 @@ class WithoutMaps:
 
 
 @lru_cache(maxsize=1_000)
-def without_maps(file: Any) -> WithoutMaps | None:
+def without_maps(file: FileDescriptor) -> WithoutMaps | None:
     """Return None where neither the file nor any that it imports has a map."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -48,7 +52,7 @@ def without_maps(file: Any) -> WithoutMaps | None:
     return WithoutMaps(pool, frozenset(entries)) if entries else None
 
 
-def files_of(file: Any) -> Iterator[Any]:
+def files_of(file: FileDescriptor) -> Iterator[Any]:
     """Yield copies of a file and of all that it imports, as FileDescriptorProto, each after all that it imports."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 

@@ -52,7 +52,7 @@ class GroupBuffer:
         """Return the varint at each position, and int64[n]: where it ends."""
         return read_unsigned(self.buffer, positions, _MAX_TENTH)
 
-    def slices(self, starts: Ints, sizes: Ints, arrow_type: pa.DataType) -> Any:
+    def slices(self, starts: Ints, sizes: Ints, arrow_type: pa.DataType) -> pa.Array:
         """Return a pa.Array of bytes as ``pa.binary()`` or ``pa.string()``; slices must ascend and not overlap; a copy."""
         return slices(self.buffer, starts, starts + sizes, arrow_type)
 

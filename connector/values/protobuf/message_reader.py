@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,10 @@ from pykafka_wire.values.protobuf.conversion import MessageConversion, message_c
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+    from google.protobuf.message import Message
 
 #: Of required fields that are missing.
 _MAX_NAMED: Final = 10
@@ -49,7 +53,7 @@ class MessageReader:
     convert: MessageConversion
     has_proto2: bool
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         """Return ``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
         if self.plan is None:
             return leave_all(payloads, self.column_type)
@@ -79,7 +83,7 @@ class MessageReader:
             raise DecodeError(f"it is not what its schema says ({type(error).__name__})") from error
 
 
-def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
+def message_reader(descriptor: Descriptor, wanted: pa.DataType) -> MessageReader:
     """Return what reads messages of a descriptor as ``wanted``.
 
     Raises:
@@ -100,7 +104,7 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
     )
 
 
-def _check_chain(descriptor: Any) -> None:
+def _check_chain(descriptor: Descriptor) -> None:
     """Raise DecodeError where a chain of messages, each a field of the one before, is too long for the library.
 
     It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds
@@ -121,12 +125,12 @@ def _check_chain(descriptor: Any) -> None:
 
 
 @lru_cache(maxsize=1_000)
-def _has_proto2(file: Any) -> bool:
+def _has_proto2(file: FileDescriptor) -> bool:
     """Return whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
     return any(dependency.syntax != "proto3" for dependency in files_of(file))
 
 
-def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
+def _missing_fields(message: Message, path: str = "") -> Iterator[str]:
     """Yield the paths of required fields that are not set. The library's own list of them can be of any length."""
     for field in message.DESCRIPTOR.fields:
         if field.is_required and not message.HasField(field.name):
@@ -146,7 +150,7 @@ def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
             yield from _missing_fields(value, f"{name}.")
 
 
-def _check_texts(message: Any) -> None:
+def _check_texts(message: Message) -> None:
     """Raise DecodeError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
     for field, value in type(message).ListFields(message):
         if isinstance(value, (str, int, float)):
@@ -161,7 +165,7 @@ def _check_texts(message: Any) -> None:
             _check_text(field, value)
 
 
-def _check_text(field: Any, values: Iterable[Any]) -> None:
+def _check_text(field: FieldDescriptor, values: Iterable[Any]) -> None:
     if field.type == field.TYPE_STRING:
         if any(isinstance(value, bytes) for value in values):
             raise DecodeError(f"a text in its field {field.full_name} is not UTF-8")

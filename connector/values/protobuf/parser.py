@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from google.protobuf import text_encoding, text_format
 from google.protobuf.descriptor_pb2 import (
@@ -30,6 +30,9 @@ from google.protobuf.descriptor_pb2 import (
     MethodDescriptorProto,
 )
 from google.protobuf.message_factory import GetMessageClass
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 Kind = Literal["name", "integer", "float", "string", "symbol", "end"]
 
@@ -235,13 +238,15 @@ class OptionReader:
     def __init__(self, tokens: TokenReader) -> None:
         self._tokens = tokens
 
-    def statement(self, options: Any) -> None:
+    def statement(self, options: Message) -> None:
         """Read ``option name = value;``"""
         self._tokens.expect("option")
         self._option(options, None, False)
         self._tokens.expect(";")
 
-    def bracketed(self, options: Any, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False) -> None:
+    def bracketed(
+        self, options: Message, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False
+    ) -> None:
         """Read ``[name = value, …]`` where there is one."""
         if not self._tokens.accept("["):
             return
@@ -249,7 +254,7 @@ class OptionReader:
             self._option(options, field, is_proto3)
         self._tokens.expect("]")
 
-    def _option(self, options: Any, field: FieldDescriptorProto | None, is_proto3: bool) -> None:
+    def _option(self, options: Message, field: FieldDescriptorProto | None, is_proto3: bool) -> None:
         name = self._option_name()
         self._tokens.expect("=")
         if field is not None and name == "default":
@@ -280,7 +285,7 @@ class OptionReader:
             if not self._tokens.accept("."):
                 return parts[0] if len(parts) == 1 else ""
 
-    def _known_option(self, options: Any, known: Any) -> None:
+    def _known_option(self, options: Message, known: Message) -> None:
         if known.message_type is not None:
             value = GetMessageClass(known.message_type)()
             text_format.Parse(self._skip_value()[1:-1], value)
@@ -442,7 +447,7 @@ class _ProtoParser:
             if not self._tokens.accept(";"):
                 self._statement()
 
-    def _block(self, statement: Callable[[], None], options: Any = None) -> None:
+    def _block(self, statement: Callable[[], None], options: Message = None) -> None:
         """Read statements between braces, of which those of options are read here."""
         self._tokens.expect("{")
         while not self._tokens.accept("}"):

@@ -15,7 +15,7 @@ the default stay apart. Knows descriptors, and neither a registry nor Spark.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from pykafka_wire.errors import SchemaError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.protobuf.json_mapping import is_map
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 UINT64_TYPE: Final = pa.decimal128(20, 0)
 #: 0001-01-01 and 9999-12-31T23:59:59, and some 10,000 years: the limits of the well-known types.
@@ -64,7 +67,7 @@ _MAX_FIELDS: Final = 10_000
 _MAX_DEPTH: Final = 100
 
 
-def arrow_type(descriptor: Any, selection: Selection = WHOLE, *, times_are_numbers: bool = False) -> pa.DataType:
+def arrow_type(descriptor: Descriptor, selection: Selection = WHOLE, *, times_are_numbers: bool = False) -> pa.DataType:
     """Return the type of a column of such messages; a struct of all fields, but for well-known types.
 
     A message without fields has no column, as in Spark, unless it is the outermost.
@@ -91,7 +94,9 @@ class _ProtobufTypes:
         self._n_fields = 0
         self._times_are_numbers = times_are_numbers
 
-    def message(self, descriptor: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
+    def message(
+        self, descriptor: Descriptor, around: tuple[FieldDescriptor, ...], selection: Selection
+    ) -> pa.DataType | None:
         """Return None for a message without fields. ``around`` has the fields that lead to it."""
         known = _WELL_KNOWN.get(descriptor.full_name)
         if known is not None:
@@ -113,7 +118,9 @@ class _ProtobufTypes:
                 fields.append(pa.field(field.name, column_type))
         return pa.struct(fields) if fields else None
 
-    def _field(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
+    def _field(
+        self, field: FieldDescriptor, around: tuple[FieldDescriptor, ...], selection: Selection
+    ) -> pa.DataType | None:
         if is_map(field):
             entry = field.message_type.fields_by_name
             item = self._single(entry["value"], (*around, field), WHOLE)
@@ -121,7 +128,9 @@ class _ProtobufTypes:
         single = self._single(field, around, selection)
         return pa.list_(single) if single is not None and field.is_repeated else single
 
-    def _single(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
+    def _single(
+        self, field: FieldDescriptor, around: tuple[FieldDescriptor, ...], selection: Selection
+    ) -> pa.DataType | None:
         if field.message_type is None:
             return scalar_type(field)
         path = (*around, field)
@@ -140,7 +149,7 @@ class _ProtobufTypes:
         return self.message(field.message_type, path, selection)
 
 
-def scalar_type(field: Any) -> pa.DataType:
+def scalar_type(field: FieldDescriptor) -> pa.DataType:
     """Return the type of one value of a field that holds no messages."""
     if field.type == field.TYPE_BYTES:
         return pa.binary()
@@ -236,7 +245,7 @@ def _type(column: pa.DataType, type_name: str, path: str, indent: str) -> tuple[
     raise _unknown(column, path)
 
 
-def _unknown(column: Any, path: str) -> SchemaError:
+def _unknown(column: pa.DataType, path: str) -> SchemaError:
     return SchemaError(
         f"field {path} is {sql_name(column)}, which Protobuf does not have: cast it, or wrap it in a struct."
     )

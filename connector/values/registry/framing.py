@@ -73,7 +73,9 @@ class Frames:
     reasons: dict[int, str] = field(default_factory=dict)
 
 
-def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = False, headers: Any = None) -> Frames:
+def split_frames(
+    rows: pa.Array, framing: Framing, *, has_message_indexes: bool = False, headers: pa.Array | None = None
+) -> Frames:
     """Return the frames of a pa.BinaryArray.
 
     Args:
@@ -118,7 +120,7 @@ def _skip_frames(frames: Frames, present: Ints) -> None:
     frames.groups.append((None, present))
 
 
-def header_values(headers: Any, name: str) -> Any:
+def header_values(headers: pa.Array, name: str) -> pa.BinaryArray:
     """Return a pa.BinaryArray of each record's last header ``name``, null where it has none. ``headers`` is the source's
     column.
     """
@@ -143,7 +145,7 @@ _AZURE: Final = "content-type"
 _AZURE_TYPE: Final = re.compile(rb"avro/binary\+([0-9a-fA-F]{32})")
 
 
-def foreign_frames(headers: Any, column: Literal["key", "value"]) -> dict[int, str]:
+def foreign_frames(headers: pa.Array, column: Literal["key", "value"]) -> dict[int, str]:
     """Return why records have no frame that is read, by their rows: their schemas are named in headers of other registries.
 
     A value without a frame may begin like one, and would be read by the schema of another.
@@ -312,7 +314,7 @@ def _split_message_indexes(
         yield indexes, np.array(rows, dtype=np.int64)
 
 
-def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_indexes: bool) -> Ints:
+def _split_headers(frames: Frames, headers: pa.Array, present: Ints, has_message_indexes: bool) -> Ints:
     """Group the rows that have a header, and return the others."""
     with_header = validity(headers)
     encoded = headers.dictionary_encode()

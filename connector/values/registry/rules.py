@@ -154,7 +154,7 @@ def _serdes(registry: Registry, subject: str, schema_id: int, schema: Schema) ->
         fastavro.schemaless_writer(written, parsed, value)
         return written.getvalue()
 
-    def decode(payload: bytes) -> Any:
+    def decode(payload: bytes) -> pa.Array:
         return fastavro.schemaless_reader(io.BytesIO(payload), parsed, None, return_record_name=True)
 
     return module.AvroSerializer(client, conf=writing, rule_registry=executors), deserializer, encode, decode
@@ -217,7 +217,7 @@ class ReaderByRules:
     def read_one(self, payload: bytes) -> Any:
         return self.reader.read_one(self.change(payload))
 
-    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         values: list[bytes | None] = []
         for row in range(len(payloads)):
             try:
@@ -238,7 +238,7 @@ class WriterByRules:
     schema_id: int
     schema: Schema
 
-    def write(self, column: Any) -> Any:  # Any: pyarrow has no types
+    def write(self, column: pa.BinaryArray) -> pa.BinaryArray:
         """Return pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`. Raises RegistryError, too."""
         change = change_by_rules(self.registry, self.subject, self.schema_id, self.schema, on_read=False)
         values: list[bytes | None] = []
