@@ -100,14 +100,14 @@ class WireError(Exception):
     @property
     def text(self) -> str:
         """Return message, place and remedy, without the label."""
-        return self._joined(self.shown_remedy)
+        return self._join(self.shown_remedy)
 
     @property
     def sentence(self) -> str:
         """Return the error as a part of another one's remedy: with the names of settings in braces."""
-        return f"[{self.label}] {self._joined(self.remedy)}"
+        return f"[{self.label}] {self._join(self.remedy)}"
 
-    def _joined(self, remedy: str) -> str:
+    def _join(self, remedy: str) -> str:
         text = f"{self.message} [{self.where}]" if self.where else self.message
         if not remedy:
             return text
@@ -181,7 +181,7 @@ class NoBrokerAvailableError(TransportError):
         )
         self.attempts = tuple(attempts)
 
-    def _joined(self, remedy: str) -> str:
+    def _join(self, remedy: str) -> str:
         tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts).removesuffix(".")
         text = f"{self.message}: {tried}." if tried else f"{self.message}."
         return f"{text} {remedy}" if remedy else text
@@ -212,14 +212,14 @@ class SettingsError(WireError):
         self._sentence = message
         self._values = {name: str(value) for name, value in values.items()}
         self._prefix = prefix
-        super().__init__(self._filled(message), remedy=remedy)
+        super().__init__(self._fill_in(message), remedy=remedy)
 
-    def _filled(self, sentence: str) -> str:
+    def _fill_in(self, sentence: str) -> str:
         return fill_in(sentence, self._prefix, **{"setting": f"{self._prefix}{self.setting}"} | self._values)
 
     @property
     def shown_remedy(self) -> str:
-        return self._filled(self.remedy)
+        return self._fill_in(self.remedy)
 
     def with_prefix(self, prefix: str) -> SettingsError:
         return SettingsError(self._sentence, setting=self.setting, remedy=self.remedy, prefix=prefix, **self._values)

@@ -173,7 +173,7 @@ def _reason(error: OSError) -> str:
 
 def _tls(settings: ClientSettings, host: str, port: int) -> Check:
     try:
-        with _secured(tls.context(settings), host, port) as secured:
+        with _connect_with_tls(tls.context(settings), host, port) as secured:
             return _certificate(secured.version() or "TLS", secured.getpeercert() or {})
     except ssl.SSLCertVerificationError as error:
         refusal = f"certificate refused: {error.verify_message}"
@@ -283,7 +283,7 @@ def _opened(settings: ClientSettings, host: str, port: int) -> Iterator[Connecti
 
 
 @contextlib.contextmanager
-def _secured(context: ssl.SSLContext, host: str, port: int) -> Iterator[ssl.SSLSocket]:
+def _connect_with_tls(context: ssl.SSLContext, host: str, port: int) -> Iterator[ssl.SSLSocket]:
     with (
         socket.create_connection((host, port), timeout=STEP_MS / 1000) as raw,
         context.wrap_socket(raw, server_hostname=host) as secured,
@@ -297,7 +297,7 @@ def _speaks_tls(host: str, port: int) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with _secured(context, host, port):
+        with _connect_with_tls(context, host, port):
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")

@@ -103,13 +103,13 @@ def _checks(
         # Before the requests below, which wait for brokers that cannot be reached.
         yield run_check("leaders", "", lambda: _leaders([every[name] for name in topics or every if name in every]))
         for topic in topics:
-            yield _permitted("topic", topic, partial(_topic, cluster, topic, wanted, every))
+            yield _check_permission("topic", topic, partial(_topic, cluster, topic, wanted, every))
             if topic in every:
                 yield from _tiers(cluster, every[topic])
         if group is not None:
-            yield _permitted("group", group, lambda: _group(cluster, group))
+            yield _check_permission("group", group, lambda: _group(cluster, group))
         if transaction is not None:
-            yield _permitted("transactional id", transaction, lambda: _transaction(cluster, transaction))
+            yield _check_permission("transactional id", transaction, lambda: _transaction(cluster, transaction))
 
 
 def _leaders(topics: Iterable[TopicMetadata]) -> Check:
@@ -197,7 +197,7 @@ def _transaction(cluster: Cluster, name: str) -> Check:
     return Check(f"{state}; you may describe it, and those under it (transactions=tasks)")
 
 
-def _permitted(name: str, where: str, look: Callable[[], Check]) -> Check:
+def _check_permission(name: str, where: str, look: Callable[[], Check]) -> Check:
     """Return a check of something that permissions are granted for."""
 
     def run() -> Check:

@@ -128,7 +128,7 @@ class SupervisedProcess:
         if not ended:
             return self._ready in log
         code = self._process.returncode if self._process is not None else None
-        self._reaped()
+        self._reap()
         taken = "BindException" in log or "Address already in use" in log
         raise (PortTakenError if taken else LocalClusterError)(
             f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail}"
@@ -152,14 +152,14 @@ class SupervisedProcess:
                     f"{self.name} did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM and was killed; its log ends:\n"
                     f"{self.log_tail}"
                 ) from None
-        self._reaped()
+        self._reap()
 
     def kill(self) -> None:
         """Kill it, as a power failure would (SIGKILL), and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._reaped()
+            self._reap()
 
     def pause(self) -> None:
         """Suspend it (SIGSTOP): connections stay open, and it does not respond."""
@@ -191,7 +191,7 @@ class SupervisedProcess:
         self._process.send_signal(number)
         return self._process
 
-    def _reaped(self) -> None:
+    def _reap(self) -> None:
         if self._process is not None:
             self._watchdog.forget(self._process.pid)
             self._process = None

@@ -24,7 +24,7 @@ class MetricsListener(LagListener):
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
         """Note that a known query runs again; a new one is known by its first progress."""
-        self.figures.started(str(event.runId), event.name or str(event.id))
+        self.figures.begin(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: Any) -> None:
         """Take up the figures of a finished micro-batch."""
@@ -35,9 +35,9 @@ class MetricsListener(LagListener):
 
     def onQueryIdle(self, event: Any) -> None:
         """Note that the query is alive."""
-        self.figures.idle(str(event.runId))
+        self.figures.note_idle(str(event.runId))
 
     def onQueryTerminated(self, event: Any) -> None:
         """Remove the gauges of a query that has ended."""
-        self.figures.ended(str(event.runId))
+        self.figures.end(str(event.runId))
         super().onQueryTerminated(event)

@@ -130,7 +130,7 @@ class QueryFigures:
             query.durations.add(duration)
         return label, duration
 
-    def started(self, run_id: str, label: str) -> None:
+    def begin(self, run_id: str, label: str) -> None:
         """Note that a query's run has begun. A restarted query may find nothing to read for long, and runs nevertheless."""
         with self._lock:
             query = self._queries.get(label)
@@ -141,14 +141,14 @@ class QueryFigures:
             query.gauges[ACTIVE][(label,)] = 1.0
             query.gauges[LAST_PROGRESS][(label,)] = time.time()
 
-    def idle(self, run_id: str) -> None:
+    def note_idle(self, run_id: str) -> None:
         """Note that a query has nothing to read: it is alive."""
         with self._lock:
             label = self._labels.get(run_id)
             if label is not None:
                 self._queries[label].gauges[LAST_PROGRESS][(label,)] = time.time()
 
-    def ended(self, run_id: str) -> None:
+    def end(self, run_id: str) -> None:
         """Note that a query's run has ended: its gauges go, its counters stay."""
         with self._lock:
             label = self._labels.pop(run_id, None)

@@ -39,9 +39,9 @@ class PageSettings:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host or (separator and not host):
-            raise _malformed(text)
+            raise _format_error(text)
         if not (port.isascii() and port.isdigit() and int(port) < 2**16):
-            raise _malformed(text)
+            raise _format_error(text)
         return cls(host=host or _LOOPBACK, port=int(port), shows_values=shows_values)
 
     @classmethod
@@ -75,7 +75,7 @@ class PageSettings:
             ) from None
 
 
-def _malformed(text: str) -> OptionError:
+def _format_error(text: str) -> OptionError:
     return OptionError(f"the page's address is {text!r}: give PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080.")
 
 

@@ -61,10 +61,10 @@ def make_app(documents: LiveDocuments, guard: Guard) -> ASGIApp:
         return Response(documents.tables(), media_type=_JSON)
 
     async def table(request: Request) -> Response:
-        return _found(documents.table(_topic(request)))
+        return _respond(documents.table(_topic(request)))
 
     async def history(request: Request) -> Response:
-        return _found(await documents.history(_topic(request)))
+        return _respond(await documents.history(_topic(request)))
 
     routes = [
         Route("/", static),
@@ -87,7 +87,7 @@ def _topic(request: Request) -> str:
     return topic
 
 
-def _found(document: bytes | None) -> Response:
+def _respond(document: bytes | None) -> Response:
     if document is None:
         raise HTTPException(404, "the ingest has no such topic.")
     return Response(document, media_type=_JSON)

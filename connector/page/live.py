@@ -58,16 +58,16 @@ class LiveDocuments:
 
     def ingest(self) -> bytes:
         """Return ``/api/ingest``."""
-        return self._kept("ingest", ingest_document)
+        return self._make_once("ingest", ingest_document)
 
     def tables(self) -> bytes:
         """Return ``/api/tables``."""
-        return self._kept("tables", tables_document)
+        return self._make_once("tables", tables_document)
 
     def table(self, topic: str) -> bytes | None:
         """Return ``/api/table``; None where there is no such topic."""
         document = table_document(self._newest(), topic, self._source, self._samples)
-        return None if document is None else _encoded(document)
+        return None if document is None else _encode(document)
 
     async def history(self, topic: str) -> bytes | None:
         """Return ``/api/table/history``; None where there is no such topic.
@@ -91,13 +91,13 @@ class LiveDocuments:
         self._histories.close()
         self._source.close()
 
-    def _kept(self, name: str, make: Callable[[IngestSnapshot, Samples], Document]) -> bytes:
+    def _make_once(self, name: str, make: Callable[[IngestSnapshot, Samples], Document]) -> bytes:
         """Return a document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread
         alone."""
         snapshot = self._newest()
         made_of, encoded = self._encoded.get(name, (None, b""))
         if made_of is not snapshot:
-            encoded = _encoded(make(snapshot, self._samples))
+            encoded = _encode(make(snapshot, self._samples))
             self._encoded[name] = snapshot, encoded
         return encoded
 
@@ -168,11 +168,11 @@ class _Histories:
         while (asked := self._waiting.get()) is not None:
             topic, reading = asked
             try:
-                reading.set_result(_encoded(history_document(topic, self._source.history(topic))))
+                reading.set_result(_encode(history_document(topic, self._source.history(topic))))
             except Exception as error:
                 reading.set_exception(error)
 
 
-def _encoded(document: Document) -> bytes:
+def _encode(document: Document) -> bytes:
     # No NaN: browsers refuse it. ASCII: damaged names have surrogates, which UTF-8 does not.
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")

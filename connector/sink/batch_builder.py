@@ -87,13 +87,13 @@ class BatchBuilder:
             rows = order[first : first + sum(some)]
             first += len(rows)
             places = np.cumsum(some) - 1
-            yield from self._encoded(
+            yield from self._encode(
                 [TopicPartition(topic, partition) for partition in partitions[rows[places]].tolist()],
                 some,
                 records if len(sizes) == 1 else records.take(rows),
             )
 
-    def _encoded(
+    def _encode(
         self, tps: Sequence[TopicPartition], sizes: Sequence[int], records: RecordColumns
     ) -> Iterator[PartitionBatches]:
         """Yield the batches of topic-partitions of one topic, whose records are one behind the other: so many of each."""

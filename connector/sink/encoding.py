@@ -28,7 +28,7 @@ class Encoding:
 
     writers: Mapping[str, ColumnWriter] = field(default_factory=dict)
 
-    def encoded(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[pa.RecordBatch]:
+    def encode(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[pa.RecordBatch]:
         """Yield a task's Arrow batches with typed columns as binary ones; ``topic`` is the option's.
 
         Raises:
@@ -39,10 +39,10 @@ class Encoding:
             return
         n_rows = 0
         for batch in coalesce_batches(batches):
-            yield self._encoded(batch, topic, n_rows)
+            yield self._encode(batch, topic, n_rows)
             n_rows += batch.num_rows
 
-    def _encoded(self, batch: pa.RecordBatch, topic: str | None, first: int) -> pa.RecordBatch:
+    def _encode(self, batch: pa.RecordBatch, topic: str | None, first: int) -> pa.RecordBatch:
         from pykafka_wire.values.bulk.writing import encode  # its package takes 0.1 s to load, and few writes need it
 
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}

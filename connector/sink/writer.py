@@ -125,7 +125,7 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
             WireError: a broker rejected a batch, or did not respond within ``kafka.delivery.timeout.ms``.
             WriteError: a row cannot be written.
         """
-        return self._task_writer.run(self.encoding.encoded(iterator, self._topic), send_task)
+        return self._task_writer.run(self.encoding.encode(iterator, self._topic), send_task)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the totals: the records are in Kafka already."""
@@ -203,7 +203,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         batches = (
             iterator if _STREAM_GETS_ARROW else rows_to_arrow(iterator, self._schema, self._task_writer.columns.names)
         )
-        return self._task_writer.run(self.encoding.encoded(iter(batches), self._topic), self.delivery.write_task)
+        return self._task_writer.run(self.encoding.encode(iter(batches), self._topic), self.delivery.write_task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Complete the micro-batch.

@@ -174,17 +174,17 @@ class WantedSchema:
         """
         assert self.registry is not None
         if self.column.schema is not None:
-            return self._found(subject, self._schema(self.column.schema))
+            return self._look_up(subject, self._schema(self.column.schema))
         try:
             schema_id, newest = RegistryClient(self.registry).latest(subject)
         except DecodeError as error:
-            derived = self._derived()
+            derived = self._derive()
             if not self.auto_register:
                 raise SchemaError(
                     f"subject {subject}: {error}. Register a schema, or set {_AUTO_REGISTER}=true to register the one of the "
                     f"column: {derived}"
                 ) from error
-            return self._registered(subject, self._schema(derived))
+            return self._register(subject, self._schema(derived))
         if newest.kind != SCHEMA_KINDS[self.column.format]:
             raise OptionError(
                 f"subject {subject} is {newest.kind}, and {self.column.name}Format is {self.column.format}: set that format, or "
@@ -192,10 +192,10 @@ class WantedSchema:
             )
         refuse_rules(subject, newest, self._applied())
         try:
-            return self._framed(subject, WriterSchema(schema_id=schema_id, schema=newest), newest)
+            return self._frame(subject, WriterSchema(schema_id=schema_id, schema=newest), newest)
         except SchemaError as error:
             if self.auto_register and (wider := self._with_new_fields(newest)) is not None:
-                return self._registered(subject, wider)
+                return self._register(subject, wider)
             raise SchemaError(
                 f"{error.message.removesuffix('.')}. This is the newest schema of subject {subject}, with the id {schema_id}; "
                 f"{_AUTO_REGISTER}=true adds fields that only the column has, and changes nothing else."
@@ -208,7 +208,7 @@ class WantedSchema:
         """Return the types of rules that are applied to what is written."""
         return () if self.registry is None else applied_rules(self.registry, SCHEMA_KINDS[self.column.format])
 
-    def _framed(self, subject: str, schema: WriterSchema, registered: Schema) -> ColumnWriter:
+    def _frame(self, subject: str, schema: WriterSchema, registered: Schema) -> ColumnWriter:
         """Return a writer under a schema that the registry has, which applies its rules, if any."""
         writer = self._writer(schema)
         if registered.rule("WRITE", "WRITEREAD") is None:
@@ -229,11 +229,11 @@ class WantedSchema:
             return
         refuse_rules(subject, newest)
 
-    def _found(self, subject: str, schema: Schema) -> ColumnWriter:
+    def _look_up(self, subject: str, schema: Schema) -> ColumnWriter:
         """Return a writer of the given schema, with its id under the subject."""
         assert self.registry is not None
         if self.auto_register:
-            return self._registered(subject, schema)
+            return self._register(subject, schema)
         try:
             schema_id = RegistryClient(self.registry).lookup(subject, schema)
         except DecodeError as error:
@@ -247,9 +247,9 @@ class WantedSchema:
         assert self.registry is not None
         registered = RegistryClient(self.registry).by_id(schema_id)
         refuse_rules(subject, registered, self._applied())
-        return self._framed(subject, WriterSchema(schema_id=schema_id, schema=schema), registered)
+        return self._frame(subject, WriterSchema(schema_id=schema_id, schema=schema), registered)
 
-    def _registered(self, subject: str, schema: Schema) -> ColumnWriter:
+    def _register(self, subject: str, schema: Schema) -> ColumnWriter:
         assert self.registry is not None
         try:
             schema_id = RegistryClient(self.registry).register(subject, schema)
@@ -261,7 +261,7 @@ class WantedSchema:
         # Confluent's registry gives a new version the rules of the one before.
         return self._by_id(subject, schema_id, schema)
 
-    def _derived(self) -> str:
+    def _derive(self) -> str:
         """Return the schema that the column itself has."""
         return avro.derived_schema(self.type) if self.column.format == "avro" else protobuf.derived_schema(self.type)
 

@@ -155,7 +155,7 @@ class Converter:
             ColumnTooLargeError: the column would be larger than Arrow's arrays may be, under every policy.
             RegistryError: the registry does not respond, under every policy.
         """
-        converted = self._encoded(rows) if self.type is None else read_column(self.format, self.type, rows)
+        converted = self._encode(rows) if self.type is None else read_column(self.format, self.type, rows)
         if converted.reasons and self.on_error == "fail":
             raise self._failure(converted.reasons[min(converted.reasons)])
         if self.on_error != "divert":
@@ -163,7 +163,7 @@ class Converter:
         fields = list(diverted_type(converted.column.type))
         return pa.StructArray.from_arrays([converted.column, reasons_column(converted, len(rows))], fields=fields)
 
-    def _encoded(self, rows: pa.Array) -> Decoded:
+    def _encode(self, rows: pa.Array) -> Decoded:
         try:
             encoded = encode(column_writer(self.format, rows.type), rows)
         except DecodeError as error:

@@ -250,7 +250,7 @@ class Connection:
 
     def drain(self, deadline: Deadline) -> None:
         """Wait for every response that is due."""
-        with self._held(deadline):
+        with self._hold(deadline):
             while self._pending:
                 self._receive(deadline)
 
@@ -306,7 +306,7 @@ class Connection:
             UnsupportedVersionError, ProtocolError: the request cannot be expressed.
         """
         deadline = deadline or Deadline.of_call(self._settings)
-        with self._held(deadline):
+        with self._hold(deadline):
             self._wait_out_throttle(deadline)
             try:
                 sent = self.state_machine.send(request, cap)
@@ -332,7 +332,7 @@ class Connection:
         total = total or Deadline.of_call(self._settings)
         started = time.monotonic()
         try:
-            with self._held(deadline, pending):
+            with self._hold(deadline, pending):
                 while not pending.done:
                     try:
                         self._receive(pending.extend_deadline(deadline, total, self._throttled_s))
@@ -425,7 +425,7 @@ class Connection:
             raise self._closed_by
 
     @contextlib.contextmanager
-    def _held(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
+    def _hold(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
         """Hold the connection for this thread alone; another one that waits for a response holds it until that has come.
 
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.

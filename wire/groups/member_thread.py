@@ -180,7 +180,7 @@ class MemberThread:
                 else:
                     interval_s = self._protocol.send()
             except Exception as error:
-                self._end(self._failed(error))
+                self._end(self._note_failure(error))
             else:
                 self._n_failures = 0
                 self._has_succeeded = True
@@ -202,7 +202,7 @@ class MemberThread:
                     return True
         return False
 
-    def _failed(self, error: Exception) -> float:
+    def _note_failure(self, error: Exception) -> float:
         """Return the pause after an error, unless that ends the membership."""
         with self.changed:
             if self.is_closing:

@@ -136,7 +136,7 @@ class DriverTransaction:
     def settle_earlier(self, stored: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:
         # The marker of the micro-batch before is replaced together with the next one's records.
         if is_replay:
-            self.write(stored.settled(), replacing)
+            self.write(stored.settle(), replacing)
 
     def write(self, batch: Marker, tasks: Sequence[EncodedTask]) -> None:
         first_offsets = self._write(tasks)

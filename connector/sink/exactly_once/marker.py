@@ -108,7 +108,7 @@ class Marker:
         """Return whether all of it is in Kafka."""
         return not self.pending and not self.missing_parts
 
-    def settled(self) -> Marker:
+    def settle(self) -> Marker:
         """Return the marker after all of its transactions have ended."""
         return replace(self, pending=(), missing_parts=())
 

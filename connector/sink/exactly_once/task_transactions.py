@@ -114,7 +114,7 @@ class TaskTransactions:
 
     def settle_earlier(self, stored: Marker, replacing: Sequence[OpenTask], *, is_replay: bool) -> None:
         if replacing:
-            decided = replace(stored.settled(), pending=list_decided(replacing))
+            decided = replace(stored.settle(), pending=list_decided(replacing))
             # With what is committed: where a part of a list is deleted, its rows are all rows without those of the others.
             self._marker_writer.write(replace(decided, pending=decided.pending + stored.pending))
             self._end(decided)
@@ -180,7 +180,7 @@ class TaskTransactions:
 
     def _settle(self, marker: Marker) -> None:
         self.progress.step = Step.SETTLE
-        self._marker_writer.write(marker.settled())
+        self._marker_writer.write(marker.settle())
 
     def clean_up(self, unused: Sequence[OpenTask]) -> None:
         """Abort what does not count: this run's own transactions of a micro-batch that was there, and attempts that lost."""

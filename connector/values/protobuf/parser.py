@@ -140,7 +140,7 @@ class TokenReader:
         if not self.accept(text):
             raise self.error(f"{text!r} is expected")
 
-    def listed(self) -> Iterator[None]:
+    def read_list(self) -> Iterator[None]:
         """Yield once for each part of a list, whose parts have commas between them."""
         yield
         while self.accept(","):
@@ -244,13 +244,13 @@ class OptionReader:
         self._option(options, None, False)
         self._tokens.expect(";")
 
-    def bracketed(
+    def read_brackets(
         self, options: Message, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False
     ) -> None:
         """Read ``[name = value, …]`` where there is one."""
         if not self._tokens.accept("["):
             return
-        for _ in self._tokens.listed():
+        for _ in self._tokens.read_list():
             self._option(options, field, is_proto3)
         self._tokens.expect("]")
 
@@ -535,7 +535,7 @@ class _ProtoParser:
         if self._tokens.accept("extensions"):
             self._extension_ranges(message)
         elif self._tokens.accept("reserved"):
-            self._reserved(message, 1, _MAX_FIELD_NUMBER, exclusive=1)
+            self._read_reserved(message, 1, _MAX_FIELD_NUMBER, exclusive=1)
         elif self._tokens.accept("oneof"):
             self._oneof(message)
         elif not self._type(message.nested_type, message.enum_type, message.extension):
@@ -577,7 +577,7 @@ class _ProtoParser:
         self._tokens.expect("=")
         field.number = self._tokens.integer(1, _MAX_INT32)
         field.json_name = json_name(field.name)
-        self._options.bracketed(field.options, field, is_proto3=self._proto3)
+        self._options.read_brackets(field.options, field, is_proto3=self._proto3)
 
     def _group(self, field: FieldDescriptorProto, nested: Any) -> None:
         if self._proto3:
@@ -658,11 +658,11 @@ class _ProtoParser:
 
     def _extension_ranges(self, message: DescriptorProto) -> None:
         oneofs = []
-        for _ in self._tokens.listed():
+        for _ in self._tokens.read_list():
             start, end = self._range(1, _MAX_FIELD_NUMBER)
             oneofs.append(message.extension_range.add(start=start, end=end + 1))
         if self._tokens.at("["):
-            self._options.bracketed(oneofs[0].options)
+            self._options.read_brackets(oneofs[0].options)
             for oneof in oneofs[1:]:
                 oneof.options.CopyFrom(oneofs[0].options)
         self._tokens.expect(";")
@@ -677,8 +677,8 @@ class _ProtoParser:
             raise self._tokens.invalid("a range ends before it begins")
         return start, end
 
-    def _reserved(self, owner: Any, lowest: int, highest: int, *, exclusive: int) -> None:
-        for _ in self._tokens.listed():
+    def _read_reserved(self, owner: Any, lowest: int, highest: int, *, exclusive: int) -> None:
+        for _ in self._tokens.read_list():
             if self._tokens.token.kind == "string":
                 owner.reserved_name.append(self._tokens.string().decode())
             else:
@@ -691,12 +691,12 @@ class _ProtoParser:
     def _enum(self, enum: EnumDescriptorProto) -> None:
         def value() -> None:
             if self._tokens.accept("reserved"):
-                self._reserved(enum, -_MAX_INT32 - 1, _MAX_INT32, exclusive=0)
+                self._read_reserved(enum, -_MAX_INT32 - 1, _MAX_INT32, exclusive=0)
                 return
             value = enum.value.add(name=self._tokens.name())
             self._tokens.expect("=")
             value.number = self._tokens.integer(-_MAX_INT32 - 1, _MAX_INT32)
-            self._options.bracketed(value.options)
+            self._options.read_brackets(value.options)
             self._tokens.expect(";")
 
         self._block(value, enum.options)

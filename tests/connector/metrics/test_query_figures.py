@@ -50,38 +50,38 @@ def test_counters_go_on_over_a_restart_and_gauges_end_with_the_run() -> None:
     figures = QueryFigures()
     figures.progress(progress(report(commitSuccesses=4)))
     figures.progress(progress(report(commitSuccesses=6)))
-    figures.ended(RUN[1])
+    figures.end(RUN[1])
     assert figures.values("pykafka_wire_commits_total") == {WHERE: 6}
     assert figures.values(ACTIVE) == {("copy",): 0.0}
     assert figures.values(GROUP_LAG) == {} and figures.values("pykafka_wire_last_batch_id") == {}
     figures.progress(progress(report(commitSuccesses=1), run=2))
     assert figures.values("pykafka_wire_commits_total") == {WHERE: 7}
     assert figures.values("pykafka_wire_input_rows_total") == {WHERE: 300}
-    figures.ended(RUN[1])  # which comes late
+    figures.end(RUN[1])  # which comes late
     assert figures.values(ACTIVE) == {("copy",): 1.0}
 
 
 def test_a_restarted_query_runs_before_it_has_read_anything() -> None:
     figures = QueryFigures()
-    figures.started(RUN[1], "copy")
+    figures.begin(RUN[1], "copy")
     assert figures.values(ACTIVE) == {}  # until its progress shows that it is one of ours
     figures.progress(progress(report()))
-    figures.ended(RUN[1])
-    figures.started(RUN[2], "copy")
+    figures.end(RUN[1])
+    figures.begin(RUN[2], "copy")
     assert figures.values(ACTIVE) == {("copy",): 1.0} and figures.values(GROUP_LAG) == {}
     assert set(figures.values("pykafka_wire_last_progress_timestamp_seconds")) == {("copy",)}
     figures.progress(progress(report(commitSuccesses=1), run=2))
     assert figures.values("pykafka_wire_commits_total") == {WHERE: 5}
-    figures.ended(RUN[2])
+    figures.end(RUN[2])
     assert figures.values(ACTIVE) == {("copy",): 0.0}
 
 
 def test_a_query_that_idles_is_alive() -> None:
     figures = QueryFigures()
-    figures.idle(RUN[1])
+    figures.note_idle(RUN[1])
     figures.progress(progress(report()))
     (before,) = figures.values("pykafka_wire_last_progress_timestamp_seconds").values()
-    figures.idle(RUN[1])
+    figures.note_idle(RUN[1])
     (after,) = figures.values("pykafka_wire_last_progress_timestamp_seconds").values()
     assert after > before
 
@@ -117,7 +117,7 @@ def test_ended_queries_are_kept_up_to_a_limit() -> None:
     figures.progress(progress(report(), name="runs", run=5_000))
     for number in range(1, 300):
         figures.progress(progress(report(), name=None, run=number, query=number))
-        figures.ended(str(uuid.UUID(int=number)))
+        figures.end(str(uuid.UUID(int=number)))
     kept = [label for (label,), value in figures.values(ACTIVE).items() if not value]
     assert len(kept) == 100 and kept[-1] == str(uuid.UUID(int=299))
     assert figures.values(ACTIVE)[("runs",)] == 1.0

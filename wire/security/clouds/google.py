@@ -103,7 +103,7 @@ def find_credentials() -> Any:  # Any: any of google-auth's classes
     return credentials
 
 
-def scoped(credentials: Any) -> Any:  # Any: any of google-auth's classes
+def with_scopes(credentials: Any) -> Any:  # Any: any of google-auth's classes
     """Return credentials that somebody else has made, for the scope that the service requires."""
     _google_auth()
     from google.auth.credentials import with_scopes_if_required

@@ -64,4 +64,4 @@ def _of_databricks(settings: ClientSettings) -> TokenProvider:
         return azure.Azure(credential=issued, scope=settings.sasl_oauthbearer_scope, source=source)
     from pykafka_wire.wire.security.clouds import google
 
-    return google.Google(credentials=google.scoped(issued), source=source)
+    return google.Google(credentials=google.with_scopes(issued), source=source)
