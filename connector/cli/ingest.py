@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
 
     from pykafka_wire.ingest.checks import Replay
     from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.landing_progress import TaskRecords
     from pykafka_wire.ingest.proof import Proof
-    from pykafka_wire.ingest.running import TaskRecords
     from pykafka_wire.ingest.watch import Watched
 
 _EVERY: Final = "10s"
@@ -274,7 +274,7 @@ def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
     """Print each as it is found; which are right."""
-    from pykafka_wire.ingest.running import TaskRecords, describe_jobs
+    from pykafka_wire.ingest.landing_progress import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)
     texts = chain(steps, repeat(steps[-1] if steps else "comparing the table with its topics"))

@@ -34,8 +34,8 @@ from pykafka_wire.ingest.file_tasks import (
 )
 from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.landing_progress import receiver_of_own_reads, records_of_jobs
 from pykafka_wire.ingest.parquet_files import FileLayout
-from pykafka_wire.ingest.running import receiver_of_own_reads, records_of_jobs
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable
 from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader

@@ -22,12 +22,12 @@ from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
-from pykafka_wire.ingest.figures import LogEnds, log_ends, values
+from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
-from pykafka_wire.ingest.places import place_mistakes, query_of
-from pykafka_wire.ingest.running import MicroBatch, ReadFigures
+from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
+from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
 from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG

@@ -24,14 +24,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pykafka_wire
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest import running
 from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.figures import LogEnds, lag_in
+from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
 from pykafka_wire.ingest.masked import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import open_log, open_table
 from pykafka_wire.ingest.table_log import LoggedCommit, ReadLog, TableSize, changes_between
+from pykafka_wire.ingest.table_metrics import LogEnds, lag_in
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.options.option import duration_ms
 from pykafka_wire.page.snapshots import (
@@ -79,10 +79,10 @@ class RunningIngest(Protocol):
 
     settings: Settings
 
-    reads: running.ReadFigures | None
+    reads: ReadFigures | None
 
     @property
-    def micro_batch(self) -> running.MicroBatch | None: ...
+    def micro_batch(self) -> MicroBatch | None: ...
     @property
     def statuses(self) -> Mapping[str, TableStatus]: ...
 
@@ -277,7 +277,7 @@ class IngestPage:
             else:
                 self._waiting.pop(topic, None)
 
-    def _table(self, status: TableStatus, batch: running.MicroBatch | None, now: float) -> TableSnapshot:
+    def _table(self, status: TableStatus, batch: MicroBatch | None, now: float) -> TableSnapshot:
         settings = self._settings
         table, lag = settings.destination(status.key).table, lag_in(batch, status, self._ends)
         size = self._sizes.get(status.key)
@@ -408,7 +408,7 @@ def _divided(landing_s: float, figures: TaskFigures | None) -> dict[str, float] 
     return {"fetching": fetching, "writing": landing_s - fetching}
 
 
-def _running(batch: running.MicroBatch | None, statuses: Mapping[str, TableStatus], now: float) -> RunningBatch | None:
+def _running(batch: MicroBatch | None, statuses: Mapping[str, TableStatus], now: float) -> RunningBatch | None:
     if batch is None:
         return None
     return RunningBatch(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pykafka_wire.checkpoints.files import local_folder, table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_landing import FilesTable
-from pykafka_wire.ingest.running import is_connect
+from pykafka_wire.ingest.landing_progress import is_connect
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.ingest.figures import LogEnds, lag_in, lag_of, log_ends
-from pykafka_wire.ingest.running import MicroBatch, StageProgress, TaskRecords
+from pykafka_wire.ingest.landing_progress import MicroBatch, StageProgress, TaskRecords
+from pykafka_wire.ingest.table_metrics import LogEnds, lag_in, lag_of, log_ends
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 
 if TYPE_CHECKING:

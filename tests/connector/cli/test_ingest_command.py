@@ -22,7 +22,7 @@ import pytest
 from rich.console import Console
 
 from pykafka_wire.cli.ingest_screen import tables_drawn
-from pykafka_wire.ingest.running import MicroBatch
+from pykafka_wire.ingest.landing_progress import MicroBatch
 from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.ingest.table_status import TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange

@@ -22,7 +22,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.running import StageProgress, TaskRecords, describe_jobs, records_of_jobs
+from pykafka_wire.ingest.landing_progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.ingest.places import place_mistakes
+from pykafka_wire.ingest.folder_checks import place_mistakes
 from pykafka_wire.ingest.settings import make_settings
 
 

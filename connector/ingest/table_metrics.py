@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykafka_wire.ingest.running import MicroBatch
+from pykafka_wire.ingest.landing_progress import MicroBatch
 from pykafka_wire.ingest.table_status import Stage, TableStatus
 from pykafka_wire.metrics.definitions import (
     TABLE_COMMITS,
