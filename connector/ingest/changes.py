@@ -114,8 +114,8 @@ def changed_row(column: str, data_type: DataType, row: Column) -> Column:
 def with_flattened(columns: str) -> str:
     """Return the declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's
     deletes."""
-    more = _FLATTENED if _is_of_fields(columns) else ()
-    return ", ".join((columns, *(f"{name} STRING" for name in more if name not in _names(columns))))
+    more = _FLATTENED if is_of_fields(columns) else ()
+    return ", ".join((columns, *(f"{name} STRING" for name in more if name not in names_of(columns))))
 
 
 def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
@@ -124,18 +124,19 @@ def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
     added = [
         name
         for name in _FLATTENED
-        if name not in _names(columns) and isinstance(value, StructType) and name in value.names
+        if name not in names_of(columns) and isinstance(value, StructType) and name in value.names
     ]
     return rows.withColumn("value", F.col("value").dropFields(*added)) if added else rows
 
 
-def _names(columns: str) -> set[str]:
+def names_of(columns: str) -> set[str]:
     """Return the names of declared columns in lower case."""
     declared = DataType.fromDDL(columns)
     return {name.lower() for name in declared.names} if isinstance(declared, StructType) else set()
 
 
-def _is_of_fields(columns: str) -> bool:
+def is_of_fields(columns: str) -> bool:
+    """Return whether declared columns are fields, and not one type."""
     return isinstance(DataType.fromDDL(columns), StructType) and not columns.lstrip().upper().startswith("STRUCT<")
 
 
@@ -426,14 +427,20 @@ def check_keys(counted: Counts, table: Table, topic: str) -> None:
         )
 
 
-def rows_under(target: TopicTable, prefix: str) -> RowsUnder:
-    """Return the table's rows under other keys, for :func:`~pykafka_wire.ingest.unsent_values.filled`."""
+def rows_under(target: TopicTable, prefix: str, rows: DataFrame | None = None) -> RowsUnder:
+    """Return the table's rows under other keys, for :func:`~pykafka_wire.ingest.unsent_values.filled`.
+
+    Args:
+        rows: those of an earlier version.
+    """
+    held = target.rows if rows is None else rows
 
     def join(places: DataFrame) -> DataFrame:
         new = places.withColumn(prefix + "key", F.col("current"))
         partition, offset, timestamp = (f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp"))
-        is_row = f"{_same_row(target, new, prefix)} AND {is_older(partition, offset, timestamp, 'new.until')}"
-        joined = new.alias("new").join(target.rows.alias("old"), F.expr(is_row))
+        same_row = _same_row(held.schema, new, prefix, _key_gaps(target, new, prefix))
+        is_row = f"{same_row} AND {is_older(partition, offset, timestamp, 'new.until')}"
+        joined = new.alias("new").join(held.alias("old"), F.expr(is_row))
         return joined.select("new.target", F.struct("old.*").alias("old"))
 
     return join
@@ -452,7 +459,8 @@ def merge_changes(
             were not sent with it.
         truncated: TRUNCATEs that end rows of the table.
     """
-    same_row = _same_row(target, rows, prefix)
+    key_gaps = _key_gaps(target, rows, prefix)
+    same_row = _same_row(target.schema, rows, prefix, key_gaps)
     is_newer, unavailable = _newer(prefix, ">=" if landed is None else ">"), frozenset[str]()
     old = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
     is_truncated = " OR ".join(truncation.ends(*old) for truncation in truncated)
@@ -467,25 +475,28 @@ def merge_changes(
         is_newer=is_newer,
         unavailable=unavailable,
         is_truncated=f"({is_truncated})" if truncated else None,
-        key_gaps=_key_gaps(target, rows, prefix),
+        key_gaps=key_gaps,
     )
     target.merge(rows, merging, landed)
 
 
-def _same_row(target: TopicTable, rows: DataFrame, prefix: str) -> str:
+def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[str]) -> str:
     """Return the condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
 
     A row from before the primary key got a column has it as a column of its own; in a column that all keys had, null is a value. A
     column that the change's key lacks is one that the primary key has lost if the row has it, too; else the keys are of different
     rows.
+
+    Args:
+        held: the columns of the table's rows.
+        gaps: as :func:`_key_gaps`.
     """
-    column, key, held = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType, target.schema
+    column, key = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType
     if not isinstance(key, StructType):
         return f"old.{column} <=> new.{column}"
     of_held = held[prefix + "key"].dataType if prefix + "key" in held.names else None
     in_key = {name.lower() for name in of_held.names} if isinstance(of_held, StructType) else set()
     in_row = {field.name.lower() for field in held}
-    gaps = _key_gaps(target, rows, prefix)
     conditions = []
     for field in key:
         name, old = quoted(field.name), f"old.{column}.{quoted(field.name)}" if field.name.lower() in in_key else "NULL"

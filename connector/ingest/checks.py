@@ -44,7 +44,7 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
-from pykafka_wire.ingest.unsent_values import filled
+from pykafka_wire.ingest.unsent_values import SearchRange, filled
 
 #: So many rejected changes are named.
 _MAX_NAMED: Final = 20
@@ -71,7 +71,8 @@ class Replay:
 
     @property
     def is_right(self) -> bool:
-        return self.mistake is None
+        """Return whether they were read again, and some were landed, or none is still damaged."""
+        return self.mistake is None and (self.landed > 0 or self.damaged == 0)
 
     def __str__(self) -> str:
         if self.mistake is not None:
@@ -157,7 +158,8 @@ def _verified(
         good = [without_truncated(changed, truncated) for changed in good]
         if table.where is not None:
             again = [rows.where(F.col(REASON).isNull()) for rows in parts]
-            good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, again, strict=True)]
+            ranges = [[SearchRange(changes=rows, rows_under=None)] for rows in again]
+            good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, ranges, strict=True)]
         rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
@@ -350,6 +352,7 @@ class _Replayed:
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
         # A selected column is not what the database has sent.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
-        changed = self._contract.fitting(filled(changed, good, of_table), has_unsent=True)
+        whole = [SearchRange(changes=good, rows_under=of_table)]
+        changed = self._contract.fitting(filled(changed, whole), has_unsent=True)
         with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as rows:
             merge_changes(self._target, rows, self._settings.prefix, None)

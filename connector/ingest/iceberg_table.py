@@ -486,6 +486,9 @@ class IcebergTable:
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         raise AssertionError("an Iceberg table is made before its rows are read")
 
+    def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
+        return iter(())
+
     def truncations(self) -> list[Truncation]:
         return []
 

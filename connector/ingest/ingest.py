@@ -25,6 +25,7 @@ from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
+from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
@@ -379,7 +380,7 @@ class Ingest:
         }
 
     def _land_batch(self, batch: DataFrame, micro_batch: int) -> None:
-        _leave_release_to_server(batch)
+        leave_release_to_server(batch)
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
         if self._landing is None:  # the process of Spark Connect's server
@@ -468,17 +469,6 @@ class Ingest:
             "for these tables: into, or name in [[table]]"
         )
         return [text] if taken else []
-
-
-def _leave_release_to_server(batch: DataFrame) -> None:
-    """Let Spark Connect's server alone release a micro-batch's rows, as it does at the micro-batch's end.
-
-    PySpark's finalizer asks for that as well, without a deadline: where the response is lost, the micro-batch never ends.
-    https://github.com/apache/spark/pull/58085
-    """
-    plan: Any = vars(batch).get("_plan")  # a classic session has none
-    if hasattr(plan, "_spark_session"):
-        plan._spark_session = None
 
 
 def _ingest_of(settings: Settings, is_once: bool) -> Ingest:

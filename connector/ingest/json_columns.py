@@ -50,6 +50,8 @@ Schema = dict[str, Any] | None
 
 #: What documents are read as whose fields have no type: they must be JSON all the same.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
+#: Of a text that does not fit its type.
+_CORRUPT: Final = "_pykafka_wire_corrupt"
 _MAX_DIGITS: Final = 38
 _SIMPLE: Final[dict[str, DataType]] = {
     "int8": ByteType(),
@@ -251,7 +253,7 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
     """Return a row's type without the columns that no document has: Delta fills them, and computes those that a user has it
     generate.
 
-    A key without a column that it had once is one of a table whose primary key has lost it.
+    A key without a column that it had once is one of a table whose primary key has lost it; one with a null there has it.
     """
     types = [
         *(declared_type(row_schema(schema, kind)) for schema in surveyed.schemas),
@@ -259,6 +261,8 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
         surveyed.payload,
     ]
     names = {name.lower() for observed in types if isinstance(observed, StructType) for name in observed.names}
+    if kind == "key":
+        names = {name.lower() for fields in surveyed.names for name in fields}
     if not isinstance(wanted, StructType) or (kind == "key" and not names):
         return wanted
     kept = [field for field in wanted if field.name.lower() in names]
@@ -308,6 +312,9 @@ def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Se
     raw_payload = reduce(_one_raw, raws) if raws else None
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
     by_schema = len(surveyed.schemas) > 1
+    is_mixed = is_plain and is_enveloped and kind != "change"
+    # A field of one name cannot be read as two types, nor a value that is no object beside fields.
+    as_text = raw_plain if is_mixed and raw_plain is not None and not _has_room_for_envelope(raw_plain) else None
     parts = []
     if is_plain and (raw_plain is not None or kind == "change"):
         parts.append(_document_ddl(raw_plain, kind, extra))
@@ -315,33 +322,74 @@ def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Se
         inner = _document_ddl(raw_payload, kind, extra)
         is_fields = kind == "change" or isinstance(raw_payload, StructType)
         parts.append(f"payload STRUCT<{inner}>" if is_fields else f"payload {inner or 'STRING'}")
-        if by_schema:
+        if by_schema or is_mixed:
             parts.append("schema STRING")
 
     def row(column: str) -> tuple[Column, Column | None]:
-        cases: list[tuple[Column, Column, Column | None]] = []
-        at_row = ".after" if kind == "change" else ""
+        document, envelope, broken = F.col(column), F.col(column), None
+        if as_text is not None:
+            document, envelope, is_inside, broken = _parsed(document, as_text, ", ".join(parts[1:]))
+        elif is_mixed:
+            is_inside = envelope.getField("schema").isNotNull()
+            if None in surveyed.schemas:
+                is_inside |= envelope.getField("payload").isNotNull()
+            if isinstance(raw_plain, StructType):
+                document = _fields_of(document, raw_plain.names)
+        elif is_plain:  # or a change, in an envelope or not
+            is_inside = envelope.getField("payload").isNotNull() if is_enveloped else F.lit(False)
+        else:
+            is_inside = F.lit(True)
+        cases: list[tuple[Column, Column | None]] = []
         if is_enveloped:
-            payload = F.col(f"{column}.payload")
-            options = [
-                _converted(F.col(f"{column}.payload{at_row}"), raw_payload, schema, wanted, surveyed.payload)
-                for schema in schemas
-            ]
-            value, lost = _by_schema(column, surveyed.schemas, options) if by_schema else options[0]
+            payload = envelope.getField("payload")
+            inside = payload.getField("after") if kind == "change" else payload
+            options = [_converted(inside, raw_payload, schema, wanted, surveyed.payload) for schema in schemas]
+            value, lost = (
+                _by_schema(envelope.getField("schema"), surveyed.schemas, options) if by_schema else options[0]
+            )
             missing = F.when(payload.isNull(), F.lit("its payload is null")) if kind == "row" else None
-            # A document whose payload is null has no fields of a plain one either.
-            cases.append((payload.isNotNull(), value, _first_reason(missing, _reason(lost))))
+            cases.append((value, _first_reason(_reason(broken), missing, _reason(lost))))
         if is_plain:
-            value, lost = _converted(F.col(column + at_row), raw_plain, None, wanted, None)
-            cases.append((F.lit(True), value, _reason(lost)))
+            document = document.getField("after") if kind == "change" else document
+            value, lost = _converted(document, raw_plain, None, wanted, None)
+            cases.append((value, _first_reason(_reason(broken), _reason(lost))))
         if len(cases) == 1:
-            return cases[0][1:]
-        (is_first, first, why), (_, second, other) = cases
+            return cases[0]
+        (first, why), (second, other) = cases
         why = F.lit(None).cast("string") if why is None else why
         other = F.lit(None).cast("string") if other is None else other
-        return F.when(is_first, first).otherwise(second), F.when(is_first, why).otherwise(other)
+        return F.when(is_inside, first).otherwise(second), F.when(is_inside, why).otherwise(other)
 
-    return JsonReading(ddl=", ".join(parts) or _NOTHING, row=row)
+    return JsonReading(ddl="STRING" if as_text is not None else ", ".join(parts) or _NOTHING, row=row)
+
+
+def _has_room_for_envelope(raw: DataType) -> bool:
+    """Return whether the fields of Connect's envelope have other names than those of a row."""
+    return isinstance(raw, StructType) and not {name.lower() for name in raw.names} & {"payload", "schema"}
+
+
+def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Column, Column, Column]:
+    """Return a document's text as a row, and as Connect's envelope; whether it is one, and whether its type does not take it."""
+    keys = F.sort_array(F.json_object_keys(text))
+    kind, schema = (F.get_json_object(text, path) for path in ("$.schema.type", "$.schema"))
+    is_both = keys == F.array(F.lit("payload"), F.lit("schema"))
+    is_envelope = F.coalesce(is_both & (kind.isNotNull() | schema.isNull()), F.lit(False))
+    options = {"columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "true"}
+    corrupt = f"{_CORRUPT} STRING"
+    envelope = F.from_json(text, f"{envelope_ddl}, {corrupt}", options)
+    if isinstance(raw, StructType):
+        row = F.from_json(text, f"{column_ddl(raw)}, {corrupt}", options)
+        is_broken = row.getField(_CORRUPT).isNotNull()
+        row = _fields_of(row, raw.names)
+    else:
+        row = F.from_json(text, type_ddl(raw)) if isinstance(raw, ArrayType | MapType) else text.try_cast(raw)
+        is_broken = text.isNotNull() & row.isNull()
+    return row, envelope, is_envelope, F.when(is_envelope, envelope.getField(_CORRUPT).isNotNull()).otherwise(is_broken)
+
+
+def _fields_of(document: Column, names: Sequence[str]) -> Column:
+    """Return a struct of some fields of one."""
+    return F.when(document.isNotNull(), F.struct(*(document.getField(name).alias(name) for name in names)))
 
 
 def declared_payload(columns: str) -> JsonReading:
@@ -393,14 +441,14 @@ def _first_reason(*reasons: Column | None) -> Column | None:
 
 
 def _by_schema(
-    column: str, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
+    schema: Column, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
 ) -> tuple[Column, Column | None]:
-    """Choose, of the conversions of several schemas, the one of the document's own."""
-    text = F.expr(f"to_json(try_parse_json({column}.schema))")
+    """Return, of the conversions of several schemas, the one of the document's own."""
+    text = F.to_json(F.try_parse_json(schema))
     value, lost = options[-1]
     lost = F.lit(False) if lost is None else lost
-    for schema, (other, other_lost) in list(zip(schemas, options, strict=True))[:-1]:
-        is_this = text == F.lit(schema)
+    for candidate, (other, other_lost) in list(zip(schemas, options, strict=True))[:-1]:
+        is_this = text == F.lit(candidate)
         value = F.when(is_this, other).otherwise(value)
         lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
     return value, lost

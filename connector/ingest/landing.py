@@ -349,7 +349,8 @@ class Landing:
 
     def _succeed(self, table: _TableTask) -> None:
         if table.state.stage is not Stage.LANDING:
-            _log.warning("Table %s is landing again, after %d attempts.", table.name, table.state.n_failures)
+            n = table.state.n_failures
+            _log.warning("Table %s is landing again, after %d %s.", table.name, n, "attempt" if n == 1 else "attempts")
         table.state = table.state.landed()
         table.look_pause_s = _FIRST_CAUSE_S
         if not (table.is_tended or self._is_closed) and table.upkeep.is_time(table.progress.commits):

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -66,7 +67,7 @@ from pykafka_wire.ingest.tables import (
 )
 from pykafka_wire.ingest.topic_log import kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
-from pykafka_wire.ingest.unsent_values import filled
+from pykafka_wire.ingest.unsent_values import SearchRange, filled
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: So many commits before a range are looked into for a row that has got another key in it, each by a read of its records and of
+#: the table: Debezium writes the delete of the old key and the creation of the new one within milliseconds.
+_EARLIER_COMMITS: Final = 3
 #: Spark delivers counts within milliseconds of a write's end.
 _SKIPPED_AFTER_S: Final = 60.0
 
@@ -516,9 +520,9 @@ class TableWriter:
         read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
         rows = self._reader.changes(self._session, read, self._table, schema, census=census)
 
-        def again() -> DataFrame:
-            rows = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
-            return rows.where(F.col(REASON).isNull()).drop(REASON, TAKEN)
+        def ranges() -> Iterator[SearchRange]:
+            again = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
+            return self._search_ranges(again, part, schema)
 
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
@@ -547,20 +551,38 @@ class TableWriter:
             with computed(newest(good)) as changed:
                 counted = Counts.of(_counted(seen, self._name))
                 check_keys(counted, self._table, part.topic)
-                self._merge(changed, again, counted, replace(landed, n_rejects=counted.n_rejects))
+                self._merge(changed, ranges, counted, replace(landed, n_rejects=counted.n_rejects))
         return counted
 
-    def _merge(self, changed: DataFrame, again: Callable[[], DataFrame], counted: Counts, landed: Landed) -> None:
-        """Apply the newest changes of a range; ``again`` reads all of them once more, with their headers."""
+    def _search_ranges(self, again: DataFrame, part: TopicRange, schema: ValueSchema) -> Iterator[SearchRange]:
+        """Return where values that were not sent may be: in the changes of a range, and in those of commits before it."""
+
+        def good(rows: DataFrame) -> DataFrame:
+            return rows.where(F.col(REASON).isNull()).drop(REASON, TAKEN)
+
+        # A selected column is not what the database has sent.
+        if self._is_missing or self._table.select:
+            yield SearchRange(changes=good(again), rows_under=None)
+            return
+        prefix = self._settings.prefix
+        yield SearchRange(changes=good(again), rows_under=rows_under(self._target, prefix))
+        for landed, rows in islice(self._target.earlier(), _EARLIER_COMMITS):
+            start = {p: min(offset, landed.start.get(p, offset)) for p, offset in part.start.items()}
+            larger = kept_range(self._settings.kafka_options, replace(part, start=start))
+            read = self._reader.read(self._session, larger, self._table, schema, self._target, with_headers=True)
+            of_table = None if rows is None else rows_under(self._target, prefix, rows)
+            yield SearchRange(changes=good(read), rows_under=of_table)
+
+    def _merge(
+        self, changed: DataFrame, ranges: Callable[[], Iterator[SearchRange]], counted: Counts, landed: Landed
+    ) -> None:
+        """Apply the newest changes of a range; ``ranges`` are where values are looked for that were not sent with them."""
         truncated = truncations(changed) if counted.n_truncates else []
         is_remembered = self._table.mode == "cdc" and not self._is_missing
         kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
         marks = [DELETE]
         if counted.n_unavailable:
-            # A selected column is not what the database has sent.
-            is_apart = self._is_missing or bool(self._table.select)
-            of_table = None if is_apart else rows_under(self._target, self._settings.prefix)
-            kept = filled(kept, again(), of_table)
+            kept = filled(kept, ranges())
             marks += [UNAVAILABLE, CREATED]
         kept = self._contract.fitting(kept, has_unsent=counted.n_unavailable > 0)
         rows = self._reader.table_rows(kept, *marks)

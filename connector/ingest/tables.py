@@ -247,6 +247,9 @@ class TopicTable(Protocol):
     def history(self, version: int | None = None) -> Iterator[Landed]:
         """Return what each commit of an ingest holds, the newest first, from a version on, by default the table's."""
 
+    def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
+        """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
+
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
 
@@ -355,6 +358,14 @@ class LandedTable:
         yield from _landed_in(recent, version)
         if len(recent) == _RECENT:
             yield from _landed_in(self._commits(None)[_RECENT:], version)
+
+    def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
+        """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
+        for commit in self._commits(_RECENT):
+            landed = Landed.from_json(commit.userMetadata)
+            if landed is not None:
+                earlier = f"SELECT * FROM {self.identifier} VERSION AS OF {commit.version - 1}"
+                yield landed, self._session.sql(earlier) if commit.version else None
 
     def _commits(self, limit: int | None) -> list[Row]:
         """Return version, metadata and metrics of commits."""

@@ -27,6 +27,8 @@ from pykafka_wire.ingest.changes import (
     changed_row,
     changes,
     envelope_ddl,
+    is_of_fields,
+    names_of,
     with_flattened,
     without_flattened,
 )
@@ -427,7 +429,8 @@ class TopicReader:
                 data_type = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
                 # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
-                if text is None and (table.mode == "append" or kinds[name] == "key" or not is_owned):
+                is_whole = text is not None or (table.mode != "append" and is_owned)
+                if kinds[name] == "key" or not is_whole:
                     data_type = without_absent(data_type, surveys[name], kinds[name])
                 read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
@@ -457,6 +460,8 @@ class TopicReader:
         Other keys of different columns are of different rows.
         """
         columns = {*value.names} if isinstance(value, StructType) else set()
+        declared = _declared_key(table)
+        names = tuple({tuple(name for name in fields if not declared or name.lower() in declared) for fields in names})
         pairs = [({*one}, {*other}) for one in names for other in names if {*one} < {*other}]
         if any(more - less <= columns for less, more in pairs) or (table.mode == "cdc" and len(names) > 1):
             raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
@@ -500,7 +505,11 @@ class TopicReader:
         fields."""
         schemas = self._key_schemas(part.topic, table)
         if schemas is None:
-            return key_names(session.read.format("pykafka-wire").options(**self.options(part, table)).load())
+            named = key_names(session.read.format("pykafka-wire").options(**self.options(part, table)).load())
+            declared = _declared_key(table)
+            if not declared:
+                return named
+            return named.withColumn("names", F.filter("names", lambda name: F.lower(name).isin(*declared)))
         framed, by_frame = self._framed_keys(session, part, table, schemas)
         names = F.lit(None).cast("array<string>")
         for frame, columns in by_frame.items():
@@ -718,10 +727,21 @@ class TopicReader:
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
 
 
-def _is_surveyed(table: Table, column: str) -> bool:
-    """Return whether the documents show where their declared columns are: keys of changes with a field of the envelope's name."""
+def _declared_key(table: Table) -> list[str]:
+    """Return the names of a key's declared columns in lower case; empty where none are declared."""
     text = table.key_schema
-    return table.mode == "cdc" and column == "key" and text is not None and not _has_room_for_payload(text)
+    return sorted(names_of(text)) if text is not None and is_of_fields(text) else []
+
+
+def _is_surveyed(table: Table, column: str) -> bool:
+    """Return whether the documents show which of their declared columns they have, and where: keys of changes.
+
+    One column has no place beside another, and nothing can be lacking, unless it has the name of a field of the envelope.
+    """
+    names = _declared_key(table)
+    if table.mode == "append" or column != "key" or not names:
+        return False
+    return len(names) > 1 or (table.mode == "cdc" and "payload" in names)
 
 
 def _options_of(table: Table) -> dict[str, str]:
@@ -732,9 +752,7 @@ def _options_of(table: Table) -> dict[str, str]:
 
 def _has_room_for_payload(columns: str) -> bool:
     """Return whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
-    declared = DataType.fromDDL(columns)
-    is_of_fields = isinstance(declared, StructType) and not columns.lstrip().upper().startswith("STRUCT<")
-    return is_of_fields and "payload" not in {name.lower() for name in getattr(declared, "names", [])}
+    return is_of_fields(columns) and "payload" not in names_of(columns)
 
 
 def _are_json_keys(surveyed: JsonSurvey, table: Table) -> bool:

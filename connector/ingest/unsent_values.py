@@ -8,19 +8,39 @@ https://debezium.io/documentation/reference/stable/connectors/postgresql.html#po
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.server_rows import computed_on_server
 from pykafka_wire.ingest.tables import CREATED, DELETE, UNAVAILABLE, quoted
+
+_log = logging.getLogger(__name__)
 
 #: Of places the ``target``, and in ``old`` the table's row under the key ``current`` that is older than ``until``.
 RowsUnder = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRange:
+    """Where values are looked for.
+
+    Attributes:
+        changes: all changes of a range, with their headers.
+        rows_under: of places, in the table as it was before the range; None for one without rows.
+    """
+
+    changes: DataFrame
+    rows_under: RowsUnder | None
+
+
 #: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 #: These keys in the type of a row's, null where there is none.
@@ -42,27 +62,34 @@ def is_older(partition: str, offset: str, timestamp: str, until: str = "until") 
     )
 
 
-def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | None = None) -> DataFrame:
-    """Return changes whose missing values are those that an older change of the same row in this range has.
+def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFrame:
+    """Return changes whose missing values are those that an older change of the same row has.
 
     A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
-    it had another key before: then its older values are in this range, or in the table. A row that keeps its key has them in the
+    it had another key before: then its older values are in the range, or in the table. A row that keeps its key has them in the
     table, where they stay.
 
     Args:
-        again: all changes of the range with their headers, read once more: few ranges have such values.
-        rows_under: of places; None for a table without rows.
+        ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
+            of one that has got another key was deleted before the range.
     """
-    row_type = newest_changes.schema["value"].dataType
+    row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
     lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
     names = sorted(row[0] for row in lacking.select(F.explode(UNAVAILABLE)).distinct().collect())
     if not isinstance(row_type, StructType) or not names:
         return newest_changes
-    search = _Search(names=tuple(names), row_type=row_type, rows_under=rows_under)
-    key, nowhere = F.col("key"), F.lit(None).cast(_PLACE)
-    events = _events(again)
-    known = search.look(lacking.select(key.alias("target"), key.alias("current"), nowhere.alias("until")), events)
-    known = search.follow(known.localCheckpoint(), events)
+    search = _Search(names=tuple(names), row_type=row_type)
+    larger = iter(ranges)
+    known = search.run(lacking.select(F.col("key").alias("target")), next(larger))
+    while not (targets := search.moved(known).select("target")).isEmpty():
+        try:
+            searched = next(larger, None)
+            if searched is None or searched.changes.schema["key"].dataType != key_type:
+                break
+            known = computed_on_server(search.with_more(known, search.run(targets, searched)))
+        except Exception as error:  # of records and files that are older than the range
+            _log.warning("Values that were not sent were not looked for in earlier commits. %s", sentence_of(error))
+            break
 
     is_same = F.col("key").eqNullSafe(F.col("target")) & F.col(UNAVAILABLE).isNotNull()
     joined = newest_changes.join(known.withColumnRenamed("begun", "is_begun"), is_same, "left")
@@ -83,22 +110,38 @@ def filled(newest_changes: DataFrame, again: DataFrame, rows_under: RowsUnder | 
     return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
 
 
-def _events(again: DataFrame) -> DataFrame:
-    """Return all changes of a range, with the keys that their headers name."""
-    key_type = again.schema["key"].dataType
-    events = again.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
+def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
+    """Return all changes of a range in the type of the rows, with the keys that their headers name."""
+    key_type, fields = changes.schema["key"].dataType, changes.schema["value"].dataType
+    if fields != row_type and isinstance(fields, StructType):
+        values = [
+            (
+                F.col(f"value.{quoted(field.name)}").try_cast(field.dataType)
+                if field.name in fields.names
+                else F.lit(None)
+            )
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in row_type
+        ]
+        changes = changes.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*values)))
+    events = changes.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
     marks = (DELETE, CREATED, UNAVAILABLE, _FROM, _TO)
     return events.where(F.col("key").isNotNull()).select("key", "value", "partition", "offset", "timestamp", *marks)
 
 
 def _other_key(header: str, key_type: DataType) -> Column:
     """Return the key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
-    if not isinstance(key_type, StructType) or not all(isinstance(field.dataType, _PLAIN) for field in key_type):
+    is_of_fields = isinstance(key_type, StructType) and all(isinstance(field.dataType, _PLAIN) for field in key_type)
+    if not (is_of_fields or isinstance(key_type, BinaryType | StringType)):
         return F.lit(None).cast(key_type)
     of_name = F.filter("headers", lambda candidate: candidate["key"] == F.lit(header))
     text = F.try_element_at(of_name, F.lit(1)).getField("value").cast("string")
     # By Connect's JsonConverter, with schemas.enable and without; its default converter leaves line breaks as they are.
     payload = F.get_json_object(text, "$.payload")
+    if not isinstance(key_type, StructType):  # JSON that nothing reads as such
+        is_enveloped = F.get_json_object(text, "$.schema").isNotNull() & payload.isNotNull()
+        return F.when(is_enveloped, payload).otherwise(text).cast(key_type)
     read = [
         F.from_json(text_column, key_type, {"allowUnquotedControlChars": "true"}) for text_column in (payload, text)
     ]
@@ -116,7 +159,6 @@ class _Search:
 
     names: tuple[str, ...]
     row_type: StructType
-    rows_under: RowsUnder | None
 
     def place(self, name: str) -> str:
         """Return the column of what is known of a row's column."""
@@ -126,7 +168,14 @@ class _Search:
     def _places(self) -> list[str]:
         return [self.place(name) for name in self.names]
 
-    def look(self, places: DataFrame, events: DataFrame) -> DataFrame:
+    def run(self, targets: DataFrame, searched: SearchRange) -> DataFrame:
+        """Return what a range says of the rows ``target``."""
+        events = _events(searched.changes, self.row_type)
+        nowhere = F.lit(None).cast(_PLACE)
+        places = targets.select("target", F.col("target").alias("current"), nowhere.alias("until"))
+        return self._follow(computed_on_server(self._look(places, events)), events, searched.rows_under)
+
+    def _look(self, places: DataFrame, events: DataFrame) -> DataFrame:
         """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
         is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
         matches = events.join(F.broadcast(places), is_of_row)
@@ -167,27 +216,27 @@ class _Search:
         ]
         return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
 
-    def follow(self, known: DataFrame, events: DataFrame) -> DataFrame:
+    def _follow(self, known: DataFrame, events: DataFrame, rows_under: RowsUnder | None) -> DataFrame:
         """Return what is known, with the values of rows that had another key, from before they were moved."""
-        moved, chain = self._moved(known), None
+        moved, chain = self.moved(known), None
         for _ in range(_MAX_MOVES):
             if moved.isEmpty():
                 break
             if chain is None:
                 keys = events.where(F.col(_FROM).isNotNull()).select(F.col(_FROM).alias("key")).distinct()
-                chain = events.join(keys, "key", "left_semi").localCheckpoint()
-            places = self._places_before(moved, chain).localCheckpoint()
-            seen = places.join(self.look(places, chain), "target", "left").localCheckpoint()
-            known = self._with(known, seen)
-            if self.rows_under is not None:
-                of_table = self.rows_under(seen.where(~F.coalesce("begun", F.lit(False))).select(*places.columns))
-                known = self._with(known, of_table.select("target", *self._of_table(of_table)))
-            known = known.localCheckpoint()
+                chain = computed_on_server(events.join(keys, "key", "left_semi"))
+            places = computed_on_server(self._places_before(moved, chain))
+            seen = computed_on_server(places.join(self._look(places, chain), "target", "left"))
+            known = self.with_more(known, seen)
+            if rows_under is not None:
+                of_table = rows_under(seen.where(~F.coalesce("begun", F.lit(False))).select(*places.columns))
+                known = self.with_more(known, of_table.select("target", *self._of_table(of_table)))
+            known = computed_on_server(known)
             lacking = known.select("target", *self._places)
-            moved = self._moved(lacking.join(seen.select("target", "begun", "origin"), "target"))
+            moved = self.moved(lacking.join(seen.select("target", "begun", "origin"), "target"))
         return known
 
-    def _moved(self, known: DataFrame) -> DataFrame:
+    def moved(self, known: DataFrame) -> DataFrame:
         """Return the rows that had another key, and of which not all is known."""
         is_unknown = reduce(lambda a, b: a | b, (F.col(place).isNull() for place in self._places))
         return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
@@ -227,7 +276,7 @@ class _Search:
             columns.append(value.cast(StructType().add("value", wanted)).alias(self.place(name)))
         return columns
 
-    def _with(self, known: DataFrame, more: DataFrame) -> DataFrame:
+    def with_more(self, known: DataFrame, more: DataFrame) -> DataFrame:
         """Return what is known, and where it is not, what more has."""
         more = more.select("target", *(F.col(place).alias(f"more_{place}") for place in self._places))
         columns = [F.coalesce(place, f"more_{place}").alias(place) for place in self._places]

@@ -271,8 +271,8 @@ class Pipeline:
     def path(self, table: str) -> Path:
         return self.folder / "lake" / re.sub(r"[^A-Za-z0-9_]", "_", f"{self.lane.prefix}.public.{table}")
 
-    def records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Key and value of each record of a topic, of one partition after the other."""
+    def records(self, topic: str) -> Iterator[tuple[tuple[int, int, int], Any, bytes | None, bytes | None]]:
+        """Partition, offset and timestamp, headers, key and value of each record of a topic, of one partition after the other."""
         with self._consumer() as consumer:
             for partition in self._partitions(consumer, topic):
                 low, high = self._log(consumer, topic, partition)
@@ -281,7 +281,8 @@ class Pipeline:
                     message = consumer.poll(30)
                     assert message is not None and message.error() is None, message and message.error()
                     low = message.offset() + 1
-                    yield message.key(), message.value()
+                    place = partition, message.offset(), message.timestamp()[1]
+                    yield place, message.headers(), message.key(), message.value()
 
     def difference(self, table: Table) -> list[str]:
         """How a Delta table differs from the database's."""
@@ -484,5 +485,5 @@ def report(pipeline: Pipeline, table: Table, found: list[str], rejects: list[Any
     with (Path(folder) / f"{pipeline.lane.prefix}.{table.name.replace(' ', '_')}.txt").open("w") as file:
         print(*found, sep="\n", file=file)
         print(*rejects, stopped, sep="\n", file=file)
-        for key, value in pipeline.records(pipeline.topic(table)):
-            print(key, value, sep="\n", file=file)
+        for record in pipeline.records(pipeline.topic(table)):
+            print(*record, sep="\n", file=file)

@@ -43,11 +43,13 @@ def read_case(path: Path) -> Case:
 CASES = [read_case(path) for path in sorted(_FOLDER.glob("*.jsonl"))]
 #: These are run with each change; the others by ``make debezium``.
 _EACH_TIME = (
+    "connect_mixed_payload",
     "connect_times",
     "connect_types",
     "decimal_scale",
     "declared_upsert",
     "flattened",
+    "key_null",
     "key_loses_column_within",
     "toast_moves_named",
     "truncate_rejects",
