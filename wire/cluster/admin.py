@@ -82,7 +82,7 @@ def list_offsets(
     isolation_level: str = "read_uncommitted",
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, ListedOffset]:
-    """For each topic-partition the first offset whose record is at least as late as its timestamp.
+    """Return, for each topic-partition, the first offset whose record is at least as late as its timestamp.
 
     Args:
         timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`,
@@ -329,6 +329,6 @@ def alter_topic_configs(cluster: Cluster, topic: str, *, values: Mapping[str, st
 
 
 def _require_success(api: str, topic: str | None, code: int, message: str | None) -> None:
-    """Raises BrokerError for a part of a response that has an error code."""
+    """Raise BrokerError for a part of a response that has an error code."""
     if code:
         raise broker_error(code, topic=topic, api=api, detail=message)

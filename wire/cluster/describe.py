@@ -70,7 +70,7 @@ class Operation(IntEnum):
 
     @property
     def label(self) -> str:
-        """As Kafka's tools call it: ``DescribeConfigs``."""
+        """Return the name as Kafka's tools call it: ``DescribeConfigs``."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
@@ -239,7 +239,7 @@ def list_transactions(
 def open_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
 ) -> list[OpenProducer]:
-    """Producers with an open transaction in these topic-partitions, as their leaders know them."""
+    """Return producers with an open transaction in these topic-partitions, as their leaders know them."""
 
     def build(asked: Sequence[TopicPartition]) -> DescribeProducersRequest:
         by_topic: Mapping[str, list[int]] = partitions_by_topic(asked)

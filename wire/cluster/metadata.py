@@ -64,11 +64,11 @@ class MetadataSource:
         self._warn_after_s = _WARN_AFTER_S
 
     def silent_s(self) -> float:
-        """For how long metadata was asked for, and no broker has responded."""
+        """Return for how long metadata was asked for, and no broker has responded."""
         return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
     def forget_silence(self) -> None:
-        """The brokers that were asked are forgotten: count anew."""
+        """Count anew: the brokers that were asked are forgotten."""
         self._silent_since = None
         self._warn_after_s = _WARN_AFTER_S
 
@@ -245,12 +245,12 @@ class Metadata:
         self._cache = MetadataCache()
 
     def forget(self) -> None:
-        """Nothing is known of the cluster any more."""
+        """Forget all that is known of the cluster."""
         with self._lock:
             self._cache = MetadataCache()
 
     def after_fork(self) -> None:
-        """In a forked child: a thread that it does not have may have held the lock, with a response half taken in."""
+        """Begin anew in a forked child: a thread that it does not have may have held the lock, with a response half taken in."""
         if self._lock.locked():
             self._cache = MetadataCache()
         self._lock = threading.Lock()
@@ -258,7 +258,7 @@ class Metadata:
     def topics(
         self, names: Iterable[str] | None, *, max_age_ms: float = 0, deadline: Deadline | None = None
     ) -> dict[str, TopicMetadata]:
-        """Metadata of topics by name; of all topics for None. Never creates a topic.
+        """Return metadata of topics by name; of all topics for None. Never creates a topic.
 
         Args:
             max_age_ms: what was learnt not longer ago is not asked for again.
@@ -356,12 +356,12 @@ class Metadata:
         return broker
 
     def forget_controller(self) -> None:
-        """A broker is not the controller any more: ask before the next use."""
+        """Forget that a broker is the controller: ask before the next use."""
         with self._lock:
             self._cache.controller = -1
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
-        """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
+        """Return broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
 
         Raises:
             UnknownTopicError: there is no such topic or partition (said so for some seconds).
@@ -429,7 +429,7 @@ class Metadata:
         return LeaderLookup(leaders, topic_ids, errors)
 
     def invalidate(self, where: TopicPartition | str) -> None:
-        """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""
+        """Note that what is known of a leader, or of a whole topic, is out of date: ask before the next use."""
         with self._lock:
             if isinstance(where, TopicPartition):
                 self._cache.invalidate(where.topic, where.partition)
@@ -437,12 +437,12 @@ class Metadata:
                 self._cache.invalidate(where)
 
     def invalidate_broker(self, node_id: int) -> None:
-        """A broker cannot be reached: whatever it leads may have another leader by now."""
+        """Note that a broker cannot be reached: whatever it leads may have another leader by now."""
         with self._lock:
             self._cache.invalidate_node(node_id)
 
     def coordinator(self, kind: int, key: str) -> int | None:
-        """Node id of a coordinator as it was found, None where none was. Never asks."""
+        """Return node id of a coordinator as it was found, None where none was. Never asks."""
         with self._lock:
             return self._cache.coordinators.get((kind, key))
 
@@ -452,7 +452,7 @@ class Metadata:
             self._cache.coordinators[kind, key] = self._cache.update_node(node_id, host, port).node_id
 
     def forget_coordinator(self, kind: int, key: str) -> None:
-        """A coordinator has moved: find it anew before the next use."""
+        """Forget a coordinator, which has moved: find it anew before the next use."""
         with self._lock:
             self._cache.coordinators.pop((kind, key), None)
 
@@ -465,7 +465,7 @@ class Metadata:
         hint: tuple[int, int] = (-1, -1),
         endpoint: tuple[str, int] | None = None,
     ) -> bool:
-        """A broker has responded that it does not lead a topic-partition: whether another leader is known now.
+        """Note that a broker has responded that it does not lead a topic-partition; return whether another leader is known now.
 
         If so, from its hint (KIP-951) or from an earlier response, the request may go there at once. If not, the leader is
         looked up before the next use, and a retry must pause first. A hint counts only with a newer epoch than the
@@ -495,7 +495,8 @@ class Metadata:
         *,
         epoch: int = -1,
     ) -> bool:
-        """As :meth:`redirect`, with the leader and the endpoints that the response to a Fetch or Produce names (KIP-951)."""
+        """Return what :meth:`redirect` does, with the leader and the endpoints that the response to a Fetch or Produce names
+        (KIP-951)."""
         where = next(((end.host, end.port) for end in endpoints if end.node_id == leader.leader_id), None)
         hint = leader.leader_id, leader.leader_epoch
         return self.redirect(tp, refused_by, epoch=epoch, hint=hint, endpoint=where)

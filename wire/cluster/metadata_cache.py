@@ -105,7 +105,7 @@ class MetadataCache:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition, oldest: float = _NEVER) -> tuple[int, int] | None:
-        """Broker id and leader epoch of a leader, None where none is known, or not from ``oldest`` on, or it is stale."""
+        """Return broker id and leader epoch of a leader, None where none is known, or not from ``oldest`` on, or it is stale."""
         if self._topic_refreshed_at.get(tp.topic, _NEVER) < oldest:
             return None
         if tp.topic in self._stale:
@@ -189,7 +189,7 @@ class MetadataCache:
         return failures
 
     def invalidate(self, topic: str, partition: int | None = None) -> None:
-        """A partition's leader, or for None anything known of the topic, is out of date."""
+        """Note that a partition's leader, or for None anything known of the topic, is out of date."""
         if partition is None:
             self._stale[topic] = None
         else:
@@ -198,7 +198,7 @@ class MetadataCache:
                 partitions.add(partition)
 
     def invalidate_node(self, node_id: int) -> None:
-        """A broker cannot be reached: whatever it leads may have another leader by now."""
+        """Note that a broker cannot be reached: whatever it leads may have another leader by now."""
         for tp, (leader, _) in self._leaders.items():
             if leader == node_id:
                 self.invalidate(tp.topic, tp.partition)
