@@ -311,7 +311,7 @@ class Connection:
             try:
                 sent = self.state_machine.send(request, cap)
                 pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
-                if request.expects_response:
+                if sent.expects_response:
                     self._pending.append(pending)
                 self._trace.sent(self.label, sent)
                 request_deadline = Deadline.after_ms(self._settings.request_timeout_ms)

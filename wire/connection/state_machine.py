@@ -92,12 +92,13 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that waits for its response; ``size`` is the frame's, in bytes."""
+    """A request that waits for its response, if it expects one; ``size`` is the frame's, in bytes."""
 
     correlation_id: int
     request: Request[Any]  # Any: of whatever API
     version: int
     size: int
+    expects_response: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +205,12 @@ class StateMachine:
 
     def _send(self, request: Request[Any], version: int) -> Sent:
         segments = encode_request(request, version, self._next_correlation_id, self._client_id)
-        sent = Sent(
-            self._next_correlation_id, request, version, sum(memoryview(segment).nbytes for segment in segments)
-        )
+        size = sum(memoryview(segment).nbytes for segment in segments)
+        sent = Sent(self._next_correlation_id, request, version, size, request.expects_response)
         if self.state is not State.READY:
             self._handshake_log.append(sent)
         self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
-        if request.expects_response:
+        if sent.expects_response:
             self._in_flight.append(sent)
         self._outgoing += segments
         return sent
