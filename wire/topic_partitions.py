@@ -70,6 +70,14 @@ def partitions_by_topic(partitions: Iterable[tuple[TopicT, int]]) -> dict[TopicT
     return grouped
 
 
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Return topic-partitions by topic, as requests want them."""
+    grouped: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        grouped.setdefault(tp[0], []).append(tp)
+    return grouped
+
+
 def request_topics(
     partitions: Iterable[TopicPartition],
     partition: Callable[[TopicPartition], PartitionT],

@@ -40,7 +40,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition, request_topics
+from pykafka_wire.wire.topic_partitions import TopicPartition, group_by_topic
 
 #: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
 #: exists, the record with the highest timestamp (KIP-734), the first offset on the leader's own disk (KIP-405), and the last
@@ -104,15 +104,20 @@ def list_offsets(
         return ListOffsetsRequest(
             replica_id=_CONSUMER_REPLICA,
             isolation_level=int(isolation_level == "read_committed"),
-            topics=request_topics(
-                partitions,
-                lambda tp: ListOffsetsPartition(
-                    partition_index=tp.partition,
-                    current_leader_epoch=cluster.metadata.leader(tp)[1],
-                    timestamp=timestamps[tp],
-                ),
-                lambda name, partitions: ListOffsetsTopic(name=name, partitions=partitions),
-            ),
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=tp.partition,
+                            current_leader_epoch=cluster.metadata.leader(tp)[1],
+                            timestamp=timestamps[tp],
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in group_by_topic(partitions).items()
+            ],
             timeout_ms=cluster.settings.request_timeout_ms,
         )
 
@@ -138,13 +143,20 @@ def offsets_for_leader_epoch(
     def build(partitions: Sequence[TopicPartition]) -> OffsetForLeaderEpochRequest:
         return OffsetForLeaderEpochRequest(
             replica_id=_CONSUMER_REPLICA,
-            topics=request_topics(
-                partitions,
-                lambda tp: OffsetForLeaderPartition(
-                    partition=tp.partition, current_leader_epoch=cluster.metadata.leader(tp)[1], leader_epoch=epochs[tp]
-                ),
-                lambda name, partitions: OffsetForLeaderTopic(topic=name, partitions=partitions),
-            ),
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=cluster.metadata.leader(tp)[1],
+                            leader_epoch=epochs[tp],
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in group_by_topic(partitions).items()
+            ],
         )
 
     def results(response: OffsetForLeaderEpochResponse) -> Iterable[tuple[TopicPartition, int, tuple[int, int]]]:

@@ -14,7 +14,7 @@ from pykafka_wire.wire.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, request_topics
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, group_by_topic
 
 #: Four batches of Java's default batch.size are a large enough sample; the first batch is complete whatever its size (KIP-74).
 _SAMPLE_BYTES: Final = 65_536
@@ -47,16 +47,22 @@ def sample_batches(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[str,
             min_bytes=1,
             max_bytes=_SAMPLE_BYTES * len(partitions),
             session_epoch=-1,
-            topics=request_topics(
-                partitions,
-                lambda tp: FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=cluster.metadata.leader(tp)[1],
-                    fetch_offset=starts[tp],
-                    partition_max_bytes=_SAMPLE_BYTES,
-                ),
-                lambda name, partitions: FetchTopic(topic=name, topic_id=ids[name], partitions=partitions),
-            ),
+            topics=[
+                FetchTopic(
+                    topic=name,
+                    topic_id=ids[name],
+                    partitions=[
+                        FetchPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=cluster.metadata.leader(tp)[1],
+                            fetch_offset=starts[tp],
+                            partition_max_bytes=_SAMPLE_BYTES,
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in group_by_topic(partitions).items()
+            ],
         )
 
     def results(response: FetchResponse) -> Iterable[tuple[TopicPartition, int, Sample]]:

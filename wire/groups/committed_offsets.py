@@ -34,7 +34,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
 )
 from pykafka_wire.wire.protocol.messages.transactions import TxnOffsetCommitResponse
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, StructT, TopicPartition, partitions_by_topic, request_topics
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, StructT, TopicPartition, group_by_topic, partitions_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -99,16 +99,22 @@ class CommittedTopics:
         self, offsets: Offsets, topic: Callable[..., StructT], partition: Callable[..., object]
     ) -> list[StructT]:
         """Return a request's structures for these offsets, which `topic` and `partition` make."""
-        return request_topics(
-            offsets,
-            lambda tp: partition(
-                partition_index=tp.partition,
-                committed_offset=offsets[tp].offset,
-                committed_leader_epoch=offsets[tp].leader_epoch,
-                committed_metadata=offsets[tp].metadata,
-            ),
-            lambda name, partitions: topic(name=name, topic_id=self._ids.get(name, ZERO_UUID), partitions=partitions),
-        )
+        return [
+            topic(
+                name=name,
+                topic_id=self._ids.get(name, ZERO_UUID),
+                partitions=[
+                    partition(
+                        partition_index=tp.partition,
+                        committed_offset=offsets[tp].offset,
+                        committed_leader_epoch=offsets[tp].leader_epoch,
+                        committed_metadata=offsets[tp].metadata,
+                    )
+                    for tp in of_topic
+                ],
+            )
+            for name, of_topic in group_by_topic(offsets).items()
+        ]
 
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
         """Return the error codes, among them those after which another try may succeed."""

@@ -30,7 +30,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition, request_topics
+from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -245,11 +245,10 @@ def encode_subscription(
         ConsumerProtocolSubscription(
             topics=sorted(topics),
             user_data=_GENERATION.pack(generation) if strategy == COOPERATIVE_STICKY else None,
-            owned_partitions=request_topics(
-                sorted(owned),
-                lambda tp: tp.partition,
-                lambda topic, partitions: OwnedTopicPartitions(topic=topic, partitions=partitions),
-            ),
+            owned_partitions=[
+                OwnedTopicPartitions(topic=topic, partitions=numbers)
+                for topic, numbers in partitions_by_topic(sorted(owned)).items()
+            ],
             generation_id=generation,
             rack_id=rack_id,
         ),
@@ -281,11 +280,10 @@ def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """Return a member's assignment, as SyncGroup carries it."""
-    assigned = request_topics(
-        sorted(partitions),
-        lambda tp: tp.partition,
-        lambda topic, partitions: AssignedTopicPartitions(topic=topic, partitions=partitions),
-    )
+    assigned = [
+        AssignedTopicPartitions(topic=topic, partitions=numbers)
+        for topic, numbers in partitions_by_topic(sorted(partitions)).items()
+    ]
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), _ASSIGNMENT_VERSION)
 
 
