@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import random
 import time
@@ -25,6 +24,7 @@ from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.bulk.reading import Payloads
 from tests.connector.values.avro_samples import Samples
+from tests.connector.values.same_values import same
 
 N_SCHEMAS = int(os.environ.get("AVRO_SCHEMAS", "150"))
 
@@ -81,16 +81,6 @@ def by_fastavro(written: Any, read: Any, column_type: pa.DataType) -> Callable[[
             return error
 
     return array_of
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 def stored(scalar: Any) -> Any:

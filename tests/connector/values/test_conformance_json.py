@@ -22,6 +22,7 @@ from pykafka_wire.values.json import column_reader
 from pykafka_wire.values.json.column_writer import DocumentWriter
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import SCALARS, JsonSamples
+from tests.connector.values.same_values import same
 
 pytestmark = pytest.mark.spark
 #: Types of one query, and documents of each.
@@ -60,16 +61,6 @@ def from_json(spark: Any, columns: list[tuple[pa.DataType, list[str]]]) -> list[
 def ours(column_type: pa.DataType, texts: list[str]) -> tuple[Any, Any]:
     found = read_column(Json(), column_type, pa.array([text.encode() for text in texts], pa.binary()))
     return found.column, found.reasons
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -26,6 +24,7 @@ from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.parser import InvalidProtoError
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.framing import Framing, SchemaId
+from tests.connector.values import fuzz_bounds
 from tests.connector.values import hostile_protobuf as hostile
 from tests.connector.values import protobuf_samples as samples
 
@@ -145,18 +144,7 @@ def write(descriptor: Any, values: Any, converter: Converter, where: str) -> int
 
 
 def bounded(where: str, act: Callable[..., Any], *arguments: Any) -> Any:
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, began = memory_bytes("VmRSS"), time.process_time()
-    try:
-        return act(*arguments)
-    finally:
-        taken, growth = time.process_time() - began, memory_bytes("VmHWM") - before
-        assert growth < MAX_GROWTH_BYTES, f"{growth >> 20} MiB: {where}"
-        assert taken < MAX_S, f"{taken:.1f} s: {where}"
-
-
-def memory_bytes(field: str) -> int:
-    return int(Path("/proc/self/status").read_text("ascii").partition(f"{field}:")[2].split()[0]) * 1024
+    return fuzz_bounds.bounded(where, MAX_GROWTH_BYTES, MAX_S, act, *arguments)
 
 
 def same(one: Any) -> object:

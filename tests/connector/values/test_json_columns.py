@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 from typing import Any
@@ -19,6 +18,7 @@ from pykafka_wire.values.json import document_blocks
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import JsonSamples
+from tests.connector.values.same_values import same
 
 N_TYPES = int(os.environ.get("JSON_TYPES", "60"))
 NUMBERED = pa.struct([("row", pa.int64()), ("x", pa.float64())])
@@ -36,16 +36,6 @@ def alone(reader: JsonReader, value: bytes) -> Any:
         return pa.array([reader.read_one(value)], reader.column_type)[0]
     except (DecodeError, pa.ArrowException, OverflowError) as error:
         return error
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 def compare(column_type: pa.DataType, values: list[bytes]) -> int:
