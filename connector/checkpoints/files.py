@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -34,6 +35,26 @@ def local_folder(path: str) -> str | None:
     if scheme[1].lower() == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
         return str(Path(unquote(re.sub(r"^//[^/]*", "", rest))).absolute())
     return None
+
+
+def qualified(path: str, default: str) -> str:
+    """Return a path as Spark takes it whose default file system (``fs.defaultFS``) is the URI ``default``.
+
+    What has a file system of its own stays as it is, and so do paths where the default one is the machine's.
+    """
+    if (
+        _SCHEME.match(path)
+        or not path.startswith("/")
+        or path.startswith(_VOLUMES)
+        or default.lower().startswith("file:")
+    ):
+        return path
+    return default.rstrip("/") + path
+
+
+def is_spark_s_to_resolve(path: str) -> bool:
+    """Whether a path names no file system, and Hadoop's settings may have another one for it than this machine's."""
+    return _SCHEME.match(path) is None and not path.startswith(_VOLUMES) and "HADOOP_CONF_DIR" in os.environ
 
 
 def stored_uri(uri: str) -> str:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = "PATH_NOT_FOUND"
 
 
+def default_file_system(spark: SparkSession) -> str:
+    """Return the URI of the file system in which a classic session takes paths that name none."""
+    return str(spark._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS"))
+
+
 class SparkFiles:
     """A checkpoint that Spark reads, as ``CheckpointFiles``: a small job for each question."""
 

@@ -42,19 +42,9 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, Merging, Truncation, key_gaps_of, merge_rows
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import (
-    CREATED,
-    DELETE,
-    UNAVAILABLE,
-    Landed,
-    Merging,
-    TopicTable,
-    Truncation,
-    clash,
-    key_gaps_of,
-    quoted,
-)
+from pykafka_wire.ingest.tables import Landed, TopicTable, clash, quoted
 from pykafka_wire.ingest.unsent_values import RowsUnder, is_older
 
 _log = logging.getLogger(__name__)
@@ -455,7 +445,7 @@ def merge_changes(
         rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` and :data:`CREATED` if there are such values;
             :func:`computed`.
         prefix: of Kafka's columns.
-        landed: as :meth:`TopicTable.merge`'s; None for a replay, where the change that a row has already may have got values that
+        landed: as :meth:`TopicTable.append`'s; None for a replay, where the change that a row has already may have got values that
             were not sent with it.
         truncated: TRUNCATEs that end rows of the table.
     """
@@ -477,7 +467,7 @@ def merge_changes(
         is_truncated=f"({is_truncated})" if truncated else None,
         key_gaps=key_gaps,
     )
-    target.merge(rows, merging, landed)
+    merge_rows(target, rows, merging, landed)
 
 
 def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[str]) -> str:

@@ -30,18 +30,11 @@ from pykafka_wire.ingest.changes import (
 )
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.contracts import Contract
+from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
-from pykafka_wire.ingest.tables import (
-    CREATED,
-    DELETE,
-    START_PROPERTY,
-    TOPIC_PROPERTY,
-    UNAVAILABLE,
-    TopicTable,
-    start_of,
-)
+from pykafka_wire.ingest.tables import START_PROPERTY, TOPIC_PROPERTY, TopicTable, start_of
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
@@ -152,7 +145,7 @@ def _verified(
     def newest_of_each_key(part: TopicRange) -> DataFrame:
         parts = _changes(spark, reader, part, table, target)
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
-        truncated = target.truncations() if table.mode == "cdc" else []
+        truncated = truncations_of(target) if table.mode == "cdc" else []
         if table.mode == "cdc":
             truncated += [truncation for changed in good for truncation in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
@@ -349,7 +342,7 @@ class _Replayed:
             self._target.append(self._reader.table_rows(rows), None)
             return
         keys = late.select("key").distinct()
-        changed = without_truncated(newest(good.join(keys, "key", "left_semi")), self._target.truncations())
+        changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
         # A selected column is not what the database has sent.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
         whole = [SearchRange(changes=good, rows_under=of_table)]

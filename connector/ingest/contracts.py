@@ -25,8 +25,9 @@ from pyspark.sql.types import BooleanType, DataType, NullType, StructType
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
 from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.merging import DELETE, UNAVAILABLE
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import DELETE, UNAVAILABLE, quoted
+from pykafka_wire.ingest.tables import quoted
 
 #: Kafka's columns of every table, in this order; ``headers`` may follow.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from pykafka_wire.checkpoints.files import local_folder
+from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
 from pykafka_wire.ingest.settings import Settings
 
 _LOG: Final = "_delta_log"
@@ -27,7 +27,7 @@ _ENTRIES: Final = 20
 def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
     """Return what is wrong with the folders of the checkpoint and of these tables, as sentences that name them."""
     mistakes = _folder_mistakes("checkpoint", settings.checkpoint)
-    if not settings.is_folder or (folder := local_folder(settings.into)) is None:
+    if not settings.is_folder or (folder := _local_folder(settings.into)) is None:
         return mistakes
     mistakes += _folder_mistakes("into", settings.into)
     query = query_of(settings.checkpoint)
@@ -36,9 +36,14 @@ def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
     return mistakes
 
 
+def _local_folder(place: str) -> str | None:
+    """Return the folder of a place in this machine's file system; None for another one, and where it is unknown without Spark."""
+    return None if is_spark_s_to_resolve(place) else local_folder(place)
+
+
 def _folder_mistakes(name: str, place: str) -> list[str]:
     """Return whether a local folder can be made, and written to."""
-    local = local_folder(place)
+    local = _local_folder(place)
     if local is None:
         return []
     there = Path(local)
@@ -99,7 +104,7 @@ def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
 
 def query_of(checkpoint: str) -> str | None:
     """Return the id of a checkpoint's query; None before the first start, and where it cannot be read here."""
-    local = local_folder(checkpoint)
+    local = _local_folder(checkpoint)
     try:
         return None if local is None else str(json.loads(Path(local, "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError):

@@ -1,14 +1,18 @@
-"""An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar.
+"""An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar but for MERGE.
 
 The position is in the summary of each snapshot. Iceberg has no transaction ids: a commit requires that the table still stands at
 the snapshot whose position was looked at, and that position must be where the rows begin: two drivers add nothing twice, and a
 table that was rolled back misses nothing. The library's own repetition of commits would lose that, and is turned off for these.
+
+MERGE is Spark's, in a session with Iceberg's runtime, which cannot require that snapshot. So it writes to a branch that is made at
+the snapshot, and pyiceberg sets the table to the branch's end, with that requirement: what an older driver merges, nobody sees.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -27,17 +31,18 @@ from pykafka_wire.ingest.file_tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
+from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
     QUERY_PROPERTY,
     Landed,
-    Merging,
-    Truncation,
     made_properties,
+    merge_into,
     owner_properties,
     partition_columns,
     quoted,
+    topic_columns_of,
 )
 from pykafka_wire.wire.security.secret_references import resolve
 
@@ -60,6 +65,13 @@ _RETRIES: Final = "commit.retry.num-retries"
 _COLLECTED: Final = "gc.enabled"
 _MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
+_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+#: How the branches begin that MERGE writes to. Iceberg's runtime knows a branch by a prefix of a table's last name.
+_BRANCH: Final = "pykafka_wire_"
+_OF_BRANCH: Final = "branch_"
+_MAIN: Final = "main"
+#: Session settings of the runtime: entries of the summary of each snapshot.
+_SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 #: How a catalog's secret by reference begins.
 _REFERENCES: Final = ("env:", "provider:", "literal:")
 _EPOCH: Final = date(1970, 1, 1)
@@ -173,6 +185,7 @@ class IcebergTable:
         self._catalog, namespace = _opened(settings)
         self._name = (*namespace, name)
         self.identifier = f"{settings.into}.{name}"
+        self._sql_name = settings.identifier(name)
         #: Each table has its own position in the one of rejects, which is the number of its micro-batch alone.
         self._is_of_rejects = name == settings.rejects
         self._loaded: Any = None
@@ -237,15 +250,19 @@ class IcebergTable:
     def pinned(self) -> tuple[DataFrame, int]:
         """Return the table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
         self.refresh()
-        version, schema = self.version, self.schema
-        snapshot_id = None if version < 0 else version
+        version = self.version
+        return self._rows_of(None if version < 0 else version), version
+
+    def _rows_of(self, snapshot_id: int | None) -> DataFrame:
+        """Return the rows of a snapshot, with the columns that the table has now; none of no snapshot."""
+        schema = self.schema
         paths = _plain_files(self._table, snapshot_id)
         if paths is None:
             rows = self._table.scan(snapshot_id=snapshot_id).to_arrow()
-            return self._session.createDataFrame(rows, schema), version
+            return self._session.createDataFrame(rows, schema)
         if not paths:
-            return self._session.createDataFrame([], schema), version
-        return self._session.read.schema(schema).parquet(*map(_for_spark, paths)), version
+            return self._session.createDataFrame([], schema)
+        return self._session.read.schema(schema).parquet(*map(_for_spark, paths))
 
     @property
     def places(self) -> DataFrame:
@@ -258,8 +275,12 @@ class IcebergTable:
 
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins."""
+        self.alter(owner_properties(first) | made_properties(table))
+
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Give the table properties."""
         with self._table.transaction() as transaction:
-            transaction.set_properties(owner_properties(first) | made_properties(table))
+            transaction.set_properties(dict(properties))
 
     def landed(self) -> Landed | None:
         """Return what the newest commit of an ingest holds; None where there is none."""
@@ -307,6 +328,8 @@ class IcebergTable:
     def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table as :meth:`create` does, of pyarrow's schema."""
         given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **made_properties(table)}
+        if table.mode != "append":
+            given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
         if begins_at is not None:
             given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
         with self._catalog.create_table_transaction(
@@ -319,13 +342,15 @@ class IcebergTable:
         self._loaded = None
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Give the table the columns and the wider types of rows.
+        """Give the table the columns and the wider types of rows; nothing is written where it has them.
 
         Raises:
             IngestError: it cannot take them.
         """
         from pyiceberg.exceptions import ValidationError
 
+        if fits(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema)):
+            return
         wanted = merged_type(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema))
         try:
             with self._table.update_schema(case_sensitive=False) as update:
@@ -384,8 +409,7 @@ class IcebergTable:
         """
         self.refresh()
         self.reason_against()
-        if not fits(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema)):
-            self.add_columns(rows)
+        self.add_columns(rows)
         held = pa.struct(self.arrow_schema)
         layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
         written = write_rows(rows, self.folder, layout)
@@ -487,19 +511,83 @@ class IcebergTable:
         raise AssertionError("an Iceberg table is made before its rows are read")
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
-        return iter(())
-
-    def truncations(self) -> list[Truncation]:
-        return []
-
-    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
-        return [*truncated]
+        """Return what each commit of an ingest holds, the newest first, with the rows before it, while snapshots are kept."""
+        kept = {snapshot.snapshot_id for snapshot in self._table.metadata.snapshots}
+        for snapshot in self._snapshots():
+            landed, before = landed_in(snapshot.summary.additional_properties), snapshot.parent_snapshot_id
+            if landed is not None and (before is None or before in kept):
+                yield landed, None if before is None else self._rows_of(before)
 
     def topic_columns(self) -> list[StructField]:
-        return [*self.schema.fields]
+        """Return the columns that are the topic's, and none that a user has added."""
+        return topic_columns_of(self.schema, self.properties())
 
-    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
-        raise IngestError(f"the Iceberg table {self.identifier} cannot be merged into: set mode to append.")
+    def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
+        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s.
+
+        Raises:
+            AlreadyLandedError: the table has this micro-batch, or another position; nothing is changed.
+            pyiceberg's CommitFailedException: another commit came between; nothing is changed.
+        """
+        self.refresh()
+        if landed is not None and self._has(landed):
+            raise AlreadyLandedError
+        base = self.version
+        if base < 0:  # no branch begins before the first snapshot
+            self.append(changes.where(f"NOT {DELETE}").drop(DELETE, UNAVAILABLE, CREATED), landed)
+            return
+        branch = f"{_BRANCH}{uuid.uuid4().hex}"
+        self._begin_branch(branch, base)
+        # The session may have the table as it was before its new columns.
+        self._session.sql(f"REFRESH TABLE {self._sql_name}")
+        summary = {} if landed is None else _summary_of(landed)
+        settings = {f"{_SNAPSHOT_PROPERTY}{name}": value for name, value in summary.items()}
+        for name, value in settings.items():
+            self._session.conf.set(name, value)
+        try:
+            merge_into(f"{self._sql_name}.{quoted(_OF_BRANCH + branch)}", changes, clauses)
+        finally:
+            for name in settings:
+                self._session.conf.unset(name)
+        self._publish(branch, base)
+
+    def _begin_branch(self, name: str, base: int) -> None:
+        """Make a branch at a snapshot; those of MERGEs whose driver has ended, or that failed, are removed."""
+        from pyiceberg.table.refs import SnapshotRefType
+        from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+
+        left = [branch for branch in self._table.metadata.refs if branch.startswith(_BRANCH)]
+        begun = SetSnapshotRefUpdate(ref_name=name, type=SnapshotRefType.BRANCH, snapshot_id=base)
+        at_base = AssertRefSnapshotId(ref=_MAIN, snapshot_id=base)
+        self._catalog.commit_table(
+            self._table, (at_base,), (*(RemoveSnapshotRefUpdate(ref_name=branch) for branch in left), begun)
+        )
+
+    def _publish(self, branch: str, base: int) -> None:
+        """Make the end of a branch the table's, if the table still stands at ``base``.
+
+        Raises:
+            pyiceberg's CommitFailedException: it does not.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.refs import SnapshotRefType
+        from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+
+        self.refresh()
+        metadata = self._table.metadata
+        merged = metadata.snapshot_by_id(metadata.refs[branch].snapshot_id) if branch in metadata.refs else None
+        # Another driver may have removed the branch: then the runtime makes it again, wherever the table stands.
+        if merged is None or merged.parent_snapshot_id != base:
+            raise CommitFailedException(
+                f"a MERGE into the Iceberg table {self.identifier} was made for an older state of it"
+            )
+        moved = SetSnapshotRefUpdate(ref_name=_MAIN, type=SnapshotRefType.BRANCH, snapshot_id=merged.snapshot_id)
+        requirements = (
+            AssertRefSnapshotId(ref=_MAIN, snapshot_id=base),
+            AssertRefSnapshotId(ref=branch, snapshot_id=merged.snapshot_id),
+        )
+        self._catalog.commit_table(self._table, requirements, (moved, RemoveSnapshotRefUpdate(ref_name=branch)))
+        self.refresh()
 
     def expire(self, keep_ms: int) -> None:
         """Forget snapshots that are older, but for the newest with a position, and those that the table's owner, a branch or a tag

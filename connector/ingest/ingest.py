@@ -18,16 +18,16 @@ from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
 from pykafka_wire.checkpoints.positions import beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
-from pykafka_wire.checkpoints.spark_files import SparkFiles
+from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
-from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
+from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures, is_connect
 from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import Destination, Settings, Table
-from pykafka_wire.ingest.table_formats import missing_place, open_table, spark_reason
+from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table, spark_reason
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
 from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
@@ -288,12 +288,11 @@ class Ingest:
         """
         if self._query is not None and self._query.isActive:
             raise IngestError("this ingest is running: stop its query first.")
-        is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-        if is_connect and not hasattr(spark, "cloneSession"):
+        if is_connect(spark) and not hasattr(spark, "cloneSession"):
             raise IngestError(
                 "an ingest in a session of Spark Connect needs Spark 4.2: use a newer Spark, or a classic session."
             )
-        if is_connect and ui is not None:
+        if is_connect(spark) and ui is not None:
             raise IngestError(
                 "the page shows what this process knows, and Spark Connect's server lands the tables: leave out ui, or use a "
                 "classic session."
@@ -306,7 +305,7 @@ class Ingest:
         try:
             if planned is None:
                 planned = self.plan()
-            query = self._start(spark, trigger, planned, is_connect=is_connect)
+            query = self._start(spark, trigger, planned)
         except BaseException:
             if self._landing is not None:  # it may be retrying tables
                 self._landing.close()
@@ -327,12 +326,12 @@ class Ingest:
             if resource is not None:
                 resource.close()
 
-    def _start(
-        self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable], *, is_connect: bool
-    ) -> StreamingQuery:
+    def _start(self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable]) -> StreamingQuery:
         spark.dataSource.register(PykafkaWireDataSource)
-        mistakes = [*filter(None, [missing_place(spark, self.settings)])]
-        log = self._open_log(spark, is_remote=is_connect)
+        if not is_connect(spark):
+            self.settings = self.settings.in_file_system(default_file_system(spark))
+        mistakes = [*filter(None, [missing_place(spark, self.settings), merge_mistake(spark, self.settings)])]
+        log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
@@ -347,7 +346,7 @@ class Ingest:
         for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
             _log.error("Topic %s is not landed%s, the others are. %s", key, until, failure.sentence)
-        if log is not None and not is_connect:
+        if log is not None and not is_connect(spark):
             self._continue(spark, log)
 
         self._query = (
@@ -430,16 +429,19 @@ class Ingest:
         Args:
             is_remote: the paths are those of another machine, which Spark's driver is on.
         """
-        files: CheckpointFiles = SparkFiles(session, self.settings.checkpoint)
+        places: list[CheckpointFiles] = []
         if not is_remote:
             with suppress(OptionError):  # a file system that pyarrow does not know
-                files = StoredFiles(self.settings.checkpoint, "checkpoint")
-        try:
-            return QueryLog(files)
-        except OffsetsError:
-            if files.logged("offsets") or files.logged("commits"):
-                raise
-            return None
+                places.append(StoredFiles(self.settings.checkpoint, "checkpoint"))
+        if not places or is_connect(session):  # the server may take a path for one of another file system
+            places.append(SparkFiles(session, self.settings.checkpoint))
+        for files in places:
+            try:
+                return QueryLog(files)
+            except OffsetsError:
+                if files.logged("offsets") or files.logged("commits"):
+                    raise
+        return None
 
     def _checkpoint_mistakes(self, log: QueryLog) -> list[str]:
         if not log.planned:

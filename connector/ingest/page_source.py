@@ -33,7 +33,7 @@ from pykafka_wire.ingest.table_formats import open_log, open_table
 from pykafka_wire.ingest.table_log import LoggedCommit, ReadLog, TableSize, changes_between
 from pykafka_wire.ingest.table_metrics import LogEnds, lag_in
 from pykafka_wire.ingest.table_status import Stage, TableStatus
-from pykafka_wire.options.option import duration_ms
+from pykafka_wire.options.option import AUTO, MOST_AUTO_OFFSETS, duration_ms
 from pykafka_wire.page.snapshots import (
     Column,
     Commit,
@@ -271,7 +271,8 @@ class IngestPage:
         first leaves one out; Spark tells of a trigger without rows every 10 s."""
         for topic, ends in self._ends.items():
             left_out = sum(end - planned.get(topic, {}).get(p, end) for p, end in ends.items())
-            if 0 < left_out < self._settings.table_for(topic).min_rows:
+            min_rows = self._settings.table_for(topic).min_rows
+            if 0 < left_out < (min_rows if isinstance(min_rows, int) else MOST_AUTO_OFFSETS):
                 since, _ = self._waiting.get(topic, (planned_at, 0))
                 self._waiting[topic] = since, left_out
             else:
@@ -304,7 +305,9 @@ class IngestPage:
             schema_id=None if status.schema_id is None else str(status.schema_id),
             files=None if size is None else size.files,
             bytes=None if size is None else size.bytes,
-            waits_until=None if since is None else since + duration_ms(table.max_delay, "max_delay") / 1000,
+            waits_until=None
+            if since is None or table.max_delay == AUTO
+            else since + duration_ms(table.max_delay, "max_delay") / 1000,
         )
 
     def _trouble(self, status: TableStatus) -> Trouble | None:

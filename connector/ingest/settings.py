@@ -15,11 +15,12 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pykafka_wire.checkpoints.files import qualified
 from pykafka_wire.columns import value_formats
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.query_group import GROUP_PREFIX
 from pykafka_wire.options.names import check_names
-from pykafka_wire.options.option import duration_ms, either
+from pykafka_wire.options.option import AUTO, duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text
@@ -81,8 +82,8 @@ class Table:
     key_schema: str | None = field(default=None, metadata=_row("as `schema`, for keys"))
     on_conflict: str = field(default="stop", metadata=_row("for a schema that the table cannot take: `stop` the table, or `divert` the values to the rejects", choices=CONFLICTS))
     connect_types: str = field(default="auto", metadata=_row("whether Avro's values have [the types that Kafka Connect and Debezium name](avro-types.md#types-of-kafka-connect-and-debezium): `true`, `false`, `variant`; `auto` is `true` for new tables of `cdc`. A table keeps what it was made with, in its property `pykafka-wire.connect-types`", choices=CONNECT_TYPES))
-    min_rows: int = field(default=0, metadata=_row("a topic waits until it has so many new records …"))
-    max_delay: str = field(default="1m", metadata=_row("… or until its oldest one has waited so long: a number with ms, s, m, h or d"))
+    min_rows: int | str = field(default=0, metadata=_row("a topic waits until it has so many new records, or with `auto` [by its own rate](delta-and-iceberg.md#few-files) …"))
+    max_delay: str = field(default="1m", metadata=_row("… or until its oldest one has waited so long: a number with ms, s, m, h or d, or `auto`"))
     unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
     partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
     cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
@@ -243,7 +244,7 @@ class Settings:
         tables = [*self.tables, self.defaults]
         if not any(table.min_rows for table in tables):
             return {}
-        waits = {table.topic: {"offsets": max(1, table.min_rows), "delay": table.max_delay} for table in reversed(tables)}
+        waits = {table.topic: {"offsets": table.min_rows or 1, "delay": table.max_delay} for table in reversed(tables)}
         return {"minOffsetsPerTopic": json.dumps(dict(reversed(waits.items())))}
 
     @property
@@ -263,6 +264,11 @@ class Settings:
     def is_folder(self) -> bool:
         """Return whether the tables are folders, and not tables of a catalog."""
         return "/" in self.into or ":" in self.into
+
+    def in_file_system(self, default: str) -> Settings:
+        """Return these settings with the file system in each path: the URI ``default`` is Spark's own (``fs.defaultFS``)."""
+        into = qualified(self.into, default) if self.is_folder else self.into
+        return replace(self, checkpoint=qualified(self.checkpoint, default), into=into)
 
     @property
     def kafka_options(self) -> dict[str, str]:
@@ -363,8 +369,6 @@ def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str
         yield ("into",), f"into is {settings.into!r}: with table_format iceberg give catalog.namespace"
     places = [("defaults",), *(("table", str(number)) for number in range(len(settings.tables)))]
     for place, table in zip(places, [settings.defaults, *settings.tables], strict=True):
-        if table.mode != "append":
-            yield (*place, "mode"), f"mode is {table.mode}, which needs MERGE: Iceberg tables take append alone"
         if table.cluster_by:
             yield (*place, "cluster_by"), "cluster_by is Delta's: give partition_by, or sort by your engine"
         if table.compact == "true":
@@ -434,11 +438,11 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
         )
     if table.partition_by and table.cluster_by:
         yield (*place, "cluster_by"), "partition_by and cluster_by are both set: Delta takes one of them"
-    if table.min_rows < 0:
-        yield (*place, "min_rows"), f"min_rows is {table.min_rows}: it must be 0 or more"
+    if table.min_rows != AUTO and (isinstance(table.min_rows, str) or table.min_rows < 0):
+        yield (*place, "min_rows"), f"min_rows is {table.min_rows}: it must be 0 or more, or auto"
     for name, duration, least_ms in (("max_delay", table.max_delay, 0), ("keep", table.keep, _LEAST_KEPT_MS)):
         try:
-            if duration_ms(duration, name) < least_ms:
+            if (name, duration) != ("max_delay", AUTO) and duration_ms(duration, name) < least_ms:
                 yield (
                     (*place, name),
                     f"{name} is {duration}: give 24h or more, since files are there before their commits",
@@ -633,6 +637,7 @@ _TEXT: Final = (str, "text")
 #: By a field's type: what it is in TOML, and how an error calls it.
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "str": _TEXT, "str | None": _TEXT, "Mode": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "int | str": ((int, str), "a whole number or a text"),
     "tuple[str, ...]": (list, "a list of texts"), "Mapping[str, str]": (dict, "a table"),
 }  # fmt: skip
 
@@ -656,7 +661,7 @@ def _checked_fields(
             mistakes.append(((*place, name), f"{name} is unknown: {hint}"))
             continue
         wanted, shown = _TYPES[known[name]]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
             mistakes.append(((*place, name), f"wrong type: {name} must be {shown}"))
         elif wanted is list:
             values[name] = tuple(map(str, value))

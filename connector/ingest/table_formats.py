@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.checkpoints.files import local_folder, table_uri
+from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.file_landing import FilesTable
+from pykafka_wire.ingest.file_tasks import UriFolder
 from pykafka_wire.ingest.landing_progress import is_connect
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
-from pykafka_wire.wire.masking import without_secrets
 
 #: Unity Catalog's volumes have one path for Spark and for Python.
 _VOLUMES: Final = "/Volumes/"
@@ -48,17 +48,25 @@ def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:
         from pykafka_wire.ingest.iceberg_table import stored_dataset, table_names
 
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
-    folder = local_folder(settings.into) if settings.is_folder else None
-    if folder is None:
+    if not settings.is_folder or is_spark_s_to_resolve(settings.into):
         return None
-    names = sorted(log.parent.name for log in Path(folder).glob("*/_delta_log"))
-    return {name: partial(_delta_dataset, settings.place(name)) for name in names}
+    import pyarrow.fs
+
+    storage = settings.storage_options
+    try:
+        filesystem, folder = UriFolder(uri=settings.into, storage=storage).open()
+        inside = filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+        names = sorted(entry.base_name for entry in inside if entry.type == pyarrow.fs.FileType.Directory)
+        tables = [name for name in names if DeltaFolder(settings.place(name), storage).exists]
+    except Exception:  # pyarrow's, deltalake's of many classes; Spark may have other means
+        return None
+    return {name: partial(_delta_dataset, settings.place(name), storage) for name in tables}
 
 
-def _delta_dataset(folder: str) -> Any:
+def _delta_dataset(folder: str, storage: Mapping[str, str]) -> Any:
     from deltalake import DeltaTable
 
-    return DeltaTable(table_uri(folder)).to_pyarrow_dataset()
+    return DeltaTable(table_uri(folder), storage_options=dict(storage)).to_pyarrow_dataset()
 
 
 def missing_place(session: SparkSession, settings: Settings) -> str | None:
@@ -76,20 +84,46 @@ def spark_reason(settings: Settings, table: Table) -> str | None:
     """Return why Spark writes the files of a table of these settings; None if tasks of this package do."""
     if table.has_sql or table.types:
         return "where, types, select and expect are Spark's to apply"
-    return None if settings.table_format == "iceberg" else DeltaFolder.settings_against(settings, table)
+    if settings.table_format == "iceberg":
+        return f"{table.mode} needs MERGE" if table.mode != "append" else None
+    return DeltaFolder.settings_against(settings, table)
+
+
+def merge_mistake(session: SparkSession, settings: Settings) -> str | None:
+    """Return why the session cannot merge into the Iceberg tables of these settings; None if it can, or need not."""
+    modes = sorted({table.mode for table in (settings.defaults, *settings.tables)} - {"append"})
+    if settings.table_format != "iceberg" or not modes:
+        return None
+    catalog = settings.into.partition(".")[0]
+    setting = f"spark.sql.catalog.{catalog}"
+    if session.conf.get(setting, None) is None:
+        reason = f"which has no catalog {catalog} ({setting})"
+    else:
+        try:
+            session.sql(f"DESCRIBE NAMESPACE {settings.schema}").collect()
+            return None
+        except Exception as error:  # Spark's, or Java's of a runtime for another Spark
+            reason = f"which does not see {settings.into} ({sentence_of(error)})"
+    return (
+        f"mode {' and '.join(modes)} needs MERGE, which Spark runs by Iceberg's runtime, and it cannot in this session, {reason}: "
+        f"start Spark with the iceberg-spark-runtime of its version (Iceberg 1.12 has none for Spark 4.2) and {setting} and its "
+        'properties for the catalog that [catalog] has, or set mode = "append"'
+    )
 
 
 def session_reason(session: SparkSession, settings: Settings) -> str | None:
-    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's."""
+    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's.
+
+    Settings of a classic session name the file system (:meth:`~pykafka_wire.ingest.settings.Settings.in_file_system`).
+    """
     if settings.table_format == "iceberg" or ":" in settings.into or settings.into.startswith(_VOLUMES):
         return None
-    advice = "name its file system in into, such as file:///lake, s3://… or hdfs://…, to let tasks write"
-    if is_connect(session):
-        return f"into is a path without a file system, which the server of Spark Connect may take for another one: {advice}"
-    default = session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS")
-    if default.partition(":")[0].lower() == "file":
+    if not is_connect(session):
         return None
-    return f"into is a path without a file system, and Spark's own one is {without_secrets(default)}: {advice}"
+    return (
+        "into is a path without a file system, which the server of Spark Connect may take for another one: name it in into, such "
+        "as file:///lake, s3://… or hdfs://…, to let tasks write"
+    )
 
 
 def open_files(

@@ -51,15 +51,13 @@ from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_
 from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.settings import Destination, Settings
 from pykafka_wire.ingest.table_formats import open_files, open_table
 from pykafka_wire.ingest.tables import (
-    CREATED,
-    DELETE,
     PART_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
-    UNAVAILABLE,
     Landed,
     check_owner,
     quoted,
@@ -579,7 +577,7 @@ class TableWriter:
         """Apply the newest changes of a range; ``ranges`` are where values are looked for that were not sent with them."""
         truncated = truncations(changed) if counted.n_truncates else []
         is_remembered = self._table.mode == "cdc" and not self._is_missing
-        kept = without_truncated(changed, self._target.remember(truncated) if is_remembered else truncated)
+        kept = without_truncated(changed, remember_truncations(self._target, truncated) if is_remembered else truncated)
         marks = [DELETE]
         if counted.n_unavailable:
             kept = filled(kept, ranges())
@@ -588,7 +586,7 @@ class TableWriter:
         rows = self._reader.table_rows(kept, *marks)
         if self._is_missing:
             self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
-            self._target.remember(truncated)
+            remember_truncations(self._target, truncated)
         else:
             merge_changes(self._target, rows, self._settings.prefix, landed, truncated)
 

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
@@ -33,28 +33,19 @@ TOPIC_PROPERTY: Final = "pykafka-wire.topic"
 QUERY_PROPERTY: Final = "pykafka-wire.query"
 #: The offsets that a table begins at, as JSON by partition; others begin at 0.
 START_PROPERTY: Final = "pykafka-wire.start"
-#: The last TRUNCATE of each partition, as a list in JSON.
-TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"
 #: Which of its topic's records a table takes, where that is a part.
 PART_PROPERTY: Final = "pykafka-wire.takes"
 #: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
-#: The names of the key's columns that keys of some rows may not have, since keys have had others for a time; written as
-#: :data:`COLUMNS_PROPERTY`.
-KEY_GAPS_PROPERTY: Final = "pykafka-wire.key-gaps"
 #: When a folder was last rid of files that no version names, in seconds since the epoch.
 VACUUMED_PROPERTY: Final = "pykafka-wire.vacuumed"
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
-#: The column of changes that is true for a row to be deleted; no column of a table.
-DELETE: Final = "_pykafka_wire_delete"
-#: The column of changes that names the columns whose value the database has not sent, null for most rows; no column of a table.
-UNAVAILABLE: Final = "_pykafka_wire_unavailable"
-#: The column of changes that is true for a row that is made anew: none of its values is an older row's; no column of a table.
-CREATED: Final = "_pykafka_wire_created"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
 _FOLDER: Final = "delta.`"
+#: The view of the changes that a MERGE applies.
+_CHANGES: Final = "pykafka_wire_changes"
 #: Delta's conditions for rows that a table with other features might take.
 _FOR_FEATURES: Final = (
     CANNOT_MERGE,
@@ -136,36 +127,6 @@ class Landed:
         return cls(**{**known, **offsets, "schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
-    """A TRUNCATE of the database's table: where it is in the topic, and when.
-
-    Attributes:
-        timestamp_us: of the record.
-        seen_ns: when Debezium saw it; None where it does not say.
-    """
-
-    partition: int
-    offset: int
-    timestamp_us: int
-    seen_ns: int | None
-
-    def ends(self, partition: str, offset: str, timestamp: str, seen_ns: str | None = None) -> str:
-        """Return the condition by which a change or a row of these columns is older.
-
-        Where nothing tells which of two in the same millisecond was first, a change is newer, and a row that a table has is older.
-        """
-        time = f"unix_micros({timestamp})"
-        if seen_ns is None:
-            is_before = f"{time} <= {self.timestamp_us}L"
-        elif self.seen_ns is None:
-            is_before = f"{time} < {self.timestamp_us}L"
-        else:
-            seen = f"coalesce({seen_ns} < {self.seen_ns}L, false)"
-            is_before = f"({time} < {self.timestamp_us}L OR {time} = {self.timestamp_us}L AND {seen})"
-        return f"IF({partition} = {self.partition}, {offset} < {self.offset}L, {is_before})"
-
-
 def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
     for commit in commits:
         n_added = (commit.operationMetrics or {}).get("numOutputRows")
@@ -181,26 +142,6 @@ def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
 def start_of(text: str) -> dict[int, int]:
     """Return the offsets in :data:`START_PROPERTY`."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merging:
-    """How changes meet the rows of a table, in SQL.
-
-    Attributes:
-        same_row: the condition by which the change ``new`` is one of the row ``old``.
-        is_newer: the condition by which the change ``new`` is newer than the row ``old``.
-        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`, unless they
-            are :data:`CREATED`.
-        is_truncated: the condition by which a row ``old`` without a change is deleted; None where there was no TRUNCATE.
-        key_gaps: the names in :data:`KEY_GAPS_PROPERTY` from this merge on.
-    """
-
-    same_row: str
-    is_newer: str
-    unavailable: frozenset[str] = frozenset()
-    is_truncated: str | None = None
-    key_gaps: frozenset[str] = frozenset()
 
 
 class TopicTable(Protocol):
@@ -259,17 +200,17 @@ class TopicTable(Protocol):
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         """Make a folder a table by its first rows."""
 
-    def truncations(self) -> list[Truncation]: ...
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Give the table properties."""
 
-    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]: ...
-
-    def topic_columns(self) -> list[StructField]: ...
-
-    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
-        """Apply the newest change of each row, unless the row has a newer one."""
+    def topic_columns(self) -> list[StructField]:
+        """Return the columns that are the topic's, and none that a user has added."""
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Give the table the columns and the wider types that rows bring."""
+        """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+
+    def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
+        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
 
     def delete_places(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of a table at ``partition`` and ``offset``."""
@@ -466,78 +407,14 @@ class LandedTable:
         else:
             writer.saveAsTable(self.identifier)
 
-    def truncations(self) -> list[Truncation]:
-        """Return the last TRUNCATE of each partition that the table has landed."""
-        return [Truncation(**truncation) for truncation in json.loads(self.properties().get(TRUNCATED_PROPERTY, "[]"))]
-
-    def remember(self, truncated: Sequence[Truncation]) -> list[Truncation]:
-        """Note TRUNCATEs, before they are applied; return these, and those that the table knew."""
-        last = {
-            truncation.partition: truncation
-            for truncation in sorted([*self.truncations(), *truncated], key=lambda truncation: truncation.offset)
-        }
-        known = [last[partition] for partition in sorted(last)]
-        if truncated:
-            self.alter({TRUNCATED_PROPERTY: json.dumps([asdict(truncation) for truncation in known])})
-        return known
-
-    def merge(self, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
-        """Apply the newest change of each row, unless the row has a newer one.
-
-        Columns that a change lacks become null if they are the topic's. Those that a user has added are not touched.
-
-        Args:
-            changes: columns of the table, new ones among them, and :data:`DELETE`.
-            landed: as :meth:`append`'s.
-        """
-        marks = [column for column in (DELETE, UNAVAILABLE, CREATED) if column in changes.columns]
-        columns = changes.drop(*marks)
-        given = {name.lower() for name in columns.columns}
-        # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
-        is_known = COLUMNS_PROPERTY in self.properties()
-        topic_names = {column.name.lower() for column in self.topic_columns()} if is_known else given
-        noted = {} if is_known and given <= topic_names else {COLUMNS_PROPERTY: json.dumps(sorted(topic_names | given))}
-        # Before the key's type changes, which shows the gap.
-        if not merging.key_gaps <= key_gaps_of(self.properties()):
-            noted[KEY_GAPS_PROPERTY] = json.dumps(sorted(merging.key_gaps))
-        if noted:
-            self.alter(noted)
-        self.add_columns(columns)
-        held = self.schema
-        written = StructType([column for column in held if column.name.lower() in given])
-        whole = StructType([*written, *(column for column in changes.schema if column.name in marks)])
-        changes.to(whole).createOrReplaceTempView("pykafka_wire_changes")
-        names = [quoted(name) for name in written.names]
-        lacking = [quoted(column.name) for column in held if column.name.lower() in topic_names - given]
-        newer = f"WHEN MATCHED AND {merging.is_newer}"
-        keeps = f"NOT new.{CREATED} AND array_contains(new.{UNAVAILABLE}, "
-        sets = [
-            f"{quoted(name)} = IF({keeps}{_text(name)}), old.{quoted(name)}, new.{quoted(name)})"
-            if name in merging.unavailable
-            else f"{quoted(name)} = new.{quoted(name)}"
-            for name in written.names
-        ] + [f"{name} = NULL" for name in lacking]
-        truncate = f"WHEN NOT MATCHED BY SOURCE AND {merging.is_truncated} THEN DELETE" if merging.is_truncated else ""
+    def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
+        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
         with self._committing(landed, with_transaction=True):
-            self._session.sql(
-                f"""
-                MERGE INTO {self.identifier} AS old USING pykafka_wire_changes AS new ON {merging.same_row}
-                {newer} AND new.{DELETE} THEN DELETE
-                {newer} THEN UPDATE SET {", ".join(sets)}
-                WHEN NOT MATCHED AND NOT new.{DELETE}
-                    THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"new.{name}" for name in names)})
-                {truncate}
-                """
-            )
+            merge_into(self.identifier, changes, clauses)
 
     def topic_columns(self) -> list[StructField]:
         """Return the columns that are the topic's, and none that a user has added."""
-        topic_columns = self.properties().get(COLUMNS_PROPERTY)
-        return [
-            column
-            for column in self.schema
-            if topic_columns is None or column.name.lower() in json.loads(topic_columns)
-        ]
+        return topic_columns_of(self.schema, self.properties())
 
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
@@ -583,7 +460,7 @@ class LandedTable:
             return 0
         # Without a zone: days have 24 hours, as Delta counts them.
         zero = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
-        interval = f"CAST({_text(text)} AS INTERVAL)"
+        interval = f"CAST({sql_text(text)} AS INTERVAL)"
         row = self._session.sql(f"SELECT timestampdiff(MILLISECOND, {zero}, {zero} + {interval}) AS ms").collect()[0]
         return int(row.ms)
 
@@ -634,9 +511,16 @@ def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
     return [by_name[name.lower()] for name in table.partition_by]
 
 
-def key_gaps_of(properties: Mapping[str, str]) -> frozenset[str]:
-    """Return the names in :data:`KEY_GAPS_PROPERTY`."""
-    return frozenset(json.loads(properties.get(KEY_GAPS_PROPERTY, "[]")))
+def topic_columns_of(schema: StructType, properties: Mapping[str, str]) -> list[StructField]:
+    """Return the columns of a table that are the topic's by its properties; all where these do not name them."""
+    names = properties.get(COLUMNS_PROPERTY)
+    return [column for column in schema if names is None or column.name.lower() in json.loads(names)]
+
+
+def merge_into(identifier: str, changes: DataFrame, clauses: str) -> None:
+    """Run one MERGE of ``changes``, as ``new``, into a table of their session, as ``old``."""
+    changes.createOrReplaceTempView(_CHANGES)
+    changes.sparkSession.sql(f"MERGE INTO {identifier} AS old USING {_CHANGES} AS new {clauses}")
 
 
 def part_properties(table: Table) -> dict[str, str]:
@@ -650,7 +534,7 @@ def owner_properties(first: Landed) -> dict[str, str]:
 
 
 def _clause(properties: Mapping[str, str]) -> str:
-    return "(" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items()) + ")"
+    return "(" + ", ".join(f"{sql_text(name)} = {sql_text(value)}" for name, value in properties.items()) + ")"
 
 
 def _commit_options(landed: Landed) -> dict[str, str]:
@@ -718,7 +602,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _text(value: str) -> str:
+def sql_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

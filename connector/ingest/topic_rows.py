@@ -46,6 +46,7 @@ from pykafka_wire.ingest.json_columns import (
     without_absent,
 )
 from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.merging import DELETE
 from pykafka_wire.ingest.reader_schemas import (
     CONNECT_TYPES_PROPERTY,
     FRAME_BYTES,
@@ -55,7 +56,7 @@ from pykafka_wire.ingest.reader_schemas import (
     schema_text,
 )
 from pykafka_wire.ingest.settings import Destination, Settings, Table
-from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, DELETE, clash, quoted
+from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, clash, quoted
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema

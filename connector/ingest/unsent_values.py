@@ -19,8 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
 from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.server_rows import computed_on_server
-from pykafka_wire.ingest.tables import CREATED, DELETE, UNAVAILABLE, quoted
+from pykafka_wire.ingest.tables import quoted
 
 _log = logging.getLogger(__name__)
 

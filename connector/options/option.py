@@ -118,24 +118,31 @@ def duration_ms(value: str, name: str) -> int:
     return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
 
+#: In place of a number, or a duration: by the topic's own rate.
+AUTO: Final = "auto"
+#: For so many offsets a topic waits at most by its own rate: beside so many rows a commit costs little.
+MOST_AUTO_OFFSETS: Final = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class TopicMinimum:
-    """A topic of this pattern waits for so many new offsets, or so long."""
+    """A topic of this pattern waits for so many new offsets, or so long; None where its own rate says it."""
 
     pattern: str
-    min_offsets: int
-    max_delay_ms: int
+    min_offsets: int | None
+    max_delay_ms: int | None
 
 
 def topic_minimums(value: str, name: str) -> tuple[TopicMinimum, ...]:
-    """Return ``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts."""
+    """Return ``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts. Either may be
+    :data:`AUTO`."""
     try:
         minimums = json.loads(value)
         return tuple(
             TopicMinimum(
                 re.compile(pattern).pattern,
-                positive(str(minimum["offsets"]), name),
-                duration_ms(minimum["delay"], name),
+                None if minimum["offsets"] == AUTO else positive(str(minimum["offsets"]), name),
+                None if minimum["delay"] == AUTO else duration_ms(minimum["delay"], name),
             )
             for pattern, minimum in minimums.items()
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from pykafka_wire.source.planning.record_size_estimates import RecordSizes, size
 from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
 from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets, MinimumsOfTopics
 from pykafka_wire.source.progress.query_progress import QueryProgress
+from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
@@ -149,9 +150,7 @@ class MicroBatchStream:
         logs = self._subscribed.look_up(start, self._last_offsets or {})
         self._progress.join_group(start, logs.snapshot)
         self._progress.begin_commit(start, logs.snapshot)
-        plan = self._plan_next(
-            start, logs, self._limits(max_offsets, reads_all, {tp.topic for tp in logs.snapshot.latest})
-        )
+        plan = self._plan_next(start, logs, self._limits(max_offsets, reads_all, logs.snapshot.latest))
         end = plan.end
         if end is not None:
             sizes = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
@@ -261,15 +260,19 @@ class MicroBatchStream:
             self._progress.check_for_hanging_transactions(snapshot)
         return plan
 
-    def _limits(self, max_offsets: int | None, reads_all: bool, topics: Set[str]) -> Limits:
+    def _limits(
+        self, max_offsets: int | None, reads_all: bool, latest: Mapping[TopicPartition, ListedOffset]
+    ) -> Limits:
         """Return the trigger limits. That Spark reads all goes before the options' limits."""
         options = self._options
         if reads_all and (options.max_offsets_per_trigger, options.max_bytes_per_trigger) != (None, None):
             return Limits(last_offsets=self._last_offsets)
+        waits = options.topic_minimums and self._last_offsets is None
+        ends = {tp: end.offset for tp, end in latest.items()} if waits else {}
         return Limits(
             last_offsets=self._last_offsets,
             min_offsets=self._minimum.required() if self._last_offsets is None else 0,
-            min_by_topic=self._minimums_of_topics.required(topics) if self._last_offsets is None else {},
+            min_by_topic=self._minimums_of_topics.required(ends),
             max_offsets=max_offsets,
             max_bytes=options.max_bytes_per_trigger,
         )

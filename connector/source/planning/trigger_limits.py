@@ -11,13 +11,21 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from pykafka_wire.options.option import TopicMinimum
+from pykafka_wire.options.option import MOST_AUTO_OFFSETS, TopicMinimum
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
+#: A rate is taken over so long, of samples so far apart, and is unknown for so long at first.
+_RATE_WITHIN_S: Final = 600.0
+_RATE_EVERY_S: Final = 10.0
+_RATE_AFTER_S: Final = 60.0
+#: By its own rate a topic waits so long at most.
+_LONGEST_AUTO_S: Final = 600.0
 
 
 class MinimumOffsets:
@@ -42,30 +50,73 @@ class MinimumOffsets:
         self._last_batch_at = self._clock()
 
 
+class TopicRates:
+    """How many new offsets each topic gets a second, within the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Mapping[str, int]]] = deque()
+
+    def observe(self, now: float, ends: Mapping[str, int]) -> None:
+        """Note where topics end: the sum of the ends of their logs."""
+        if not self._samples or now - self._samples[-1][0] >= _RATE_EVERY_S:
+            self._samples.append((now, dict(ends)))
+        while len(self._samples) > 1 and now - self._samples[1][0] >= _RATE_WITHIN_S:
+            self._samples.popleft()
+
+    def rate(self, topic: str, now: float, end: int) -> float | None:
+        """Return a topic's rate; None while it was not seen for a minute, and where it was made anew."""
+        first = next(((at, ends[topic]) for at, ends in self._samples if topic in ends), None)
+        if first is None or now - first[0] < _RATE_AFTER_S or end < first[1]:
+            return None
+        return (end - first[1]) / (now - first[0])
+
+
 class MinimumsOfTopics:
     """``minOffsetsPerTopic``: which topics wait, and since when."""
 
     def __init__(self, minimums: Sequence[TopicMinimum], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._minimums = [(re.compile(minimum.pattern), minimum) for minimum in minimums]
         self._clock = clock
+        self._rates = TopicRates()
         self._waiting_since: dict[str, float] = {}
 
-    def required(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many new offsets each topic must have to be read now; topics without a minimum are left out."""
+    def required(self, latest: Offsets) -> dict[str, int]:
+        """Return how many new offsets each topic of these logs must have to be read now; topics without a minimum are left out."""
         if not self._minimums:
             return {}
-        now, required = self._clock(), {}
-        for topic in topics:
+        now, required = self._clock(), dict[str, int]()
+        ends: dict[str, int] = {}
+        for tp, end in latest.items():
+            ends[tp.topic] = ends.get(tp.topic, 0) + end
+        self._rates.observe(now, ends)
+        for topic, end in ends.items():
             minimum = next((minimum for pattern, minimum in self._minimums if pattern.fullmatch(topic)), None)
             if minimum is not None:
                 since = self._waiting_since.get(topic, now)
-                required[topic] = minimum.min_offsets if now - since < minimum.max_delay_ms / 1000 else 0
+                offsets, delay_s = _wait_of(minimum, self._rates.rate(topic, now, end))
+                required[topic] = offsets if now - since < delay_s else 0
         return required
 
     def remember(self, waiting: Collection[str]) -> None:
         """Remember that these topics have been left out; the others have been read, or have nothing new."""
         now = self._clock()
         self._waiting_since = {topic: self._waiting_since.get(topic, now) for topic in waiting}
+
+
+def _wait_of(minimum: TopicMinimum, rate: float | None) -> tuple[int, float]:
+    """Return how many new offsets a topic of this rate waits for, and how many seconds; 0 where the rate is asked for and unknown.
+
+    A number by the rate is what the topic gets within the longest wait, so that nothing waits for records that do not come; a time
+    by the rate is that in which the topic gets the number.
+    """
+    offsets, delay_ms = minimum.min_offsets, minimum.max_delay_ms
+    if offsets is not None and delay_ms is not None:
+        return offsets, delay_ms / 1000
+    if rate is None:
+        return 0, 0.0
+    longest_s = _LONGEST_AUTO_S if delay_ms is None else delay_ms / 1000
+    offsets = min(MOST_AUTO_OFFSETS, int(rate * longest_s)) if offsets is None else offsets
+    return offsets, min(longest_s, offsets / rate) if delay_ms is None and rate else longest_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,15 +43,19 @@ def run(*command: str | Path, timeout_s: int = _PIP_TIMEOUT_S, **more: Any) -> s
 @pytest.fixture(scope="session", params=VERSIONS)
 def python(request: pytest.FixtureRequest, wheel: Path) -> Path:
     """The Python of an environment with one version of PySpark, and with the wheel."""
-    version = request.param
+    return environment_with(request.param, wheel)
+
+
+def environment_with(version: str, wheel: Path) -> Path:
+    """The Python of an environment with a version of PySpark, and with the wheel."""
     if sys.version_info < VERSIONS[version]:
         pytest.skip(f"PySpark {version} needs Python {'.'.join(map(str, VERSIONS[version]))}")
     folder = cache_dir() / "compat" / f"pyspark-{version}-python{sys.version_info[0]}.{sys.version_info[1]}"
     found = folder / "bin" / "python"
-    if not (folder / "complete-with-values").exists():
+    if not (folder / "complete-with-iceberg").exists():
         venv.create(folder, with_pip=True, clear=True)
-        run(found, "-m", "pip", "install", "-q", f"pyspark[connect]=={version}", f"{wheel}[values]")
-        (folder / "complete-with-values").touch()
+        run(found, "-m", "pip", "install", "-q", f"pyspark[connect]=={version}", f"{wheel}[values,iceberg]")
+        (folder / "complete-with-iceberg").touch()
     run(found, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
     return found
 

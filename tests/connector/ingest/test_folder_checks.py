@@ -29,6 +29,13 @@ def test_folders_that_can_be_made_are_well_and_nothing_stays_of_the_try(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_path_that_hadoop_s_settings_may_put_elsewhere_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(place_mistakes(settings("/proc/lake", "/proc/c"), [])) == 2
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+    assert place_mistakes(settings("/proc/lake", "/proc/c"), []) == []
+    assert len(place_mistakes(settings("file:///proc/lake", "file:///proc/c"), [])) == 2
+
+
 def test_folders_that_cannot_be_written_are_named_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     first, second = place_mistakes(settings("/proc/lake", tmp_path / "file" / "c"), [])

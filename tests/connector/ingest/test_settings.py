@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,7 @@ def test_an_ingest_has_a_name(tmp_path: Path) -> None:
         ('into = "main.shop"', 'into = "./shop"', "give the whole path"),
         ('into = "main.shop"', 'into = "/the`shop"', "another one"),
         ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
+        ("min_rows = 10", 'min_rows = "few"', "it must be 0 or more, or auto"),
         ("min_rows = 10", 'max_delay = "soon"', "max_delay is 'soon'"),
         ("min_rows = 10", 'keep = "23h"', "keep is 23h: give 24h or more"),
         ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
@@ -165,6 +167,13 @@ def test_a_mistake_names_its_remedy(tmp_path: Path, old: str, new: str, part: st
     with pytest.raises(IngestError) as error:
         read_settings(written(tmp_path, GOOD.replace(old, new)))
     assert part in str(error.value), error.value
+
+
+def test_topics_may_wait_by_their_own_rates(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, GOOD.replace("min_rows = 10", 'min_rows = "auto"\nmax_delay = "auto"')))
+    assert json.loads(found.waits["minOffsetsPerTopic"])[".*"] == {"offsets": "auto", "delay": "auto"}
+    only = read_settings(written(tmp_path, GOOD.replace("min_rows = 10", 'min_rows = "auto"')))
+    assert json.loads(only.waits["minOffsetsPerTopic"])[".*"] == {"offsets": "auto", "delay": "1m"}
 
 
 def test_a_command_lines_mistakes_are_listed_too() -> None:

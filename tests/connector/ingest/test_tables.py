@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
+from pykafka_wire.checkpoints.spark_files import default_file_system
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import merge_changes
+from pykafka_wire.ingest.merging import DELETE, Merging, merge_rows
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.table_formats import session_reason
-from pykafka_wire.ingest.tables import DELETE, Landed, LandedTable, Merging
+from pykafka_wire.ingest.tables import Landed, LandedTable
 
 
 def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) -> None:
@@ -34,17 +35,19 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
         exists("table")
 
 
-def test_a_path_is_spark_s_to_write_where_spark_has_another_file_system_by_default(spark: Any) -> None:
+def test_a_path_without_a_file_system_is_in_that_of_spark(spark: Any) -> None:
     session = spark.newSession()
 
-    def reason(into: str) -> str:
-        settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=into)
-        return session_reason(session, settings) or ""
+    def places(into: str) -> tuple[str, str]:
+        settings = Settings(checkpoint=f"{into}/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=into)
+        settings = settings.in_file_system(default_file_system(session))
+        return settings.place("orders"), settings.checkpoint
 
-    assert (reason("/lake/shop"), reason("file:///lake/shop")) == ("", "")
+    assert places("/lake") == ("/lake/orders", "/lake/c")
     session.conf.set("fs.defaultFS", "hdfs://name-node:8020")
-    assert "Spark's own one is hdfs://name-node:8020: name its file system in into" in reason("/lake/shop")
-    assert (reason("file:///lake/shop"), reason("/Volumes/main/shop/lake")) == ("", "")
+    assert places("/lake") == ("hdfs://name-node:8020/lake/orders", "hdfs://name-node:8020/lake/c")
+    assert places("file:///lake")[0] == "file:///lake/orders"
+    assert places("/Volumes/main/shop/lake")[0] == "/Volumes/main/shop/lake/orders"
 
 
 def test_a_table_gets_no_feature_that_does_not_help(spark: Any, tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path
 
     def merge(rows: str) -> None:
         changes = session.sql(f"SELECT *, false AS {DELETE} FROM VALUES {rows}")
-        table.merge(changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
+        merge_rows(table, changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
 
     merge("(1, 'A', 5), (3, 'c', 6) AS t(id, v, n)")
     merge("(2, 7) AS t(id, n)")
@@ -109,7 +112,7 @@ def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_
     session.sql(f"INSERT INTO {name} VALUES (1, 'a', 'mine'), (2, 'b', 'mine')")
     for rows in ("(1, 'A') AS t(id, v)", "(1, 'A', 5), (2, 'B', 6) AS t(id, v, n)", "(2, 7) AS t(id, n)"):
         changes = session.sql(f"SELECT *, false AS {DELETE} FROM VALUES {rows}")
-        table.merge(changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
+        merge_rows(table, changes, Merging(same_row="old.id <=> new.id", is_newer="true"), None)
     rows = session.sql(f"SELECT id, v, note, n FROM {name} ORDER BY id").collect()
     assert [tuple(row) for row in rows] == [(1, "A", "mine", 5), (2, None, "mine", 7)]
 
