@@ -3,6 +3,7 @@ clock that can be paused. It knows no broker."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The longest wait at a time, 24 days: what poll() takes, in an int32. A deadline may be later, or infinite.
 _LONGEST_MS: Final = 2.0**31 - 1
+#: How often a wait looks whether its deadline was cancelled, where nothing wakes it up.
+CANCEL_CHECK_MS: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,23 @@ class Deadline:
     @property
     def expired(self) -> bool:
         return self.remaining_ms() <= 0
+
+    def sleep(self, ms: float) -> None:
+        """Wait for so long; less where the deadline passes, or is cancelled, before."""
+        seconds = min(ms, self.remaining_ms()) / 1000
+        if self.cancelled is None:
+            time.sleep(seconds)
+        else:
+            self.cancelled.wait(seconds)
+
+    def acquire(self, lock: threading.Lock | threading.RLock) -> bool:
+        """Return whether this thread has the lock now; wait for it until the deadline."""
+        longest_ms = math.inf if self.cancelled is None else CANCEL_CHECK_MS
+        # At least a try without a wait.
+        while not lock.acquire(timeout=min(self.remaining_ms(), longest_ms) / 1000):
+            if self.expired:
+                return False
+        return True
 
     def at_most_ms(self, ms: float) -> Deadline:
         """Return this deadline, or one in ``ms`` milliseconds, whichever comes first."""

@@ -70,3 +70,22 @@ def test_a_working_clock_stops_while_paused(monkeypatch: pytest.MonkeyPatch) -> 
     now[0] += 2
     assert clock.now() - begun == 7
     assert clock.deadline(begun + 10).remaining_ms() == 3_000
+
+
+def test_a_wait_ends_when_its_deadline_is_cancelled() -> None:
+    cancelled, lock = threading.Event(), threading.Lock()
+    deadline = Deadline.after_ms(60_000, cancelled=cancelled)
+    began = time.monotonic()
+    with lock:
+        threading.Timer(0.05, cancelled.set).start()
+        assert not deadline.acquire(lock)
+        deadline.sleep(60_000)
+    assert time.monotonic() - began < 30
+
+
+def test_a_lock_is_acquired_once_it_is_free_and_at_the_deadline_only_if_it_is() -> None:
+    lock = threading.Lock()
+    assert Deadline(0.0).acquire(lock)
+    assert not Deadline(0.0).acquire(lock)
+    threading.Timer(0.05, lock.release).start()
+    assert Deadline.after_ms(60_000).acquire(lock)

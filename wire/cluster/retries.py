@@ -109,7 +109,9 @@ class Retry:
             pause_ms = self._backoff.delay_ms(n_failures)
             if self.deadline.remaining_ms() <= pause_ms:
                 raise self._gave_up(what, started) from self.last
-            time.sleep(pause_ms / 1000)
+            self.deadline.sleep(pause_ms)
+            if self.deadline.expired:  # it was cancelled
+                raise self._gave_up(what, started) from self.last
             if self._counters is not None:
                 self._counters.count(retries=1)
 

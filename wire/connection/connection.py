@@ -23,8 +23,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import BrokerIdentity, Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
-from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of
+from pykafka_wire.wire.deadline import CANCEL_CHECK_MS, Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -225,6 +225,11 @@ class Connection:
         lifetime_ms = self.state_machine.session_lifetime_ms
         return lifetime_ms > 0 and (time.monotonic() - self._opened_at) * 1000 > lifetime_ms * _SESSION_SHARE
 
+    @property
+    def muted_s(self) -> float:
+        """For how many seconds the broker reads nothing, because it throttles us (KIP-219)."""
+        return max(0.0, self._muted_until - time.monotonic())
+
     def abandon(self) -> None:
         """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
 
@@ -411,18 +416,17 @@ class Connection:
             raise
 
     def _wait_out_throttle(self, deadline: Deadline) -> None:
-        delay_s = self._muted_until - time.monotonic()
-        if delay_s <= 0:
-            return
-        if self._muted_until > deadline.at:
-            raise DeadlineExceededError(
-                f"the broker throttles this client for another {delay_s:.1f} s",
-                broker=self.label,
-                remedy="See the quotas of this user and client id on the brokers.",
-            )
-        logger.debug("broker %s throttles this client for another %.0f ms", self.label, delay_s * 1000)
-        if self._closing.wait(delay_s) and self._closed_by is not None:
-            raise self._closed_by
+        if muted_s := self.muted_s:
+            logger.debug("broker %s throttles this client for another %.0f ms", self.label, muted_s * 1000)
+        while muted_s := self.muted_s:
+            if muted_s * 1000 > deadline.remaining_ms():
+                raise DeadlineExceededError(
+                    f"the broker throttles this client for another {muted_s:.1f} s",
+                    broker=self.label,
+                    remedy="See the quotas of this user and client id on the brokers.",
+                )
+            if self._closing.wait(min(muted_s, CANCEL_CHECK_MS / 1000)) and self._closed_by is not None:
+                raise self._closed_by
 
     @contextlib.contextmanager
     def _hold(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
@@ -431,7 +435,7 @@ class Connection:
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
         """
         limit = deadline if pending is None else deadline.at_most_ms(_CHECK_MS)
-        while not self._lock.acquire(timeout=timeout_s(limit)):
+        while not limit.acquire(self._lock):
             if pending is not None and pending.done:
                 yield
                 return

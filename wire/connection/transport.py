@@ -16,7 +16,7 @@ import ssl
 import sys
 from typing import Any, Final, Protocol
 
-from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.deadline import CANCEL_CHECK_MS, Deadline
 from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, TransportError
 from pykafka_wire.wire.protocol.primitives import Segment
 from pykafka_wire.wire.settings import ClientSettings
@@ -30,8 +30,6 @@ _KEEPALIVE_S: Final = 60
 #: records are then read with 20 ns less of CPU each than if every packet wakes the reader (155 before). 2 MiB gain nothing more,
 #: 256 KiB half as much.
 _MAX_LOW_WATER_BYTES: Final = 1024 * 1024
-#: How often a wait for a connection looks whether its deadline was cancelled.
-_CANCEL_CHECK_MS: Final = 50.0
 #: Where SO_RCVLOWAT has the kernel enlarge the receive buffer too, and where a full buffer makes a socket readable.
 HAS_LOW_WATER_MARK: Final = sys.platform == "linux"
 
@@ -162,7 +160,7 @@ def _wait_until_ready(sock: socket.socket, awaited: int, deadline: Deadline) -> 
     if (descriptor := sock.fileno()) < 0:
         raise OSError(errno.EBADF, "the socket was closed by another thread")
     poll.register(descriptor, awaited)
-    longest_ms = math.inf if deadline.cancelled is None else _CANCEL_CHECK_MS
+    longest_ms = math.inf if deadline.cancelled is None else CANCEL_CHECK_MS
     while not poll.poll(min(deadline.remaining_ms(), longest_ms)):
         if deadline.expired:
             raise TimeoutError
