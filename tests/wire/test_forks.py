@@ -206,7 +206,7 @@ def test_a_child_opens_a_connection_that_its_parent_was_opening(
         assert producer.flush(Deadline.after_ms(20_000))[TopicPartition(name, 0)].n_records == 10
 
     with at_a_slow_address(silent):
-        assert not producer._readiness.ready(1)
+        assert not list(producer._requests.reachable([1]))
     in_child(write)
     assert read(cluster, name) == numbered(0, 10)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight
+from pykafka_wire.wire.cluster.leader_requests import LeaderRequests
 from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.connection.transport import SocketTransport
 from pykafka_wire.wire.deadline import Deadline
@@ -252,6 +252,28 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
     assert fake.count(ProduceRequest) < 20
 
 
+def test_without_acknowledgements_brokers_may_be_away_for_a_while(fake: FakeBroker) -> None:
+    """No request has ever had a response, yet the addresses are right."""
+    log = Partition(fake)
+
+    def append(request: ProduceRequest, version: int) -> None:
+        log.produce(request, version)
+
+    fake.on[ProduceRequest] = append
+    options = {"acks": "0", "enable.idempotence": "false", "metadata.max.age.ms": "1", "default.api.timeout.ms": "1200"}
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
+        producer = Producer(cluster)
+        write(producer, 0, 10)
+        producer.flush()
+        fake.silent = True
+        write(producer, 10, 20)
+        with pytest.raises(DeadlineExceededError):
+            producer.flush(Deadline.after_ms(1_500))
+        fake.silent = False
+        fake.drop()
+        assert producer.flush()[TopicPartition("t", 0)].n_records == 10
+
+
 @pytest.mark.parametrize(
     ("where", "name"),
     [
@@ -262,8 +284,8 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
         (PartitionQueue, "_return"),
         (ProducerCounters, "count"),
         (WriteResults, "add"),
-        (RequestsInFlight, "add"),
-        (RequestsInFlight, "remove"),
+        (LeaderRequests, "add"),
+        (LeaderRequests, "remove"),
     ],
     ids=lambda of: of if isinstance(of, str) else of.__name__,
 )

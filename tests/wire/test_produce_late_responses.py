@@ -140,7 +140,7 @@ def test_a_response_that_has_arrived_counts_after_its_deadline(fake: FakeBroker,
             producer.append("t", partition, encode(numbered(0, 10)))
         producer._clock.resume()
         producer._send(everything=True)
-        flights = producer._in_flight.oldest()
+        flights = producer._requests.oldest()
         ends = time.monotonic() + 30
         while not all(flight.future.arrived for flight in flights):
             assert time.monotonic() < ends

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,10 +13,12 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
-from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.topic_partitions import OffsetRange
+from pykafka_wire.wire.produce.producer import PURPOSE, Producer
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from tests.wire.test_producer import VALUE_ONLY, encode, numbered, read, settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("quotas set through brokers")]
@@ -69,6 +73,32 @@ def test_a_client_above_its_quota_waits_for_the_throttle_time(
         assert all(waited >= asked - ROUNDING for asked, waited in found), (api, found)
         throttled_s -= sum(asked.total_seconds() for asked, _ in found)
     assert throttled_s > -0.1  # requests in flight may be throttled at the same time, which counts once
+
+
+def test_the_wait_for_the_end_of_a_throttle_ends_when_its_deadline_is_cancelled(
+    kafka_tv1: Any, topic: Any, slow_client: str
+) -> None:
+    """As when a member of a group is closed: its thread waits for the broker."""
+    name = topic(cluster=kafka_tv1)
+    with Cluster(settings_of(kafka_tv1, client_id=slow_client)) as cluster:
+        producer = Producer(cluster)
+        producer.append(name, 0, encode(numbered(0, 2 * N_RECORDS)))
+        producer.flush()
+        node, _ = cluster.metadata.leader(TopicPartition(name, 0))
+        cancelled = threading.Event()
+        threading.Timer(0.1, cancelled.set).start()
+        began = time.monotonic()
+        throttled_s = cluster.throttled_s(node, purpose=PURPOSE)
+        assert throttled_s is not None
+        assert throttled_s > 1
+        with pytest.raises(DeadlineExceededError, match="throttles this client"):
+            cluster.send(
+                node,
+                MetadataRequest(topics=[]),
+                purpose=PURPOSE,
+                deadline=Deadline.after_ms(60_000, cancelled=cancelled),
+            )
+        assert time.monotonic() - began < throttled_s - 0.5
 
 
 def test_a_batch_that_a_quota_never_lets_through_is_reported(kafka_tv1: Any, topic: Any, slow_client: str) -> None:

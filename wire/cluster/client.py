@@ -13,14 +13,12 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_cache import Broker
@@ -65,10 +63,6 @@ _MAX_FOUND: Final = 1_000
 _BULK_CONNECTIONS: Final = 4
 #: Bulk requests in flight on one connection: their bytes fit its buffers, so that sending never waits for a response to be read.
 _BULK_IN_FLIGHT: Final = 32
-#: Most handshakes take less: those are waited for, which costs no more than one after the other on the caller's thread.
-_SOON_MS: Final = 250
-#: How often to see whether a connection has been opened that takes longer than usual.
-CHECK_S: Final = 0.05
 
 
 class CoordinatorKind(IntEnum):
@@ -250,10 +244,12 @@ class Cluster:
         connection = self._connection(self.resolve(node_id, deadline), purpose, deadline)
         return connection.state_machine.supports(request, version)
 
-    def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
-        """Return whether a request to a broker need not wait for a connection. Never waits itself."""
+    def throttled_s(self, node_id: int, *, purpose: str = GENERAL) -> float | None:
+        """Return for how many seconds a request to a broker would wait because it throttles us (KIP-219), 0 if not at all; None
+        where it would wait for a connection. Never waits itself."""
         broker = self.metadata.known_broker(node_id)
-        return broker is not None and self._connections.is_open(broker, purpose)
+        connection = None if broker is None else self._connections.find_open(broker, purpose)
+        return None if connection is None else connection.muted_s
 
     def connect(self, node_id: int, *, purpose: str, deadline: Deadline) -> None:
         """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
@@ -563,53 +559,3 @@ def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
     size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
     for start in range(0, max(map(len, by_node.values()), default=0), size):
         yield [key for keys in by_node.values() for key in keys[start : start + size]]
-
-
-class BrokerReadiness:
-    """The brokers of one purpose that can be sent a request now: neither is a connection to be opened, nor do they throttle us
-    (KIP-219). Not thread-safe.
-
-    A broker that accepts connections and responds to nothing (stopped, overloaded) takes up to
-    ``socket.connection.setup.timeout.ms``, in which a reader or writer of many brokers must go on with the rest: each connection is
-    opened in a thread of its own.
-    """
-
-    def __init__(self, cluster: Cluster, purpose: str) -> None:
-        self._cluster = cluster
-        self._purpose = purpose
-        self._opening: dict[int, BackgroundCall[None]] = {}
-        #: Node id -> when it reads requests again, on the monotonic clock.
-        self._throttled_until: dict[int, float] = {}
-
-    def throttle(self, node_id: int, throttle_time_ms: int) -> None:
-        """Note a response's throttle time: for so long the broker reads no requests of this client."""
-        if throttle_time_ms > 0:
-            self._throttled_until[node_id] = time.monotonic() + throttle_time_ms / 1000
-
-    def throttled_s(self, node_id: int) -> float:
-        """Seconds until the broker's throttle ends, 0 if it does not throttle."""
-        until = self._throttled_until.get(node_id)
-        return 0.0 if until is None else max(0.0, until - time.monotonic())
-
-    def ready(self, node_id: int) -> bool:
-        """Return whether a request to a broker need not wait for a connection; begins to open one if there is none.
-
-        Raises:
-            WireError: the broker could not be reached, or refused us; the next call tries again.
-        """
-        if self._cluster.is_connected(node_id, purpose=self._purpose):
-            self._opening.pop(node_id, None)
-            return True
-        opening = self._opening.get(node_id)
-        if opening is None or opening.is_lost:
-            opening = self._opening[node_id] = BackgroundCall(
-                lambda deadline: self._cluster.connect(node_id, purpose=self._purpose, deadline=deadline),
-                deadline=Deadline.of_call(self._cluster.settings),
-                name=f"connect to broker {node_id}",
-            )
-            opening.wait(Deadline.after_ms(_SOON_MS))
-        if not opening.wait(Deadline.after_ms(0)):
-            return False
-        del self._opening[node_id]
-        opening.result()
-        return True

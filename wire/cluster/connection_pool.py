@@ -48,7 +48,7 @@ class Reconnects:
     share it.
 
     A call to a broker in its pause fails at once, so that others are asked meanwhile; only the threads of
-    :class:`~pykafka_wire.wire.cluster.client.BrokerReadiness` wait.
+    :class:`~pykafka_wire.wire.cluster.leader_requests.LeaderRequests` wait.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -69,7 +69,7 @@ class Reconnects:
         """Return when another attempt may be made, at the latest at the deadline."""
         failure = self._failures.get((host, port))
         if failure is not None:
-            time.sleep(max(0.0, min(failure.retry_at - time.monotonic(), deadline.remaining_ms() / 1000)))
+            deadline.sleep(max(0.0, failure.retry_at - time.monotonic()) * 1000)
 
     def record_failure(self, host: str, port: int, error: TransportError) -> None:
         """An attempt has failed: the next one has to wait longer."""
@@ -125,7 +125,7 @@ class ConnectionPool:
         with self._lock:
             slot = self._slots.setdefault((node.node_id, purpose), _Slot())
         soon = deadline if attempt_ms is None else deadline.at_most_ms(attempt_ms)
-        if not slot.lock.acquire(timeout=soon.remaining_ms() / 1000 + 0.001):
+        if not soon.acquire(slot.lock):
             raise DeadlineExceededError("another thread is connecting", broker=str(node))
         try:
             connection = slot.connection
@@ -165,16 +165,17 @@ class ConnectionPool:
         """Return when a broker may be connected to: after a failed attempt once ``reconnect.backoff.ms`` is over."""
         self._reconnects.wait_until_due(node.host, node.port, deadline)
 
-    def is_open(self, node: Broker, purpose: str) -> bool:
-        """Return whether :meth:`get` would return a connection at once. Never waits itself."""
+    def find_open(self, node: Broker, purpose: str) -> Connection | None:
+        """Return the connection that :meth:`get` would return at once, None if there is none. Never waits itself."""
         with self._lock:
             slot = self._slots.get((node.node_id, purpose))
         if slot is None or not slot.lock.acquire(blocking=False):
-            return False  # none, or one that is being opened
+            return None  # none, or one that is being opened
         try:
             connection = slot.connection
-            same_address = slot.node is not None and slot.node[:3] == node[:3]
-            return connection is not None and same_address and connection.usable and not connection.session_ends
+            is_current = slot.node is not None and slot.node[:3] == node[:3]
+            is_open = connection is not None and is_current and connection.usable and not connection.session_ends
+            return connection if is_open else None
         finally:
             slot.lock.release()
 

@@ -16,8 +16,6 @@ short-lived reader would only fill the broker's session cache (KIP-227).
 from __future__ import annotations
 
 import logging
-import math
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +23,12 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
 from pykafka_wire.wire.cluster.describe import open_transactions
+from pykafka_wire.wire.cluster.leader_requests import LeaderRequests, SentRequest
 from pykafka_wire.wire.cluster.rack import rack_of
-from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight, SentRequest
-from pykafka_wire.wire.cluster.retries import Backoff
-from pykafka_wire.wire.deadline import Deadline, WorkingClock
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
-    NoBrokerAvailableError,
     OffsetOutOfRangeError,
     ProtocolError,
     TopicRecreatedError,
@@ -88,8 +83,6 @@ DEFAULT_END_WAIT_MS: Final = 60_000
 #: A partition with nothing to give holds its response back for this long, and so that of others: they share a request
 #: only with partitions that have nothing either, since any byte ends the wait (fetch.min.bytes is 1).
 _MAX_WAIT_MS: Final = 100
-#: How long to wait for a response about leaders while partitions whose leaders are known could be read.
-_LEADER_WAIT_MS: Final = 1_000
 #: A connection of its own: metadata and commits must not wait behind a response of megabytes.
 _PURPOSE: Final = "fetch"
 #: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
@@ -207,8 +200,11 @@ class RangeRead:
         self._cluster = cluster
         self._settings = settings = cluster.settings
         self._purpose = purpose
-        self._readiness = BrokerReadiness(cluster, purpose)
-        self._backoff = Backoff(settings)
+        #: A broker gets its next request when it has responded to the one before. Where a read without an end begins was looked up.
+        self._requests: LeaderRequests[SentFetch] = LeaderRequests(
+            cluster, purpose, response_s=settings.request_timeout_ms / 1000, knows_brokers=end_wait_ms is None
+        )
+        self.clock = self._requests.clock
         read_committed = (isolation_level or settings.isolation_level) == "read_committed"
         self._handler = FetchResponseHandler(
             read_committed=read_committed,
@@ -223,9 +219,6 @@ class RangeRead:
         #: The id of each topic that was checked, without those that a response has contradicted since.
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._n_served = 0
-        self.clock = WorkingClock()
-        #: A broker gets its next request when it has responded to the one before.
-        self._in_flight: RequestsInFlight[SentFetch] = RequestsInFlight(self.clock)
         #: When any range moved last.
         self._moved_at = self.clock.now()
         self.decoder = ChunkDecoder(
@@ -255,12 +248,16 @@ class RangeRead:
         """Ask for what may be asked for, and wait for one response, for the end of a pause, or until `deadline`. The ranges have
         moved over what it returns, which the caller decodes."""
         self.send()
-        if not self._in_flight:
-            pause_s = max(0.001, min(progress.not_before for progress in self.unfinished) - self.clock.now())
-            time.sleep(pause_s if deadline is None else min(pause_s, deadline.remaining_ms() / 1000))
-            return Chunk(node=-1)
-        sent = self._next_response(deadline)
-        return Chunk(node=-1) if sent is None else self._receive(sent)
+        # The longest wait while all brokers that are to be asked are held up.
+        pauses = [*(progress.not_before for progress in self.unfinished), self._moved_at + self._handler.deadline_s]
+        sent = self._requests.next_response(pauses, deadline)
+        chunk = Chunk(node=-1)
+        if sent is not None:
+            chunk = self._receive(sent)
+            self._check_progress(sent.node, sent.requested[0].progress)
+        elif self._requests.held_up and not self._requests:
+            self._check_progress(next(iter(self._requests.held_up)), self.unfinished[0])
+        return chunk
 
     def _hand_out(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """Yield the records of a chunk; what comes after them is asked for before they are decoded."""
@@ -304,24 +301,19 @@ class RangeRead:
 
     def send(self) -> None:
         """Send a Fetch to every node that has none in flight and ranges ready to be asked for."""
-        now = self.clock.now()
+        now = self._requests.start_round()
         by_node: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         due = sorted(
             (progress for progress in self.unfinished if progress.not_before <= now),
             key=lambda progress: progress.last_served,
         )
-        # All at once: a partition without a leader delays no other one.
-        lookup = self._cluster.metadata.leaders(
-            (progress.topic_partition for progress in due), deadline=self._leader_deadline()
-        )
+        lookup = self._requests.find_leaders(progress.topic_partition for progress in due)
         for progress in due:
             try:
                 if progress.topic_partition in lookup.errors:
                     raise lookup.errors[progress.topic_partition]
                 self._check_topic_id(progress)
             except (TransportError, BrokerError) as error:
-                if isinstance(error, NoBrokerAvailableError) and not self._counters.n_responses:
-                    raise  # the cluster has had its time: a wrong address is to be known within seconds
                 self._retry(progress, error)
                 continue
             leader = lookup.leaders[progress.topic_partition]
@@ -329,26 +321,17 @@ class RangeRead:
             if leader != progress.leader or now >= progress.replica_until:
                 progress.replica = -1
             node = progress.replica if progress.replica >= 0 else leader[0]
-            if self._is_throttled(node, progress):
-                continue
-            if not self._in_flight.count(node):
+            if not self._requests.count(node):
                 # Two ranges of one topic-partition take turns: a request names each partition once.
                 by_node.setdefault(node, {}).setdefault(
                     progress.topic_partition, RequestedPartition(progress, progress.position, leader)
                 )
-        # Brokers that are connected first: to wait for a connection must not hold them up.
-        for node in sorted(by_node, key=lambda node: not self._cluster.is_connected(node, purpose=self._purpose)):
-            self._send_to(node, list(by_node[node].values()))
-
-    def _is_throttled(self, node: int, progress: RangeProgress) -> bool:
-        """Return whether a broker reads no request for now (KIP-219). To send one would wait for that, and hold up other
-        brokers.
-        """
-        pause_s = min(self._readiness.throttled_s(node), self._time_left_s)
-        if pause_s <= 0:
-            return False
-        progress.not_before = self.clock.now() + pause_s
-        return True
+        for node, unreachable in self._requests.reachable(by_node):
+            batch = list(by_node[node].values())
+            if unreachable is None:
+                self._send_to(node, batch)
+            else:
+                self._on_no_response(node, batch, unreachable)
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
@@ -375,9 +358,6 @@ class RangeRead:
     def _send_to(self, node: int, batch: list[RequestedPartition]) -> None:
         """Send one Fetch over all of `batch`, in its order: the broker fills a response in the order of the request."""
         try:
-            if not self._readiness.ready(node):
-                self._wait_for_connection(node, batch)
-                return
             request, by_partition = self._request(node, batch)
             goes_by_id = all(topic.topic_id != ZERO_UUID for topic in request.topics)
             pending = self._cluster.send(
@@ -387,7 +367,7 @@ class RangeRead:
             self._on_no_response(node, batch, error)
             return
         expires_at = self.clock.now() + (self._settings.request_timeout_ms + request.max_wait_ms) / 1000
-        self._in_flight.add(
+        self._requests.add(
             SentFetch(future=pending, node=node, expires_at=expires_at, requested=batch, by_partition=by_partition)
         )
 
@@ -451,31 +431,12 @@ class RangeRead:
             self._rack = rack_of(self._settings) if self._settings.client_rack else ""
         return self._rack
 
-    def _leader_deadline(self) -> Deadline | None:
-        """Return the cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
-        return Deadline.after_ms(_LEADER_WAIT_MS) if self._counters.n_responses else None
-
-    # --- waiting ----------------------------------------------------------------------------------------------------
-
-    def _next_response(self, deadline: Deadline | None = None) -> SentFetch | None:
-        """Return the request whose response is complete first, or which has expired; None when `deadline` passes before, or a
-        range may be asked for again.
-        """
-        until = self.clock.deadline(math.inf) if deadline is None else deadline
-        retry_at = self._next_retry_at()
-        if retry_at is not None:
-            until = until.at_most_ms((retry_at - self.clock.now()) * 1000)
-        return self._in_flight.next_response(until, response_s=self._settings.request_timeout_ms / 1000)
-
-    def _next_retry_at(self) -> float | None:
-        """When the first of the ranges that pause may be asked for again, on the read's clock; None if none pauses."""
-        now = self.clock.now()
-        return min((p.not_before for p in self.unfinished if p.not_before > now), default=None)
+    # --- responses --------------------------------------------------------------------------------------------------
 
     def _receive(self, sent: SentFetch) -> Chunk:
         """Move the ranges of a request over what its response holds."""
         node = sent.node
-        self._in_flight.remove(sent)
+        self._requests.remove(sent)
         try:
             response = sent.future.result(self.clock.deadline(sent.expires_at))
             self._counters.n_responses += 1
@@ -484,7 +445,6 @@ class RangeRead:
         except (TransportError, ProtocolError, BrokerError) as error:
             self._on_no_response(node, sent.requested, error)
             return Chunk(node)
-        self._readiness.throttle(node, response.throttle_time_ms)
         chunk = Chunk(node)
         left_out = {id(requested): requested.progress for requested in sent.requested}
         for requested, data in sent.partition_responses(response):
@@ -505,17 +465,20 @@ class RangeRead:
             self._act(requested, data, outcome, chunk, response.node_endpoints)
         for progress in left_out.values():
             self._back_off(progress)  # a throttled broker leaves all out; none may be asked again at once
-        if self._time_left_s <= 0:
-            cause = throttled_error(node) if response.throttle_time_ms else None
-            progress = sent.requested[0].progress
-            since = self._moved_at if progress.stalled_since is None else progress.stalled_since
-            self._fail(no_progress(progress, self.clock.now() - since, cause))
         return chunk
 
-    @property
-    def _time_left_s(self) -> float:
-        """How long no range at all may make progress from now on."""
-        return self._moved_at + self._handler.deadline_s - self.clock.now()
+    def _check_progress(self, node: int, progress: RangeProgress) -> None:
+        """Fail for a range that waits for a broker once no range at all has made progress for too long."""
+        now = self.clock.now()
+        if now < self._moved_at + self._handler.deadline_s:
+            return
+        cause = None
+        if self._cluster.throttled_s(node, purpose=self._purpose):
+            cause = throttled_error(node)
+        elif node in self._requests.held_up:
+            cause = TransportError("the broker does not respond to the handshake", broker=node)
+        since = self._moved_at if progress.stalled_since is None else progress.stalled_since
+        self._fail(no_progress(progress, now - since, cause))
 
     # --- what responses mean ----------------------------------------------------------------------------------------
 
@@ -620,17 +583,6 @@ class RangeRead:
             self._cluster.metadata.invalidate(requested.progress.topic_partition)
             self._retry(requested.progress, error)
 
-    def _wait_for_connection(self, node: int, batch: Sequence[RequestedPartition]) -> None:
-        """A connection to `node` is still being opened: its ranges are asked for a little later."""
-        now = self.clock.now()
-        for requested in batch:
-            progress = requested.progress
-            progress.stall(now)
-            if progress.stalled_s(now) > self._handler.deadline_s:
-                cause = TransportError("the broker does not respond to the handshake", broker=node)
-                self._fail(no_progress(progress, progress.stalled_s(now), cause))
-            progress.not_before = now + CHECK_S
-
     def _on_missing_end(
         self, requested: RequestedPartition, data: PartitionData, waited_s: float, *, node: int
     ) -> None:
@@ -673,7 +625,7 @@ class RangeRead:
     def _back_off(self, progress: RangeProgress) -> None:
         progress.failures += 1
         self._counters.n_retries += 1
-        progress.not_before = self.clock.now() + self._backoff.delay_ms(progress.failures) / 1000
+        progress.not_before = self._requests.retry_at(progress.failures)
 
     def _fail(self, failed: FailedRange) -> NoReturn:
         if isinstance(failed.error, OffsetOutOfRangeError):

@@ -231,8 +231,9 @@ class PartitionQueues:
         return None
 
     def pauses(self) -> list[float]:
-        """Return, for each queue that waits to be sent, the time before which nothing of it is to be sent."""
-        return [queue.not_before for queue in self._queues.values() if queue.waiting]
+        """Return when each queue that waits may be sent, and when its first batch expires."""
+        waiting = [queue for queue in self._queues.values() if queue.waiting]
+        return [moment for queue in waiting for moment in (queue.not_before, queue.waiting[0].expires_at)]
 
     def serve_last(self, tp: TopicPartition) -> None:
         """Let all other queues be served before this one next time."""

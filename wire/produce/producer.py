@@ -27,14 +27,12 @@ from typing import Final, NoReturn
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import ANY, Cluster
 from pykafka_wire.wire.cluster.admin import describe_topic_configs
-from pykafka_wire.wire.cluster.client import CHECK_S, BrokerReadiness
-from pykafka_wire.wire.cluster.requests_in_flight import RequestsInFlight, SentRequest
-from pykafka_wire.wire.cluster.retries import Backoff, GracePeriods
-from pykafka_wire.wire.deadline import Deadline, WorkingClock
+from pykafka_wire.wire.cluster.leader_requests import LeaderRequests, SentRequest
+from pykafka_wire.wire.cluster.retries import GracePeriods
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
-    NoBrokerAvailableError,
     ProtocolError,
     TransportError,
     WireError,
@@ -67,8 +65,6 @@ from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, reques
 
 logger = logging.getLogger(__name__)
 
-#: How long to wait for a response about leaders while partitions whose leaders are known could be written.
-_LEADER_WAIT_MS: Final = 1_000
 #: Produce has a connection of its own: a broker responds to one connection's requests in order, and the response to acks=all may
 #: take as long as replication does. A look-up behind it would time out, and close the connection. Without idempotence the
 #: batch that is sent again would then be written twice.
@@ -247,14 +243,12 @@ class Producer:
         self._max_in_flight = self._settings.max_in_flight_requests_per_connection
         if self._is_idempotent:
             self._max_in_flight = min(self._max_in_flight, _MAX_IN_FLIGHT)
-        self._backoff = Backoff(self._settings)
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._fork_generation = forks.generation
-        self._readiness = BrokerReadiness(self._cluster, PURPOSE)
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues = PartitionQueues()
         self._buffered_bytes = 0
@@ -267,11 +261,12 @@ class Producer:
         self._results = WriteResults()
         self._rejected: list[RejectedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
+        self._requests: LeaderRequests[SentProduce] = LeaderRequests(
+            self._cluster, PURPOSE, knows_brokers=self.counters.n_requests > 0
+        )
         #: Runs during calls only, for there is no thread: between them nothing is sent or read, so the batches of a task whose rows
-        #: arrive slowly must not expire. All times
-        #: here are this clock's, but for linger.ms.
-        self._clock = WorkingClock()
-        self._in_flight: RequestsInFlight[SentProduce] = RequestsInFlight(self._clock)
+        #: arrive slowly must not expire. All times here are this clock's, but for linger.ms.
+        self._clock = self._requests.clock
         #: Whether a request ended without a response: it may still be written.
         self._has_lost_responses = False
 
@@ -401,7 +396,7 @@ class Producer:
         producer can still be written."""
         self._check_fork()
         responded = not self._has_lost_responses
-        for sent in self._in_flight:
+        for sent in self._requests:
             try:
                 sent.future.result(deadline)
             except WireError:
@@ -413,32 +408,22 @@ class Producer:
     def _progress(self, deadline: Deadline | None = None) -> None:
         """Send what may leave, then wait for one response, for the end of a pause, or until `deadline`."""
         self._send(everything=True)
-        now = self._clock.now()
-        pauses = self._queues.pauses()
-        if not self._in_flight and not pauses:
-            return  # with acks=0 all is done once it is sent
-        # A pause that is over needs no wait: that queue waits for a response. One that ends later ends this wait: the retry of
-        # one partition does not depend on another broker's response.
-        moments = [not_before for not_before in pauses if not_before > now or not self._in_flight]
-        until = self._clock.deadline(min([*moments, *(sent.expires_at for sent in self._in_flight.oldest())]))
-        if deadline is not None:
-            until = until.at_most_ms(deadline.remaining_ms())
-        if not self._in_flight:
-            time.sleep(until.remaining_ms() / 1000)
-        elif sent := self._in_flight.next_response(until):
+        # With acks=0 all is done once it is sent.
+        if self._buffered_bytes and (sent := self._requests.next_response(self._queues.pauses(), deadline)):
             self._receive(sent)
 
     def _send(self, *, everything: bool) -> None:
         """Send requests to every leader that has room in flight; unless `everything`, only those that are large enough."""
-        now = self._clock.now()
+        now = self._requests.start_round()
         expired = self._queues.first_expired(now)
         if expired is not None:
             self._fail(self._handler.on_expiry(expired, expired.last_error))
         ready = self._queues.ready(now)
         by_node: dict[int, list[PartitionQueue]] = {}
-        deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
-        # All at once: a partition without a leader delays no other one.
-        lookup = self._cluster.metadata.leaders((queue.topic_partition for queue in ready), deadline=deadline)
+        try:
+            lookup = self._requests.find_leaders(queue.topic_partition for queue in ready)
+        except WireError as error:
+            self._fail(FailedBatch(error))
         self._topic_ids.update(lookup.topic_ids)
         for queue in ready:
             tp = queue.topic_partition
@@ -449,45 +434,30 @@ class Producer:
             node = lookup.leaders[tp][0]
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
-        for node, queues in by_node.items():
-            if not self._can_send_to(node, queues):
+        for node, unreachable in self._requests.reachable(by_node):
+            if unreachable is not None:
+                for queue in by_node[node]:
+                    self._pause_queue(queue, unreachable)
                 continue
-            while self._in_flight.count(node) < self._max_in_flight:
-                chosen = choose_queues(queues, now, max_bytes=self._settings.max_request_size, everything=everything)
+            while self._requests.count(node) < self._max_in_flight:
+                max_bytes = self._settings.max_request_size
+                chosen = choose_queues(by_node[node], now, max_bytes=max_bytes, everything=everything)
                 if not chosen or not self._send_to(node, chosen):
                     break
         self._unsent_bytes = 0
         if everything:  # else small ones may have stayed, and linger on
             self._unsent_since = None
 
-    def _can_send_to(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
-        """Return whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues
-        pause.
-        """
-        try:
-            throttled_s = self._readiness.throttled_s(node)
-            pause_s = throttled_s or (0.0 if self._readiness.ready(node) else CHECK_S)
-        except WireError as error:
-            for queue in queues:
-                self._pause_queue(queue, error)
-            return False
-        if pause_s:
-            until = self._clock.now() + pause_s
-            for queue in queues:
-                # A throttle may last longer than a batch has time.
-                queue.not_before = min(until, queue.waiting[0].expires_at) if throttled_s else until
-        return not pause_s
-
     def _pause_queue(self, queue: PartitionQueue, error: WireError) -> None:
         """Pause a queue whose partition has no leader now, or one that cannot be reached, or fail the producer."""
         tp = queue.topic_partition
-        if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
+        if not error.retriable:
             self._fail(FailedBatch(error))
         grace_periods = self._grace_periods.setdefault(tp, GracePeriods())
         if isinstance(error, BrokerError) and not grace_periods.allow(error.code, self._clock.now()):
             self._fail(FailedBatch(error))
         queue.waiting[0].last_error = error
-        queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
+        queue.not_before = self._requests.retry_at(1)
 
     def _send_to(self, node: int, chosen: list[PartitionQueue]) -> bool:
         """Send the next batch of each of `chosen` in one request; False when that failed."""
@@ -523,7 +493,7 @@ class Producer:
                 self._acknowledge(batch, -1)
         else:
             sent = SentProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
-            self._in_flight.add(sent)
+            self._requests.add(sent)
         return True
 
     def _request(self, batches: Mapping[TopicPartition, QueuedBatch]) -> tuple[ProduceRequest, int | None]:
@@ -556,11 +526,10 @@ class Producer:
             response = sent.future.result(self._clock.deadline(sent.expires_at))
         except (TransportError, ProtocolError) as error:
             self._on_no_response(sent.node, sent.batches.values(), error, was_sent=True)
-            self._in_flight.remove(sent)
+            self._requests.remove(sent)
             return
         except WireError as error:
             self._fail(FailedBatch(error))
-        self._readiness.throttle(sent.node, response.throttle_time_ms)
         left_out = set(sent.batches.values())
         for batch, partition in sent.partition_responses(response):
             left_out.discard(batch)
@@ -584,7 +553,7 @@ class Producer:
         if left_out:
             missing = ProtocolError("the response leaves out a partition", broker=sent.node, api="Produce")
             self._on_no_response(sent.node, left_out, missing, was_sent=True)
-        self._in_flight.remove(sent)
+        self._requests.remove(sent)
 
     def _on_no_response(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
         """Act on a request whose outcome is unknown, or that was not sent as a whole."""
@@ -598,7 +567,7 @@ class Producer:
     def _act(self, batch: QueuedBatch, outcome: ProduceOutcome, *, pause: bool = True) -> None:
         """Do what a response means for a batch."""
         queue = self._queues[batch.topic_partition]
-        not_before = self._clock.now() + (self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0)
+        not_before = self._requests.retry_at(batch.attempts) if pause else self._clock.now()
         match outcome:
             case Acknowledged(base_offset):
                 self._acknowledge(batch, base_offset)
@@ -643,7 +612,7 @@ class Producer:
         except Exception:
             raise
         except BaseException:  # Ctrl-C may leave a step half done, with a batch that nobody would send or count
-            in_requests = {batch for sent in self._in_flight for batch in sent.batches.values()}
+            in_requests = {batch for sent in self._requests for batch in sent.batches.values()}
             if not self._queues.complete(self._buffered_bytes, in_requests):
                 self._error = self._handler.on_interruption().error
             raise
