@@ -12,6 +12,7 @@ import pytest
 from pykafka_wire.wire import ClientSettings, Consumer, ConsumerRecords, TopicPartition, WireError
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.fetch.assignment import Assignment
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
@@ -174,12 +175,41 @@ def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() 
     with Cluster(settings) as cluster:
         read = Assignment(cluster, Columns(), committed_positions)
         read.add({T0: None})
-        read.poll(Deadline.after_ms(0))
+        with pytest.raises(DeadlineExceededError):
+            read.position(T0, Deadline.after_ms(0))
         assert asked.wait(IN_TIME_S)
         other = TopicPartition("t", 1)
         read.add({other: 5})
         responded.set()
         assert (read.position(other, Deadline.after_ms(SOON_MS)), read.positions[T0].offset) == (5, 7)
+
+
+def test_a_partition_that_is_sought_while_another_one_is_looked_up_is_read_on(coordinator: GroupCoordinator) -> None:
+    """Neither has a topic's id that is known any more."""
+    other, responded = TopicPartition("t", 1), threading.Event()
+    coordinator.topics["t"][1] = (1, 0)
+
+    def committed_positions(*_: Any) -> dict[TopicPartition, Position]:
+        assert responded.wait(IN_TIME_S)
+        return {T0: Position(0)}
+
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": coordinator.address})) as cluster:
+        read = Assignment(cluster, Columns(), committed_positions)
+
+        def read_all() -> None:
+            deadline = Deadline.after_ms(SOON_MS)
+            while [read.positions.get(tp, Position(0)).offset for tp in (T0, other)] != [N_RECORDS, N_RECORDS]:
+                assert not deadline.expired
+                read.poll(Deadline.after_ms(100))
+
+        read.add({T0: 0, other: 0})
+        read_all()
+        read.seek(T0, None)
+        read.poll(Deadline.after_ms(100))
+        read.seek(other, 0)
+        read.poll(Deadline.after_ms(100))
+        responded.set()
+        read_all()
 
 
 def look_up_threads() -> set[threading.Thread]:

@@ -13,6 +13,7 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire import Consumer, TopicPartition
 from tests.wire.pace import Loads, compare, paused
 
 pytestmark = pytest.mark.broker
@@ -59,3 +60,34 @@ def test_the_partitions_of_other_brokers_keep_their_pace(two_brokers: LocalClust
         loads.wait_until(lambda: consumed.n_records(loads.partitions) >= n_fed)
         loads.stop()
         assert keep_pace, seen
+
+
+def test_a_poll_ends_in_time_though_no_broker_responds_when_reading_begins_anew(
+    two_brokers: LocalCluster, place_topic: Any
+) -> None:
+    """The topic's id and its leader are asked for then, each for default.api.timeout.ms at most."""
+    name = f"silent-{uuid.uuid4().hex[:8]}"
+    place_topic(two_brokers, name, {0: [1]})
+    tp, servers = TopicPartition(name, 0), two_brokers.bootstrap_servers
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for _ in range(10):
+        producer.produce(name, b"", partition=0)
+    assert producer.flush(60) == 0
+    with Consumer({"bootstrap.servers": servers, "metadata.max.age.ms": "100"}) as consumer:
+
+        def poll_all() -> None:
+            deadline = time.monotonic() + 60
+            while consumer.position(tp) < 10:
+                assert time.monotonic() < deadline
+                consumer.poll(200)
+
+        consumer.assign({tp: 0})
+        poll_all()
+        with paused(two_brokers, 1), paused(two_brokers, 2):
+            for begin_anew in (lambda: (consumer.pause([tp]), consumer.resume([tp])), lambda: consumer.seek(tp, 0)):
+                time.sleep(0.2)  # metadata are too old
+                begin_anew()
+                began = time.monotonic()
+                assert not consumer.poll(200)
+                assert time.monotonic() - began < 10
+        poll_all()

@@ -82,7 +82,7 @@ def test_the_wait_for_the_end_of_a_throttle_ends_when_its_deadline_is_cancelled(
     name = topic(cluster=kafka_tv1)
     with Cluster(settings_of(kafka_tv1, client_id=slow_client)) as cluster:
         producer = Producer(cluster)
-        producer.append(name, 0, encode(numbered(0, 2 * N_RECORDS)))
+        producer.append(name, 0, encode(numbered(0, 2 * N_RECORDS), max_batch_bytes=1 << 20))
         producer.flush()
         node, _ = cluster.metadata.leader(TopicPartition(name, 0))
         cancelled = threading.Event()

@@ -10,8 +10,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster import Cluster
@@ -40,6 +40,13 @@ Start = int | None
 CommittedPositions = Callable[[Sequence[TopicPartition], Deadline], Mapping[TopicPartition, Position]]
 
 
+class _Found(NamedTuple):
+    """What a look-up has found."""
+
+    positions: Mapping[TopicPartition, Position]
+    topic_ids: Mapping[TopicPartition, uuid.UUID]
+
+
 class Assignment:
     """Records of the assigned partitions, from their positions on. Not thread-safe."""
 
@@ -56,10 +63,8 @@ class Assignment:
         self._committed = committed
         #: Starts that are not looked up yet.
         self._unresolved: dict[TopicPartition, Start] = {}
-        #: The look-up in progress, and for which of them.
-        self._lookup: tuple[Mapping[TopicPartition, Start], BackgroundCall[dict[TopicPartition, Position]]] | None = (
-            None
-        )
+        #: The look-up in progress, and of which partitions.
+        self._lookup: tuple[frozenset[TopicPartition], BackgroundCall[_Found]] | None = None
         self._paused: set[TopicPartition] = set()
         #: The topic that each partition belongs to, since its name may be another topic's by now: as the group has assigned it, or
         #: as it was found where reading began.
@@ -233,21 +238,23 @@ class Assignment:
         Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.poll`.
         """
         self._take_back()
-        if self._unresolved:
-            # Partitions whose start is known are read while the starts of others are looked up.
-            self._resolve(Deadline.after_ms(0) if self.positions else deadline)
-            if not self.positions:
-                return None, []
+        unidentified = self._unidentified()
+        if self._unresolved or unidentified or self._lookup is not None:
+            # Partitions of which all is known are read while others are looked up.
+            is_read = self.positions.keys() - unidentified - self._paused
+            self._resolve(Deadline.after_ms(0) if is_read else deadline, unidentified)
         return self._read_slice(deadline.at_most_ms(_READ_SLICE_MS))
 
     def _read_slice(self, until: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
         try:
             if self._read is None:
-                active = {tp: position for tp, position in self.positions.items() if tp not in self._paused}
+                waiting = self._paused | self._unidentified()
+                active = {tp: position for tp, position in self.positions.items() if tp not in waiting}
                 if not active:
                     time.sleep(until.remaining_ms() / 1000)
                     return None, []
-                self._read = ContinuousFetch(self._cluster, active, self._columns, self._ids_of(active))
+                topic_ids = self._found_ids | self._assigned_ids
+                self._read = ContinuousFetch(self._cluster, active, self._columns, topic_ids)
             fetched = self._read.poll(until)
         except OffsetOutOfRangeError as error:
             self._read = None
@@ -281,11 +288,9 @@ class Assignment:
         self.positions |= self._read.positions()
         return fetched, [tp for tp in self._read.ended() if self._is_new_end(tp)]
 
-    def _ids_of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, uuid.UUID]:
-        for tp in partitions:
-            if tp not in self._assigned_ids and tp not in self._found_ids:
-                self._found_ids[tp] = self._cluster.metadata.topic_id(tp.topic)
-        return self._found_ids | self._assigned_ids
+    def _unidentified(self) -> set[TopicPartition]:
+        """Return the partitions whose topic's id is to be found before they are read."""
+        return (self.positions.keys() | self._unresolved.keys()) - self._assigned_ids.keys() - self._found_ids.keys()
 
     def _is_new_end(self, tp: TopicPartition) -> bool:
         before = self._ended_at.get(tp)
@@ -306,37 +311,37 @@ class Assignment:
             self._lookup[1].cancel()
             self._lookup = None
 
-    def _resolve(self, deadline: Deadline) -> bool:
-        """Return whether all starts are known; looks them up until the deadline, and a later call continues."""
+    def _resolve(self, deadline: Deadline, unidentified: Set[TopicPartition] = frozenset()) -> None:
+        """Look up all starts that are not known, and topics' ids, until the deadline; a later call continues."""
         if self._lookup is None or self._lookup[1].is_lost:
             asked = dict(self._unresolved)
             rewound = {tp: (position, self._rewind_to[tp]) for tp, position in self._in_doubt.items()}
             call = BackgroundCall(
-                lambda until: self._look_up(asked, rewound, until),
+                lambda until: self._look_up(asked, rewound, unidentified, until),
                 deadline=Deadline.of_call(self._settings),
                 name="pykafka-wire start offsets",
             )
-            self._lookup = asked, call
-        starts, call = self._lookup
-        if not call.wait(deadline):
-            return False
-        self._lookup = None
-        positions = call.result()
-        for tp in starts:
-            self.positions[tp] = position = positions[tp]
+            self._lookup = frozenset(asked.keys() | unidentified), call
+        if not self._lookup[1].wait(deadline):
+            return
+        call, self._lookup = self._lookup[1], None
+        found = call.result()
+        self._found_ids |= found.topic_ids
+        for tp, position in found.positions.items():
+            self.positions[tp] = position
             # A log without epochs that was truncated is reset to its end: what was polled and not committed lies before that.
             self._rewind_to[tp] = min(position, self._rewind_to_after_reset.pop(tp, position))
             del self._unresolved[tp]
             self._in_doubt.pop(tp, None)
         self._read = None
-        return not self._unresolved
 
     def _look_up(
         self,
         starts: Mapping[TopicPartition, Start],
         rewound: Mapping[TopicPartition, tuple[Position, Position]],
+        unidentified: Iterable[TopicPartition],
         deadline: Deadline,
-    ) -> dict[TopicPartition, Position]:
+    ) -> _Found:
         """Look up where to start; ``rewound`` has positions that were committed or not, and where to go on if they were not."""
         unknown = [tp for tp, start in starts.items() if start is None]
         committed = dict(self._committed(unknown, deadline)) if unknown else {}
@@ -356,7 +361,11 @@ class Assignment:
             tp: Position(offset.offset, offset.leader_epoch if symbolic[tp] == EARLIEST else -1)
             for tp, offset in listed.items()
         }
-        return {tp: Position(offset) for tp, offset in offsets.items()} | listed_positions | committed
+        positions = {tp: Position(offset) for tp, offset in offsets.items()} | listed_positions | committed
+        topics = self._cluster.metadata.topics(
+            {tp.topic for tp in unidentified}, max_age_ms=self._settings.metadata_max_age_ms, deadline=deadline
+        )
+        return _Found(positions, {tp: topics[tp.topic].topic_id for tp in unidentified})
 
     def _reset(self, tp: TopicPartition) -> int:
         policy = self._settings.auto_offset_reset
