@@ -121,6 +121,31 @@ def test_a_follower_in_the_rack_of_this_process_is_read_from(
     assert by_broker[2] > 5
 
 
+def test_a_consumer_of_a_follower_asks_seldom_for_records_that_come_one_by_one(
+    two_brokers: Any, place_topic: Any, tmp_path: Path
+) -> None:
+    """Up to half a second after a write the follower does not know that it may serve the record."""
+    place_topic(two_brokers, "rack-live", {0: [1, 2]})
+    tp, trace = TopicPartition("rack-live", 0), tmp_path / "trace"
+    settings = {"bootstrap.servers": two_brokers.bootstrap_servers, "client.rack": "r2", "trace": str(trace)}
+
+    def n_fetches() -> int:
+        return trace.read_text().count(" -> Fetch ")
+
+    with Consumer(settings) as consumer:
+        consumer.assign({tp: 0})
+        deadline = time.monotonic() + 30
+        while not consumer.poll(500).ended:
+            assert time.monotonic() < deadline
+        before = n_fetches()
+        for n_records in range(1, 6):
+            produce(two_brokers, "rack-live", numbered(1, 1), acks="all")
+            while consumer.position(tp) < n_records:
+                consumer.poll(500)
+                assert time.monotonic() < deadline
+        assert n_fetches() - before <= 5 * 5
+
+
 def test_a_consumer_of_a_follower_reads_to_the_leaders_end_and_on(two_brokers: Any, place_topic: Any) -> None:
     """KIP-392: a follower's high watermark trails, so that right after a write it ends early."""
     place_topic(two_brokers, "rack-ends", {0: [1, 2]})

@@ -204,7 +204,8 @@ class RangeProgress:
         end_missing_since: since when its leader serves less than the range's end.
         grace_periods: how long each error code may go on to be met, counted anew when the range moves.
         failures: how many in a row.
-        at_end: whether the last response reached the end of the log; `reports_end`: and it was not reported yet.
+        at_end: whether the last response reached the end of the log; `reports_end`: and it was not reported yet; `is_live`: whether
+            any response has reached it.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
         batch_size: of the last batches of the range; before there were any, of those that were read before it, None if unknown.
         read_ahead_bytes: a floor for what is asked for where later ranges are expected to begin with what is beyond the end.
@@ -230,6 +231,7 @@ class RangeProgress:
     failures: int = 0
     at_end: bool = False
     reports_end: bool = False
+    is_live: bool = False
     retried_offset: int = -1
     batch_size: BatchSize | None = None
     read_ahead_bytes: int = 0
@@ -266,6 +268,12 @@ class RangeProgress:
     def follower_waited_s(self, now: float) -> float:
         """Return for how many seconds followers have had no records, though the leader's log did not end here."""
         return 0.0 if self.follower_empty_since is None else now - self.follower_empty_since
+
+    @property
+    def may_trail(self) -> bool:
+        """Whether a follower without records is likely to have some soon, as its high watermark trails the leader's until its next
+        fetch: the range is read as the log grows, or the leader was asked."""
+        return self.is_live or self.follower_empty_since is not None
 
     def advance(self, scan: BatchScan) -> None:
         """Move the position over what was scanned, and with it every sign of trouble away."""
@@ -311,7 +319,7 @@ class RangeProgress:
         """Note that the leader's log ends at the position, for now."""
         self.follower_empty_since = None
         if not self.at_end:
-            self.at_end = self.reports_end = True
+            self.at_end = self.reports_end = self.is_live = True
 
     def leave_end(self, now: float) -> None:
         """Note that the leader's log has grown, if the position was at its end; followers have had no records since then."""

@@ -88,8 +88,6 @@ _PURPOSE: Final = "fetch"
 #: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
 #: does not from being asked without end.
 _MIN_PAUSE_S: Final = 0.005
-#: Before a follower is asked again that has no records yet, though the leader has.
-_FOLLOWER_PAUSE_S: Final = 0.05
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
 #: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
 _LEADER_ONLY_S: Final = 45.0
@@ -398,7 +396,7 @@ class RangeRead:
 
         ids = self._topic_ids
         request = FetchRequest(
-            max_wait_ms=self._wait_ms(batch),
+            max_wait_ms=self._wait_ms(node, batch),
             min_bytes=1,
             max_bytes=max(max_bytes, *(requested.progress.min_bytes for requested in batch)),
             isolation_level=int(self._handler.read_committed),
@@ -413,13 +411,19 @@ class RangeRead:
         )
         return request, {(key, tp.partition): by_tp[tp] for tp in by_tp for key in (tp.topic, ids[tp.topic])}
 
-    def _wait_ms(self, batch: list[RequestedPartition]) -> int:
+    def _wait_ms(self, node: int, batch: list[RequestedPartition]) -> int:
         """Return how long the broker may wait for records where it has none of those asked for."""
+        wait_ms = self._settings.fetch_max_wait_ms
         if self._handler.end_wait_s is not None:
-            return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
-        # Whether a partition has records must be known at once; only when all are at their ends may the broker wait.
-        may_wait = all(requested.progress.at_end for requested in batch)
-        return self._settings.fetch_max_wait_ms if may_wait else 0
+            return min(_MAX_WAIT_MS, wait_ms)
+        follows = [requested.leader[0] != node for requested in batch]
+        # Whether a partition has records must be known at once; only when all are at their ends may the broker wait. A follower
+        # cannot tell: it may wait until it has the leader's high watermark, for as long as it would be waited for.
+        if not all(
+            r.progress.at_end or (trails and r.progress.may_trail) for r, trails in zip(batch, follows, strict=True)
+        ):
+            return 0
+        return min(wait_ms, int(FOLLOWER_WAIT_S * 1000)) if any(follows) else wait_ms
 
     def _rack_id(self, batch: list[RequestedPartition]) -> str:
         """Return our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
@@ -507,10 +511,8 @@ class RangeRead:
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
                 if at_end:
                     progress.reach_end()
-                elif progress.at_end or progress.follower_empty_since is not None:
+                else:
                     progress.leave_end(now)
-                    # A follower's high watermark trails the leader's until its next fetch.
-                    progress.not_before = now + _FOLLOWER_PAUSE_S
                 progress.replica = replica
                 progress.replica_until = now + max(self._settings.metadata_max_age_ms / 1000, FOLLOWER_WAIT_S)
             case AskedLeader():

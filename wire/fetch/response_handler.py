@@ -263,8 +263,8 @@ class FetchResponseHandler:
         if self.end_wait_s is None:
             if node == requested.leader[0]:
                 return Waiting(at_end)
-            is_confirmed = progress.at_end and progress.follower_waited_s(now) <= FOLLOWER_WAIT_S
-            return Waiting(None) if is_confirmed else AskedLeader()
+            was_asked = progress.at_end or progress.follower_empty_since is not None
+            return Waiting(None) if was_asked and progress.follower_waited_s(now) <= FOLLOWER_WAIT_S else AskedLeader()
         if not is_first and not self._serves_none(data, progress.position):
             return Skipped()
         stalled_s = progress.stalled_s(now)
@@ -336,8 +336,7 @@ def log_end_error(
     log_end_offset: int | None,
     open_transactions: Sequence[str],
 ) -> LogEndError:
-    """Return the error of a range whose end stayed above what the leader serves: for an open transaction, replicas that trail, or
-    a lost tail."""
+    """Return the range's end stayed above what the leader serves: for an open transaction, replicas that trail, or a lost tail."""
     range_ = progress.range
     if read_committed and data.last_stable_offset < data.high_watermark:
         message = (
