@@ -11,7 +11,7 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import LogEndError, WireError
+from pykafka_wire.wire.errors import DeadlineExceededError, LogEndError, WireError
 from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
@@ -93,6 +93,13 @@ def test_a_follower_that_hangs_ends_no_range_and_the_leader_serves(
     assert chunk.records.n_records == N_RECORDS
     assert leader.count(FetchRequest) == 2
     assert follower.count(FetchRequest) > 1
+
+
+def test_a_read_that_makes_no_progress_says_why(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    brokers[0].on[FetchRequest] = lambda request, _: response(request, error_code=9)
+    with client(brokers[0]) as cluster, pytest.raises(DeadlineExceededError) as raised:
+        list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=300))
+    assert "REPLICA_NOT_AVAILABLE" in raised.value.remedy
 
 
 _racks_given: list[str] = []

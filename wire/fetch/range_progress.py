@@ -27,6 +27,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from pykafka_wire.wire.cluster.retries import GracePeriods
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, complete_batches, min_length
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
@@ -203,7 +204,7 @@ class RangeProgress:
         stalled_since: when it began to give nothing, None while it moves.
         end_missing_since: since when its leader serves less than the range's end.
         grace_periods: how long each error code may go on to be met, counted anew when the range moves.
-        failures: how many in a row.
+        failures: how many in a row; `last_error` is what the last one was.
         at_end: whether the last response reached the end of the log; `reports_end`: and it was not reported yet; `is_live`: whether
             any response has reached it.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
@@ -229,6 +230,7 @@ class RangeProgress:
     end_missing_since: float | None = None
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
     failures: int = 0
+    last_error: WireError | None = None
     at_end: bool = False
     reports_end: bool = False
     is_live: bool = False
@@ -294,7 +296,7 @@ class RangeProgress:
         """Note that nothing is wrong with it any more."""
         self.stalled_since = self.end_missing_since = None
         self.grace_periods.clear()
-        self.failures = 0
+        self.failures, self.last_error = 0, None
 
     def stall(self, now: float) -> None:
         """Note that it gives nothing now."""

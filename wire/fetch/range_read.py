@@ -234,6 +234,7 @@ class RangeRead:
         ]
 
     def run(self) -> Iterator[FetchedRecords]:
+        self._moved_at = self.clock.now()
         cached = self._take_cached()
         if cached.parts:
             yield from self._hand_out(cached)
@@ -245,17 +246,16 @@ class RangeRead:
     def step(self, deadline: Deadline | None = None) -> Chunk:
         """Ask for what may be asked for, and wait for one response, for the end of a pause, or until `deadline`. The ranges have
         moved over what it returns, which the caller decodes."""
-        self.send()
+        asked = self.send()
         # The longest wait while all brokers that are to be asked are held up.
         pauses = [*(progress.not_before for progress in self.unfinished), self._moved_at + self._handler.deadline_s]
         sent = self._requests.next_response(pauses, deadline)
-        chunk = Chunk(node=-1)
         if sent is not None:
-            chunk = self._receive(sent)
-            self._check_progress(sent.node, sent.requested[0].progress)
-        elif self._requests.held_up and not self._requests:
-            self._check_progress(next(iter(self._requests.held_up)), self.unfinished[0])
-        return chunk
+            return self._receive(sent)
+        if not self._requests:
+            for node in self._requests.held_up:
+                self._check_progress(node, next(iter(asked[node].values())).progress)
+        return Chunk(node=-1)
 
     def _hand_out(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """Yield the records of a chunk; what comes after them is asked for before they are decoded."""
@@ -297,8 +297,8 @@ class RangeRead:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def send(self) -> None:
-        """Send a Fetch to every node that has none in flight and ranges ready to be asked for."""
+    def send(self) -> Mapping[int, Mapping[TopicPartition, RequestedPartition]]:
+        """Send a Fetch to every node that has none in flight and ranges ready to be asked for. Return these ranges by node."""
         now = self._requests.start_round()
         by_node: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         due = sorted(
@@ -330,6 +330,7 @@ class RangeRead:
                 self._send_to(node, batch)
             else:
                 self._on_no_response(node, batch, unreachable)
+        return by_node
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
@@ -469,6 +470,7 @@ class RangeRead:
             self._act(requested, data, outcome, chunk, response.node_endpoints)
         for progress in left_out.values():
             self._back_off(progress)  # a throttled broker leaves all out; none may be asked again at once
+        self._check_progress(node, sent.requested[0].progress)
         return chunk
 
     def _check_progress(self, node: int, progress: RangeProgress) -> None:
@@ -476,7 +478,7 @@ class RangeRead:
         now = self.clock.now()
         if now < self._moved_at + self._handler.deadline_s:
             return
-        cause = None
+        cause = progress.last_error
         if self._cluster.throttled_s(node, purpose=self._purpose):
             cause = throttled_error(node)
         elif node in self._requests.held_up:
@@ -622,6 +624,7 @@ class RangeRead:
         outcome = self._handler.on_failure(progress, error, in_grace=in_grace, now=now)
         if isinstance(outcome, FailedRange):
             self._fail(outcome)
+        progress.last_error = error
         self._back_off(progress)
 
     def _back_off(self, progress: RangeProgress) -> None:
