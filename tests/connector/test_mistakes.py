@@ -249,7 +249,7 @@ def test_an_unknown_option(kafka: Any) -> None:
 def test_an_unknown_client_setting(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         source(at(kafka.bootstrap_servers, **{"kafka.fetch.max.byte": "1"})).reader(VALUE)
-    assert "are ignored: fetch.max.byte (did you mean fetch.max.bytes?)" in caplog.text
+    assert "are ignored: kafka.fetch.max.byte (did you mean kafka.fetch.max.bytes?)" in caplog.text
 
 
 def test_wrong_column_types(kafka: Any) -> None:
@@ -279,7 +279,7 @@ def test_a_null_topic_and_a_record_that_is_too_large(spark: Any, kafka: Any, fil
     large = "SELECT repeat('x', 2000000) AS value"
     text = on_write(large, topic=filled)
     assert "[PYKAFKA_WIRE_RECORD_TOO_LARGE]" in text
-    assert "Raise max.request.size, or make the record smaller." in text
+    assert "Raise kafka.max.request.size, or make the record smaller." in text
     text = on_write(large, topic=filled, **{"kafka.max.request.size": "5000000"})
     assert "more than max.message.bytes allows" in text
     assert "Raise max.message.bytes, or make the record smaller." in text

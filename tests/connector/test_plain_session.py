@@ -78,7 +78,7 @@ def test_warnings_are_logged_once_a_query_and_tables_take_their_options_with_the
     assert "DONE" in done.stdout and "None" in done.stdout, done.stdout[-2000:] + done.stderr[-6000:]
     batch, stream, tables = re.split("SECTION (?:stream|tables)", done.stderr.split("SECTION batch")[1])
     for name, where in (("batch", batch), ("write", batch), ("stream", stream), ("sink", stream)):
-        assert where.count(f"are ignored: no.{name}") == 1, done.stderr[-6000:]
+        assert where.count(f"are ignored: kafka.no.{name}") == 1, done.stderr[-6000:]
     # Processes are used again, so the read and the write may have said the same in one of them.
     said = done.stderr.count("kafka.sasl.* settings have no effect with kafka.security.protocol=PLAINTEXT")
     assert 1 <= said <= 4, done.stderr[-6000:]
