@@ -1,7 +1,9 @@
-"""The hook that checks commit messages, run as git runs it."""
+"""The hook that checks commit messages, run as git runs it; docstrings begin as commits do."""
 
 from __future__ import annotations
 
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,12 @@ from pathlib import Path
 import pytest
 
 _HOOK = Path(__file__).parents[1] / ".githooks" / "commit-msg"
+
+#: A function's parameters, its result, and the first line of its docstring.
+_DOCSTRING = re.compile(
+    r'^ *(?:async )?def \w+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?: -> [^\n]*)?:(?: *#[^\n]*)?\n +r?"""(.*)',
+    re.MULTILINE,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -47,3 +55,16 @@ def test_other_subjects_are_refused_with_an_example(tmp_path: Path, message: str
     assert run.returncode == 1
     assert reason in run.stderr
     assert "area: imperative" in run.stderr
+
+
+def test_a_docstring_of_a_function_begins_with_a_verb_as_a_commit_does() -> None:
+    mistake_in = runpy.run_path(str(_HOOK))["mistake_in"]
+    first_lines = [
+        (path, match[1])
+        for side in ("connector", "wire")
+        for path in (_HOOK.parents[1] / side).rglob("*.py")
+        for match in _DOCSTRING.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert len(first_lines) > 2_500
+    wrong = [f"{path}: {text}" for path, text in first_lines if mistake_in(f"area: {text[:1].lower()}{text[1:]}")]
+    assert wrong == []

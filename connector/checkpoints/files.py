@@ -53,7 +53,7 @@ def qualified(path: str, default: str) -> str:
 
 
 def is_spark_s_to_resolve(path: str) -> bool:
-    """Whether a path names no file system, and Hadoop's settings may have another one for it than this machine's."""
+    """Return whether a path names no file system, and Hadoop's settings may have another one for it than this machine's."""
     return _SCHEME.match(path) is None and not path.startswith(_VOLUMES) and "HADOOP_CONF_DIR" in os.environ
 
 

@@ -191,7 +191,7 @@ class Cluster:
         self._trace.close()
 
     def after_fork(self) -> None:
-        """In a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
+        """Begin anew in a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
         self.metadata.after_fork()
         self._trace.after_fork()
         self.counters.after_fork()
@@ -265,7 +265,7 @@ class Cluster:
     # --- requests with retries ----------------------------------------------------------------------------------------
 
     def retry(self, deadline: Deadline | None = None) -> Retry:
-        """For an operation of several requests that is repeated as a whole, until ``deadline`` (``default.api.timeout.ms``)."""
+        """Return what repeats an operation of several requests as a whole, until ``deadline`` (``default.api.timeout.ms``)."""
         return Retry(self._backoff, deadline or Deadline.of_call(self.settings), self.counters)
 
     def request(
@@ -455,7 +455,7 @@ class Cluster:
                 yield key, _place(node, pending), response
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
-        """Broker id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
+        """Return the id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
 
         Raises:
             BrokerError: it may not be asked for.
@@ -466,7 +466,7 @@ class Cluster:
     def coordinators(
         self, kind: CoordinatorKind, keys: Sequence[str], *, deadline: Deadline | None = None
     ) -> dict[str, int]:
-        """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
+        """Return what :meth:`coordinator` does, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
         known = ((key, self.metadata.coordinator(kind, key)) for key in keys)
         nodes = {key: node_id for key, node_id in known if node_id is not None}
         unknown = [key for key in keys if key not in nodes]
@@ -552,7 +552,7 @@ def _place(node_id: int, pending: ResponseFuture[Any]) -> Place:
 
 
 def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
-    """Keys with their brokers, so many at a time that the connections' buffers hold their requests."""
+    """Yield keys with their brokers, so many at a time that the connections' buffers hold their requests."""
     by_node: dict[int, list[tuple[KeyT, int]]] = {}
     for key, node_id in node_ids.items():
         by_node.setdefault(node_id, []).append((key, node_id))

@@ -56,7 +56,7 @@ class Reconnects:
         self._failures: dict[tuple[str, int], _ConnectFailure] = {}
 
     def require_due(self, host: str, port: int) -> None:
-        """Raises TransportError, with the reason of the last attempt, where it is too early for another one.
+        """Raise TransportError, with the reason of the last attempt, where it is too early for another one.
 
         It says nothing of the pause: that has a second at most by default, and who retries meets its end.
         """
@@ -72,14 +72,14 @@ class Reconnects:
             deadline.sleep(max(0.0, failure.retry_at - time.monotonic()) * 1000)
 
     def record_failure(self, host: str, port: int, error: TransportError) -> None:
-        """An attempt has failed: the next one has to wait longer."""
+        """Note that an attempt has failed: the next one has to wait longer."""
         before = self._failures.get((host, port))
         in_a_row = 1 if before is None else before.in_a_row + 1
         retry_at = time.monotonic() + self._backoff.delay_ms(in_a_row) / 1000
         self._failures[host, port] = _ConnectFailure(in_a_row, retry_at, error)
 
     def record_success(self, host: str, port: int) -> None:
-        """A connection was opened: the next attempt need not wait."""
+        """Note that a connection was opened: the next attempt need not wait."""
         self._failures.pop((host, port), None)
 
 
@@ -186,7 +186,7 @@ class ConnectionPool:
         return BrokerIdentity(self.cluster_id, node.node_id) if is_checked and self.cluster_id is not None else None
 
     def _require_allowed(self, node: Broker) -> None:
-        """Credentials go wherever metadata points: a user may say where that may be."""
+        """Require that a host is allowed. Credentials go wherever metadata points: a user may say where that may be."""
         patterns = self._settings.allowed_hosts
         if not patterns or node[1:3] in self._settings.bootstrap_servers:
             return
@@ -241,7 +241,7 @@ class ConnectionPool:
             slot.lock.release()
 
     def in_order(self, nodes: Iterable[Broker]) -> list[Broker]:
-        """Brokers, the most promising first: connected ones, others in random order, those that failed last of all.
+        """Return brokers, the most promising first: connected ones, others in random order, those that failed last of all.
 
         The order is random so that many clients do not all turn to the same broker.
         """
@@ -256,7 +256,7 @@ class ConnectionPool:
         return node[:3] in failures and node[:3] not in connected
 
     def _health(self) -> tuple[dict[_Address, float], set[_Address]]:
-        """When each broker failed last, and those that are connected. A broker with another address is another one."""
+        """Return when each broker failed last, and those that are connected. A broker with another address is another one."""
         with self._lock:
             slots = dict(self._slots)
         failures: dict[_Address, float] = {}
@@ -287,7 +287,7 @@ class ConnectionPool:
             connection.abandon()
 
     def after_fork(self) -> None:
-        """In a forked child: the connections are the parent's, and a thread that the child lacks may hold a lock."""
+        """Begin anew in a forked child: the connections are the parent's, and a thread that the child lacks may hold a lock."""
         for connection in self._forget_all():
             connection.after_fork()
 

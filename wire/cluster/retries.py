@@ -37,7 +37,8 @@ class Backoff:
 
     @classmethod
     def of_connections(cls, settings: ClientSettings) -> Backoff:
-        """Pauses before a broker is connected to again, from ``reconnect.backoff.ms`` to ``reconnect.backoff.max.ms`` (KIP-144)."""
+        """Return pauses before a broker is connected to again, from ``reconnect.backoff.ms`` to ``reconnect.backoff.max.ms``
+        (KIP-144)."""
         backoff = cls(settings)
         backoff.first_ms, backoff._max_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
         return backoff

@@ -227,7 +227,7 @@ class Connection:
 
     @property
     def muted_s(self) -> float:
-        """For how many seconds the broker reads nothing, because it throttles us (KIP-219)."""
+        """Return for how many seconds the broker reads nothing, because it throttles us (KIP-219)."""
         return max(0.0, self._muted_until - time.monotonic())
 
     def abandon(self) -> None:

@@ -273,8 +273,8 @@ class RangeProgress:
 
     @property
     def may_trail(self) -> bool:
-        """Whether a follower without records is likely to have some soon, as its high watermark trails the leader's until its next
-        fetch: the range is read as the log grows, or the leader was asked."""
+        """Return whether a follower without records is likely to have some soon, as its high watermark trails the leader's
+        until its next fetch: the range is read as the log grows, or the leader was asked."""
         return self.is_live or self.follower_empty_since is not None
 
     def advance(self, scan: BatchScan) -> None:

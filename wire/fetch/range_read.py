@@ -333,7 +333,7 @@ class RangeRead:
         return by_node
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
-        """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
+        """Raise TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
         topic = progress.range.topic
         expected = progress.range.topic_id
         topic_id = self._topic_ids.get(topic)
@@ -579,7 +579,7 @@ class RangeRead:
             )
 
     def _on_no_response(self, node: int, batch: Sequence[RequestedPartition], error: WireError) -> None:
-        """A request failed: asks who leads now, and tries again after a pause."""
+        """Ask who leads now after a request that failed, and try again after a pause."""
         logger.debug("broker %d: no response to Fetch: %s", node, error)
         for requested in batch:
             if node != requested.leader[0]:
@@ -644,7 +644,7 @@ class RangeRead:
 
 
 def ask_log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
-    """Where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
+    """Return where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
 
     A leader responds to OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more
     than the high watermark.

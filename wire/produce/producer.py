@@ -86,7 +86,7 @@ class ProducerCounters:
     n_retries: int = 0
 
     def count(self, n_records: int, n_bytes: int) -> None:
-        """One more batch is acknowledged."""
+        """Count one more batch that is acknowledged."""
         self.n_batches += 1
         self.n_records += n_records
         self.n_bytes += n_bytes
@@ -122,7 +122,7 @@ class WriteResults:
         self._by_partition: dict[TopicPartition, WriteResult] = {}
 
     def add(self, tp: TopicPartition, n_records: int, n_bytes: int, base_offset: int) -> None:
-        """One more batch is acknowledged, at `base_offset` (-1 if unknown)."""
+        """Add one more batch that is acknowledged, at `base_offset` (-1 if unknown)."""
         last_offset = base_offset + n_records - 1 if base_offset >= 0 else -1
         result = WriteResult(n_records, n_bytes, base_offset, last_offset)
         before = self._by_partition.get(tp)
@@ -151,7 +151,7 @@ class BatchLimits:
         return known[1]
 
     def lower(self, topic: str, n_bytes: int) -> None:
-        """A batch of `n_bytes` was too large. If the known limit allows it, the limit becomes half of it."""
+        """Lower the limit to half of `n_bytes`, which was too large, if the known limit allows it."""
         if topic in self._known:
             asked_at, limit = self._known[topic]
             if limit is None or limit >= n_bytes:
@@ -271,7 +271,7 @@ class Producer:
         self._has_lost_responses = False
 
     def _check_fork(self) -> None:
-        """In a forked child: start anew, without the parent's producer id and batches."""
+        """Start anew in a forked child, without the parent's producer id and batches."""
         if self._fork_generation == forks.generation:
             return
         if self._transaction is not None:
@@ -284,7 +284,7 @@ class Producer:
     # --- the public surface -----------------------------------------------------------------------------------------
     @property
     def collects_rejected(self) -> bool:
-        """Whether records that no broker accepts are collected for :meth:`take_rejected`, and do not fail the producer."""
+        """Return whether records that no broker accepts are collected for :meth:`take_rejected`, and do not fail the producer."""
         return self._handler.collects_rejected
 
     @collects_rejected.setter
@@ -375,19 +375,19 @@ class Producer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of the batches that are queued or unacknowledged."""
+        """Return the size of the batches that are queued or unacknowledged."""
         self._check_fork()
         return self._buffered_bytes
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """The producer id and epoch in use, None before the first batch is sent."""
+        """Return the producer id and epoch in use, None before the first batch is sent."""
         self._check_fork()
         return self._identity
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is queued, unacknowledged or rejected, and the producer has not failed."""
+        """Return whether nothing is queued, unacknowledged or rejected, and the producer has not failed."""
         self._check_fork()
         return self._error is None and not self._buffered_bytes and not self._rejected
 
@@ -605,7 +605,7 @@ class Producer:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
-        """A call during which the clock runs, and after which every batch has its place, or the producer has failed."""
+        """Guard a call during which the clock runs, and after which every batch has its place, or the producer has failed."""
         self._clock.resume()
         try:
             yield
