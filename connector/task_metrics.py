@@ -127,7 +127,7 @@ class DriverReceiver:
     def send(self, figures: TaskFigures) -> None:
         """Send the figures to the driver; nothing outside of a Spark task, unless it :attr:`is_here`."""
         if self.is_here:
-            of_client = {each.name for each in fields(ClientTotals)} & set(_NAMES)
+            of_client = {counter.name for counter in fields(ClientTotals)} & set(_NAMES)
             figures = replace(figures, **dict.fromkeys(of_client, 0) | {"bytes_received": figures.bytes_consumed})
         host = "localhost" if self.is_here else _local_property(_DRIVER_HOST)
         if host:

@@ -10,13 +10,11 @@ import difflib
 import heapq
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 TopicT = TypeVar("TopicT", str, uuid.UUID)
-PartitionT = TypeVar("PartitionT")
-StructT = TypeVar("StructT")
 #: The topic id where brokers have none (before Kafka 2.8), and Kafka's null for uuids.
 ZERO_UUID: Final = uuid.UUID(int=0)
 
@@ -74,20 +72,8 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[Topic
     """Return topic-partitions by topic, as requests want them."""
     grouped: dict[str, list[TopicPartition]] = {}
     for tp in partitions:
-        grouped.setdefault(tp[0], []).append(tp)
+        grouped.setdefault(tp.topic, []).append(tp)
     return grouped
-
-
-def request_topics(
-    partitions: Iterable[TopicPartition],
-    partition: Callable[[TopicPartition], PartitionT],
-    topic: Callable[[str, list[PartitionT]], StructT],
-) -> list[StructT]:
-    """Return a request's structures of topics, each with those of its partitions."""
-    return [
-        topic(name, [partition(TopicPartition(name, number)) for number in numbers])
-        for name, numbers in partitions_by_topic(partitions).items()
-    ]
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:

@@ -556,11 +556,11 @@ class IcebergTable:
         from pyiceberg.table.refs import SnapshotRefType
         from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
-        left = [branch for branch in self._table.metadata.refs if branch.startswith(_BRANCH)]
+        remnants = [branch for branch in self._table.metadata.refs if branch.startswith(_BRANCH)]
         begun = SetSnapshotRefUpdate(ref_name=name, type=SnapshotRefType.BRANCH, snapshot_id=base)
         at_base = AssertRefSnapshotId(ref=_MAIN, snapshot_id=base)
         self._catalog.commit_table(
-            self._table, (at_base,), (*(RemoveSnapshotRefUpdate(ref_name=branch) for branch in left), begun)
+            self._table, (at_base,), (*(RemoveSnapshotRefUpdate(ref_name=branch) for branch in remnants), begun)
         )
 
     def _publish(self, branch: str, base: int) -> None:

@@ -325,9 +325,9 @@ class Assignment:
         if not self._lookup[1].wait(deadline):
             return
         call, self._lookup = self._lookup[1], None
-        found = call.result()
-        self._found_ids |= found.topic_ids
-        for tp, position in found.positions.items():
+        starts = call.result()
+        self._found_ids |= starts.topic_ids
+        for tp, position in starts.positions.items():
             self.positions[tp] = position
             # A log without epochs that was truncated is reset to its end: what was polled and not committed lies before that.
             self._rewind_to[tp] = min(position, self._rewind_to_after_reset.pop(tp, position))

@@ -67,7 +67,7 @@ from pykafka_wire.wire.protocol.messages.fetch import (
 )
 from pykafka_wire.wire.protocol.messages.leader_hints import NodeEndpoint
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, request_topics, topic_id_text
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, group_by_topic, topic_id_text
 
 logger = logging.getLogger(__name__)
 
@@ -403,11 +403,10 @@ class RangeRead:
             isolation_level=int(self._handler.read_committed),
             session_id=0,
             session_epoch=-1,
-            topics=request_topics(
-                by_tp,
-                partition,
-                lambda name, partitions: FetchTopic(topic=name, topic_id=ids[name], partitions=partitions),
-            ),
+            topics=[
+                FetchTopic(topic=name, topic_id=ids[name], partitions=list(map(partition, of_topic)))
+                for name, of_topic in group_by_topic(by_tp).items()
+            ],
             rack_id=self._rack_id(batch),
         )
         return request, {(key, tp.partition): by_tp[tp] for tp in by_tp for key in (tp.topic, ids[tp.topic])}

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import ListedGroup
@@ -34,7 +34,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
 )
 from pykafka_wire.wire.protocol.messages.transactions import TxnOffsetCommitResponse
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, StructT, TopicPartition, group_by_topic, partitions_by_topic
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, group_by_topic, partitions_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class CommittedOffset(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
+StructT = TypeVar("StructT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

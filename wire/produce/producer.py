@@ -61,7 +61,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, request_topics
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, group_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -498,13 +498,16 @@ class Producer:
 
     def _request(self, batches: Mapping[TopicPartition, QueuedBatch]) -> tuple[ProduceRequest, int | None]:
         """Return a request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
-        topics = request_topics(
-            batches,
-            lambda tp: PartitionProduceData(index=tp.partition, records=batches[tp].encoded.data),
-            lambda name, partitions: TopicProduceData(
-                name=name, topic_id=self._topic_ids[name], partition_data=partitions
-            ),
-        )
+        topics = [
+            TopicProduceData(
+                name=name,
+                topic_id=self._topic_ids[name],
+                partition_data=[
+                    PartitionProduceData(index=tp.partition, records=batches[tp].encoded.data) for tp in of_topic
+                ],
+            )
+            for name, of_topic in group_by_topic(batches).items()
+        ]
         cap = None if all(topic.topic_id != ZERO_UUID for topic in topics) else TOPIC_ID_VERSION - 1
         transaction = self._transaction
         request = ProduceRequest(

@@ -65,7 +65,7 @@ class TopicRates:
 
     def rate(self, topic: str, now: float, end: int) -> float | None:
         """Return a topic's rate; None while it was not seen for a minute, and where it was made anew."""
-        first = next(((at, ends[topic]) for at, ends in self._samples if topic in ends), None)
+        first = next(((seen_at, ends[topic]) for seen_at, ends in self._samples if topic in ends), None)
         if first is None or now - first[0] < _RATE_AFTER_S or end < first[1]:
             return None
         return (end - first[1]) / (now - first[0])
