@@ -305,7 +305,7 @@ class RangeRead:
             (progress for progress in self.unfinished if progress.not_before <= now),
             key=lambda progress: progress.last_served,
         )
-        lookup = self._requests.find_leaders(progress.topic_partition for progress in due)
+        lookup = self._requests.find_leaders([progress.topic_partition for progress in due])
         for progress in due:
             try:
                 if progress.topic_partition in lookup.errors:

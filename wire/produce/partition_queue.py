@@ -124,7 +124,7 @@ class PartitionQueue:
             self._sequence, self._rewound = self._rewound[1], None
         batch = self.waiting.popleft()
         self._retrying = False
-        if batch.base_sequence < 0 and identity.idempotent:
+        if batch.base_sequence < 0 and identity.producer_id >= 0:
             # One that may be in the log keeps its epoch, by which the broker would recognise it.
             if identity != self._identity and not (self.in_flight or batch.may_be_written):
                 self._identity, self._sequence = identity, 0

@@ -421,7 +421,7 @@ class Producer:
         ready = self._queues.ready(now)
         by_node: dict[int, list[PartitionQueue]] = {}
         try:
-            lookup = self._requests.find_leaders(queue.topic_partition for queue in ready)
+            lookup = self._requests.find_leaders([queue.topic_partition for queue in ready])
         except WireError as error:
             self._fail(FailedBatch(error))
         self._topic_ids.update(lookup.topic_ids)

@@ -17,10 +17,6 @@ class ProducerIdentity:
     producer_id: int = -1
     producer_epoch: int = -1
 
-    @property
-    def idempotent(self) -> bool:
-        return self.producer_id >= 0
-
     def with_next_epoch(self) -> ProducerIdentity | None:
         """Return the same producer under the next epoch (KIP-360); None after the last one: a new producer id is needed.
 
