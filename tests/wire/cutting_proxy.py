@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class CuttingProxy:
     Attributes:
         n_cuts: connections that were cut or stalled.
         n_asked, n_responded: bytes that came from clients and from the broker.
+        bytes_a_second: how many of the broker's a connection lets through, None for all.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -40,6 +42,7 @@ class CuttingProxy:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self.n_cuts = self.n_asked = self.n_responded = 0
+        self.bytes_a_second: int | None = None
 
     def __enter__(self) -> CuttingProxy:
         self._run(self._accept)
@@ -106,6 +109,8 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 allowed, stall = self._allowed(responses, len(data))
+                if responses and self.bytes_a_second is not None:
+                    time.sleep(len(data) / self.bytes_a_second)
                 sink.sendall(data[:allowed])
                 if stall:
                     while source.recv(65_536):

@@ -31,6 +31,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler, Mangled, Reply
 from tests.wire.fake_fetch import N_RECORDS, VALUES, asked_of, batch_at, client, range_of, response, two_brokers
 
@@ -100,6 +101,30 @@ def test_a_read_that_makes_no_progress_says_why(brokers: tuple[FakeBroker, FakeB
     with client(brokers[0]) as cluster, pytest.raises(DeadlineExceededError) as raised:
         list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=300))
     assert "REPLICA_NOT_AVAILABLE" in raised.value.remedy
+
+
+def test_a_network_that_is_too_slow_for_a_response_gets_smaller_ones(
+    brokers: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_batches = 50
+    batches = [batch_at(nth * N_RECORDS, size=1_000) for nth in range(n_batches)]
+
+    def log(request: FetchRequest, version: int) -> FetchResponse:
+        first = asked_of(request).fetch_offset // N_RECORDS
+        fitting = max(1, asked_of(request).partition_max_bytes // len(batches[0]))
+        records = memoryview(b"".join(batches[first : first + fitting]))
+        return response(request, records=records, high_watermark=n_batches * N_RECORDS)
+
+    brokers[0].on[FetchRequest] = log
+    host, _, port = brokers[0].address.partition(":")
+    whole = range_of(0, n_batches * N_RECORDS)
+    with CuttingProxy(host, int(port)) as proxy:
+        proxy.stand_between(monkeypatch)
+        proxy.bytes_a_second = 500_000
+        # A quarter of a MiB, as much as is asked for at first, takes longer.
+        with client(brokers[0], request_timeout_ms="200") as cluster:
+            chunks = list(fetch_ranges(cluster, [whole], columns=VALUES, deadline_ms=5_000))
+    assert sum(chunk.records.n_records for chunk in chunks) == n_batches * N_RECORDS
 
 
 _racks_given: list[str] = []

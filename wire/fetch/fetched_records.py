@@ -161,6 +161,10 @@ class ChunkDecoder:
         if n_bytes <= _FITTING_BYTES:
             self.max_bytes = max(self.max_bytes, min(n_bytes, self._limit_bytes))
 
+    def shrink(self) -> None:
+        """Ask for half as much from now on: a response was so large that it did not come through in time."""
+        self.max_bytes = self._limit_bytes = max(1, self.max_bytes // 2)
+
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """Yield the records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
         batches were empty, control batches or aborted: positions move all the same.

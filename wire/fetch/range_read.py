@@ -29,6 +29,7 @@ from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
+    DeadlineExceededError,
     OffsetOutOfRangeError,
     ProtocolError,
     TopicRecreatedError,
@@ -447,6 +448,8 @@ class RangeRead:
             if response.error_code:
                 raise broker_error(response.error_code, broker=node, api="Fetch", version=sent.future.version)
         except (TransportError, ProtocolError, BrokerError) as error:
+            if sent.has_begun and isinstance(error, DeadlineExceededError):
+                self.decoder.shrink()
             self._on_no_response(node, sent.requested, error)
             return Chunk(node)
         chunk = Chunk(node)
