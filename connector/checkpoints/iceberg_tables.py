@@ -21,8 +21,8 @@ def is_iceberg(table: str) -> bool:
     )
 
 
-def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> None:
-    """Copy columns of an Iceberg table's newest snapshot to a Parquet file, batch by batch.
+def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> dict[str, str]:
+    """Copy columns of an Iceberg table's newest snapshot to a Parquet file, batch by batch; returns the table's properties.
 
     Args:
         table: a folder on this machine, or the path or URI of a metadata file.
@@ -45,6 +45,7 @@ def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> None:
         with pq.ParquetWriter(file, batches.schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
+        return dict(stored.properties)
     except (ValidationError, ValueError, OSError) as error:
         raise OffsetsError(
             f"the Iceberg table {without_secrets(table)} cannot be read ({' '.join(str(error).split())[:300]}): give its folder, "

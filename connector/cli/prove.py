@@ -106,16 +106,17 @@ def _columns_of(spark: SparkSession, table: str, names: dict[str, str], prefix: 
     """Yield Kafka's columns of a table; those of an Iceberg table by its path are copied to a file of this machine for a while."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
-    from pykafka_wire.ingest.proof import check_whole
+    from pykafka_wire.ingest.proof import check_whole, properties_of
 
     if "/" not in table or not is_iceberg(table):
         held = KafkaColumns.of(table_at(spark, table), table, prefix, names)
-        check_whole(spark, table)
+        check_whole(table, properties_of(spark, table))
         yield held
         return
     with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
         file = Path(folder, "columns.parquet")
-        copy_columns(table, sorted({name.split(".")[0] for name in names.values()}) or None, file)
+        properties = copy_columns(table, sorted({name.split(".")[0] for name in names.values()}) or None, file)
+        check_whole(table, properties)
         yield KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names)
 
 

@@ -185,17 +185,21 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
     return datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
 
 
-def check_whole(spark: SparkSession, table: str) -> None:
-    """Raise OffsetsError for a table, by its name or path, in which an ingest has put a part of its topic's records."""
+def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
+    """Return a table's properties, by its name or a Delta table's path."""
     identifier = f"delta.`{table}`" if "/" in table else table
     try:
-        properties = spark.sql(f"SHOW TBLPROPERTIES {identifier}").where(F.col("key") == PART_PROPERTY).collect()
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()}
     except PySparkException:  # of a catalog without properties: then it is no ingest's table
-        return
-    if properties:
+        return {}
+
+
+def check_whole(table: str, properties: Mapping[str, str]) -> None:
+    """Raise OffsetsError for a table in which an ingest has put a part of its topic's records."""
+    if (taken := properties.get(PART_PROPERTY)) is not None:
         raise OffsetsError(
-            f"the table {table} has a part of its topic's records ({properties[0].value}), as the settings of its ingest "
-            "say, which compares it by them: pykafka-wire ingest FILE.toml --verify."
+            f"the table {table} has a part of its topic's records ({taken}), as the settings of its ingest say, which "
+            "compares it by them: pykafka-wire ingest FILE.toml --verify."
         )
 
 

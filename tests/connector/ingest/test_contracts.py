@@ -101,6 +101,8 @@ def test_a_topic_feeds_tables_by_conditions(shop: Shop, caplog: pytest.LogCaptur
         f"1 records of topic {topic} are taken by none of its tables; the first is at partition:offset 1:1"
         in caplog.text
     )
+    refused = CliRunner().invoke(commands, ["prove", f"{shop.folder}/lake/orders", "-b", shop.outside.servers])
+    assert "has a part of its topic's records (where type = 'order'" in str(refused.exception), refused
 
 
 @pytest.mark.long

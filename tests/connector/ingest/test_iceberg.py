@@ -8,9 +8,11 @@ from typing import Any
 
 import duckdb
 import pytest
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.transforms import BucketTransform
 
+from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.iceberg_table import IcebergTable
@@ -23,6 +25,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 FIRST = avro_schema("id int", "country string")
 SECOND = avro_schema("id long", "country string", "amount double?")
 CONFLICT = avro_schema("id string", "country string")
+BY_SPARK = "where, types, select and expect are Spark's to apply"
 
 
 class Lake:
@@ -35,7 +38,10 @@ class Lake:
         }  # fmt: skip
         self.settings: dict[str, Any] = {
             "into": "lake.shop", "table_format": "iceberg", "catalog": self.catalog_settings,
-            "tables": [Table(topic=r".*\.clicks", format="json", partition_by=("page",), schema="page STRING, n INT")],
+            "tables": [
+                Table(topic=r".*\.clicks", format="json", partition_by=("page",), schema="page STRING, n INT"),
+                Table(topic=r".*\.parts", name="parts", format="json", schema="n INT", where="n > 1"),
+            ],
         }  # fmt: skip
         self.catalog.create_namespace("shop")
 
@@ -58,15 +64,20 @@ def lake(shop: Shop) -> Lake:
 
 def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> None:
     shop = lake.shop
-    for name in ("orders", "clicks"):
+    for name in ("orders", "clicks", "parts"):
         shop.create(name)
     shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(10)])
+    shop.send_json("parts", [{"n": n} for n in range(4)])
     shop.send_json("clicks", [{"page": f"p{n % 2}", "n": n} for n in range(6)])
     shop.send("clicks", [b"{"])
     ingest = shop.ingest(**lake.settings)
-    assert [each.by_spark for each in ingest.plan()] == [None, None]
+    assert [each.by_spark for each in ingest.plan()] == [None, None, BY_SPARK]
     statuses = shop.run(ingest).statuses.values()
-    assert sorted((each.error, each.rows, each.rejects) for each in statuses) == [(None, 6, 1), (None, 10, 0)]
+    assert sorted((each.error, each.rows, each.rejects) for each in statuses) == [
+        (None, 2, 0),
+        (None, 6, 1),
+        (None, 10, 0),
+    ]
     shop.send_avro("orders", SECOND, [{"id": 2**40, "country": "SE", "amount": 1.5}])
     ingest = shop.ingest(**lake.settings)
     query = ingest.start(shop.spark, once=True, ui="0")
@@ -86,7 +97,10 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
     ).fetchall()
     assert found == [(11, 2**40, 1.5)]
     proofs = list(verify(shop.spark, shop.ingest(**lake.settings).settings, shop.ingest(**lake.settings).topics()))
-    assert [proof.is_right for proof in proofs] == [True, True], list(map(str, proofs))
+    assert [proof.is_right for proof in proofs] == [True, True, True], list(map(str, proofs))
+    part = lake.catalog.load_table("shop.parts").location()
+    refused = CliRunner().invoke(commands, ["prove", part.removeprefix("file://"), "-b", shop.outside.servers])
+    assert "has a part of its topic's records (where n > 1)" in str(refused.exception), refused
 
 
 def _check_page(page: Any, orders: str, clicks: str) -> None:
@@ -141,6 +155,7 @@ def test_a_topic_feeds_iceberg_tables_by_conditions(lake: Lake) -> None:
     assert all(each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics()))
 
 
+@pytest.mark.long
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
