@@ -74,9 +74,9 @@ JVM_CONNECTOR = (
     Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),
     Coordinate("org.apache.commons", "commons-pool2", "2.13.1"),
 )
-# Spark's own Avro functions, for comparison only. None is published for Spark 4.2; this one works there, with the Avro
-# library that PySpark contains. Of spark-protobuf nothing was found on Maven Central for Scala 2.13.
-SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
+# Spark's own Avro functions, for comparison only, with the Avro library that PySpark contains. Of spark-protobuf nothing was found
+# on Maven Central for Scala 2.13.
+SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.2.0"),)
 
 
 def cache_dir() -> Path:

@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, topic_
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from pykafka_wire.local.jars import DELTA_VERSION, JVM_CONNECTOR, SPARK_AVRO
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
@@ -261,6 +262,13 @@ def test_the_job_of_the_migration_guide_goes_on_where_the_old_one_stopped(
     assert types == ["bigint", "bigint"]
     assert table.selectExpr("count(1)", "sum(amount)").collect()[0][:] == (10, 15.0)
     assert table.select("partition", "offset").distinct().count() == 10
+
+
+def test_the_packages_of_the_migration_guides_old_job_are_those_that_tests_use() -> None:
+    (packages,) = re.findall(r"--packages (\S+) job\.py", (ROOT / "docs/migration.md").read_text(encoding="utf-8"))
+    kafka, avro, delta = packages.split(",")
+    assert (kafka, avro) == (str(JVM_CONNECTOR[0]), str(SPARK_AVRO[0]))
+    assert delta.endswith(f":{DELTA_VERSION}")
 
 
 def test_the_start_that_the_migration_guide_gives_is_taken() -> None:
