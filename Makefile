@@ -115,8 +115,8 @@ exactly-once: setup  ## exactly-once writes through tasks: small micro-batches, 
 chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brokers, executors and the driver
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos_kafka.py -s $(PYTEST_ARGS)
 
-paused: setup  ## pause each of three brokers for 20 s: the other brokers' partitions keep their rate
-	$(BIN)/python -m pytest -m long tests/soak/test_paused.py -s $(PYTEST_ARGS)
+paused: setup  ## pause each of three brokers for 20 s: the other brokers' partitions keep their rate; a query starts beside one that hangs
+	$(BIN)/python -m pytest -m long tests/soak/test_paused.py tests/connector/test_failover.py -s $(PYTEST_ARGS)
 
 planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)

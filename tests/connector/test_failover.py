@@ -110,6 +110,7 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
     assert Counter(p for p, _, _ in rows).keys() == set(range(N_PARTITIONS))
 
 
+@pytest.mark.long
 def test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs(
     kafka_cluster: Any, topic: Any, queries_of: Any, outside_of: Any, until: Any
 ) -> None:
