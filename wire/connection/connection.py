@@ -280,14 +280,14 @@ class Connection:
         try:
             while True:
                 segments = self.state_machine.outgoing()
-                self._trace.handshake(self.label, self.state_machine)
+                self._trace.handshake(self.label, self.state_machine.handshake_log())
                 if segments:
                     self._open_transport().write(segments, deadline)
                 if self.state_machine.state is State.READY:
                     break
                 self._fill(deadline)
         finally:
-            self._trace.handshake(self.label, self.state_machine)
+            self._trace.handshake(self.label, self.state_machine.handshake_log())
         self._opened_at = self._last_used = time.monotonic()
         self._trace.opened(self.label, self.address, self.state_machine, self._opened_at - started)
 

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import uuid
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -45,9 +46,9 @@ class Trace:
         self._file: TextIO | None = None
         self._lock = threading.Lock()
 
-    def handshake(self, broker: str, machine: StateMachine) -> None:
+    def handshake(self, broker: str, events: Iterable[Sent | Received]) -> None:
         """Show what a connection's handshake has sent and got since it was last looked at."""
-        for event in machine.handshake_log():
+        for event in events:
             if isinstance(event, Sent):
                 self.sent(broker, event)
             else:

@@ -64,7 +64,7 @@ def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReport
         return resolve_at_checkpoint(cluster, spec.checkpoint, options.subscription, topics, losses, option=option)
 
     starts = resolve(options.starting_offsets, "startingOffsets", options.group_id)
-    starts |= earliest_offsets(cluster, (tp for tp in partitions if tp not in starts))
+    starts |= earliest_offsets(cluster, [tp for tp in partitions if tp not in starts])
     ends = resolve(options.ending_offsets, "endingOffsets")
     # A query whose checkpoint lacks a topic-partition has read nothing of it.
     ends |= {tp: starts[tp] for tp in partitions if tp not in ends}

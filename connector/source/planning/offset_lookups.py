@@ -105,7 +105,7 @@ def skip_aged_out(
     Raises:
         DataLossError: some are deleted, and ``failOnDataLoss`` is true.
     """
-    earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
+    earliest = earliest_offsets(cluster, [r.topic_partition for r in ranges if r.n_offsets])
     first = {tp: offset for tp, offset in earliest.items() if offset > 0}
     kept = [
         replace(r, start_offset=min(first[r.topic_partition], r.end_offset))
