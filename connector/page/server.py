@@ -56,7 +56,7 @@ class Page:
         return f"Page({shown(self.host, self.port)})"  # without the token
 
     def serve(self, source: PageSource, samples: Samples | None = None) -> None:
-        """Answer from a source, until :meth:`close`, or until the program ends.
+        """Respond from a source, until :meth:`close`, or until the program ends.
 
         Args:
             samples: what was sampled before.

@@ -229,7 +229,8 @@ class StateMachine:
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def received(self, n_bytes: int) -> Received | None:
-        """Return ``n_bytes`` were filled in; the response that they complete, None while more is to come or it was ours to handle.
+        """Take in ``n_bytes`` that were filled in; return the response that they complete, None while more is to come or it was
+        ours to handle.
 
         Raises:
             CorrelationError: the response is to another request; the connection is closed.
