@@ -49,6 +49,8 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         rows = [{"table": name, "place": settings.place(name)} for name in tables or ()]
         output().rows(rows, empty=f"There is no table in {settings.into} yet.")
         return
+    if tables is not None and not tables:
+        raise click.ClickException(f"There is no table in {settings.into} yet: run pykafka-wire ingest {file}.")
     reason = "the tables are not in a folder of this machine" if tables is None else _missing_of_duckdb(settings)
     used = {
         name: table
@@ -88,7 +90,7 @@ def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], 
             names = [column[0] for column in connection.description or ()]
             rows = connection.fetchmany(limit + 1)
         except duckdb.Error as error:
-            raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables)) or 'none yet'}.") from error
+            raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables))}.") from error
     _print(names, rows, limit)
     return ""
 

@@ -42,6 +42,14 @@ def test_sql_over_the_tables_by_their_names(shop: str, command: Command, monkeyp
     assert [row["table"] for row in json.loads(command("query", shop, "--json").stdout)] == ["orders", "users"]
 
 
+def test_before_the_first_table_the_answer_is_the_command_that_lands_them(
+    shop: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    said = command("query", shop, "SELECT * FROM orders", code=1).stderr
+    assert f"There is no table in {tmp_path}/lake yet: run pykafka-wire ingest {shop}." in said
+
+
 def test_what_duckdb_cannot_do_is_said(shop: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykafka_wire.cli.query.find_spec", lambda name: None)
     said = command("query", shop, "SELECT 1", "--engine", "duckdb", code=1).stderr
