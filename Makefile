@@ -260,7 +260,7 @@ release-check: setup  ## sdist and wheel, installed into empty environments
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
 examples: setup  ## the documentation's code, the notebook, the ingest command, and the examples that `make test` runs in one session, each as a program of its own
-	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/cli/test_ingest_command.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_examples_in_session.py tests/connector/cli/test_ingest_command.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; REGISTRY=1 with a schema registry, SECURED=1 with TLS, SCRAM and ACLs
 	$(BIN)/pykafka-wire cluster --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(REGISTRY),--registry) $(if $(SECURED),--secured)

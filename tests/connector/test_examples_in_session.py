@@ -48,6 +48,7 @@ def test_a_stretch_of_a_topic_read_once(
     assert "|2     |4     |" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_newest_value_of_each_key_in_delta(
     kafka: Any, topic: Any, spark: Any, outside: Any, tmp_path: Path
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
     )
 
 
-@pytest.mark.parametrize("write", ["auto", "spark"])
+@pytest.mark.parametrize("write", ["auto", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, write: str
 ) -> None:
@@ -342,6 +342,7 @@ def test_a_plan_of_changes_shows_the_rows_columns_and_not_the_envelopes(shop: Sh
     assert refused.mistake is not None and "no fields op and after" in refused.mistake
 
 
+@pytest.mark.long
 def test_verify_names_what_is_lost_doubled_and_altered(shop: Shop) -> None:
     shop.create("orders")
     shop.send_avro("orders", FIRST, orders(0, 100))

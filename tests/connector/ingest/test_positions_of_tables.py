@@ -246,7 +246,8 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
     assert status.error is not None and "truncated below offsets that table" in status.error
 
 
-@pytest.mark.parametrize("mode", ["append", pytest.param("upsert", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop: Shop, mode: Any) -> None:
     properties = {"delta.checkpointInterval": "2"}
     table = Table(topic=".*", format="json", schema="n INT", key_format="string", mode=mode, properties=properties)
@@ -283,7 +284,8 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     assert [bytes(value) for (value,) in shop.rows("_rejects", "value")] == [b'{"n": "two"}', b"\xff"]
 
 
-@pytest.mark.parametrize("mode", ["upsert", pytest.param("cdc", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["upsert", "cdc"])
 def test_changes_that_an_older_version_has_merged_are_no_rejects(
     shop: Shop, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,6 +250,7 @@ def test_an_iceberg_table_is_proved_without_a_jar(
     assert "cannot be read" in str(_prove(copy, folder, "--columns", "partition=p,offset=o", "--topic", name).exception)
 
 
+@pytest.mark.long
 def test_rows_that_compaction_has_removed_from_the_topic_are_no_alarm(shop: Shop, topic: Callable[..., str]) -> None:
     compacted = {
         "cleanup.policy": "compact",

@@ -62,6 +62,7 @@ def test_a_field_that_the_schema_no_longer_has_is_null_in_rows_that_are_updated(
     assert shop.rows("users", "id", "country", "city") == [(1, "NO", None), (9, None, "Oslo")]
 
 
+@pytest.mark.long
 def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave_it_open(shop: Shop) -> None:
     def send(**of_topics: list[Any]) -> None:
         for name, values in of_topics.items():
