@@ -187,12 +187,13 @@ class LeaderRequests(Generic[SentT]):
         Args:
             pauses: when to look for more to send. What was due in the last round is not waited for.
         """
-        moments = [moment for moment in (*pauses, *self.held_up.values()) if moment > self._round_at]
+        moments = itertools.chain(pauses, self.held_up.values())
+        due_at = min((moment for moment in moments if moment > self._round_at), default=None)
         limit = until or Deadline(math.inf)
-        if moments:
-            limit = limit.at_most_ms((min(moments) - self.clock.now()) * 1000)
+        if due_at is not None:
+            limit = limit.at_most_ms((due_at - self.clock.now()) * 1000)
         if not self:
-            limit.sleep(math.inf if moments else _MIN_WAIT_MS)
+            limit.sleep(_MIN_WAIT_MS if due_at is None else math.inf)
             return None
         while True:
             oldest = self.oldest()

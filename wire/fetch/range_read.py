@@ -249,7 +249,8 @@ class RangeRead:
         moved over what it returns, which the caller decodes."""
         asked = self.send()
         # The longest wait while all brokers that are to be asked are held up.
-        pauses = [*(progress.not_before for progress in self.unfinished), self._moved_at + self._handler.deadline_s]
+        pauses = [progress.not_before for progress in self.unfinished]
+        pauses.append(self._moved_at + self._handler.deadline_s)
         sent = self._requests.next_response(pauses, deadline)
         if sent is not None:
             return self._receive(sent)
