@@ -6,11 +6,13 @@ Colours only where standard output is a terminal.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -69,10 +71,11 @@ class Output:
         if self.json:
             self.document(rows)
         elif rows:
-            to, absent = (
-                console(),
-                {name for name in only_if_set if not any(row[name] for row in rows)} | set(only_json),
-            )
+            absent = {name for name in only_if_set if not any(row[name] for row in rows)} | set(only_json)
+            if (lines := _lines_of(rows, title=title, without=absent)) is not None:
+                click.echo("\n".join(lines))
+                return
+            to = console()
             table = table_of(rows, title=title, without=absent)
             if only_if_wide and to.measure(table).maximum >= to.width:  # not more than the width: rich caps it
                 table = table_of(rows, title=title, without=absent | set(only_if_wide))
@@ -88,6 +91,25 @@ class Output:
         """Print a sentence for people; nothing where JSON is asked for."""
         if not self.json:
             click.echo(text)
+
+
+def _lines_of(rows: Sequence[dict[str, Any]], *, title: str, without: Collection[str]) -> list[str] | None:
+    """Return the lines that rich draws of :func:`table_of`, which takes longer to load than most commands to do their work; None
+    where it is needed: the terminal has no room for them, or a character may be two columns wide."""
+    names = [name for name in dict.fromkeys(chain(*rows)) if name not in without]
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    room = get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED_WIDTH
+    if sum(widths) + 2 * (len(widths) - 1) >= room or not all(text.isascii() for text in chain(names, *cells)):
+        return None
+    numbers = [any(isinstance(row.get(name), int) for row in rows) for name in names]
+
+    def line(texts: Sequence[str]) -> str:
+        aligned = zip(texts, widths, numbers, strict=True)
+        return "  ".join(text.rjust(width) if is_number else text.ljust(width) for text, width, is_number in aligned)
+
+    head = click.style(line(names), bold=True)
+    return [*([title] if title else []), head, *(line(texts).rstrip() for texts in cells)]
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collection[str] = ()) -> Table:

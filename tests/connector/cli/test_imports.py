@@ -40,6 +40,6 @@ def test_a_commands_help_loads_no_data_library(name: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [("topics",), ("groups",), ("lag", "g"), ("offsets", "t"), ("transactions",), ("marker", "id")]
 )
-def test_asking_brokers_loads_no_data_library(arguments: tuple[str, ...], kafka: Any) -> None:
+def test_asking_brokers_loads_no_library_of_data_or_screens(arguments: tuple[str, ...], kafka: Any) -> None:
     """Of a cluster with few topics: larger responses are read into NumPy's memory."""
-    assert not loaded(*arguments, "-b", kafka.bootstrap_servers) & set(HEAVY)
+    assert not loaded(*arguments, "-b", kafka.bootstrap_servers) & {*HEAVY, "rich"}
