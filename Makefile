@@ -125,11 +125,12 @@ planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 chaos-ingest: setup  ## 50 topics of ten million records land under ten kills of driver and workers; an hour
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
 
-# What needs a browser, or a database, has a target of its own.
+# The others have targets of their own, or need a browser, a database or an object store.
+INGEST_CASES = $(filter-out $(addprefix tests/connector/ingest/test_,$(addsuffix .py,commits_of_files contracts debezium_cases iceberg page_in_browser)), \
+  $(wildcard tests/connector/ingest/test_*.py))
 .PHONY: ingest-cases
 ingest-cases: setup  ## what `make test` leaves out of an ingest's tests: a full disk, tasks that run twice, crashes at each step, rare kinds of rejects and keys
-	$(BIN)/python -m pytest -m long tests/connector/ingest --ignore tests/connector/ingest/test_page_in_browser.py \
-	  --ignore tests/connector/ingest/test_debezium_cases.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long $(INGEST_CASES) $(PYTEST_ARGS)
 
 .PHONY: contracts
 contracts: setup  ## tables that take parts of a topic: a crash at every step, values that were not sent, conditions that fail
