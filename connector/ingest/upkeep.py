@@ -36,7 +36,7 @@ _SMALL_PART: Final = 1 / 4
 _COMPACTION: Final = "OPTIMIZE"
 _VACUUM_EVERY_S: Final = 24 * 3600.0
 #: Between two looks for what Iceberg may forget.
-_EXPIRE_EVERY: Final = 100
+_EXPIRE_EVERY: Final = 50
 
 
 class Upkeep(Protocol):

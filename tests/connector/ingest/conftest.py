@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.ingest import Ingest, IngestError
 from pykafka_wire.ingest.tables import LandedTable
+from tests.connector.ingest.rest_catalog import rest_catalog
 
 
 class Killed(BaseException):
@@ -152,3 +158,37 @@ class Shop:
 @pytest.fixture
 def shop(spark: Any, outside: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path) -> Shop:
     return Shop(spark, outside, topic, registry_url, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """The URL of an object store of S3's protocol, of others, with a bucket ``lake``."""
+    boto3 = pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        given = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                boto3.client("s3", endpoint_url=url, **given).create_bucket(Bucket="lake")
+                break
+            except Exception:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a catalog of Iceberg's REST protocol, which all tests share."""
+    with rest_catalog(tmp_path_factory.mktemp("rest")) as url:
+        yield url

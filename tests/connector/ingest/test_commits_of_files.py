@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import subprocess
-import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -109,6 +104,14 @@ def of_iceberg(folder: Path) -> Callable[[], IcebergTable]:
     return made_in_catalog(iceberg_settings(folder))
 
 
+def of_rest(url: str) -> Callable[[], IcebergTable]:
+    """A catalog of Iceberg's REST protocol."""
+    settings = replace(
+        iceberg_settings(Path()), into=f"lake.n_{uuid.uuid4().hex}", catalog={"type": "rest", "uri": url}
+    )
+    return made_in_catalog(settings)
+
+
 def of_glue(url: str) -> Callable[[], IcebergTable]:
     """A catalog of Glue's API, and an object store."""
     keys = {"access-key-id": "key", "secret-access-key": "secret", "region": "us-east-1", "endpoint": url}
@@ -138,40 +141,18 @@ def of_object_store(url: str) -> Callable[[], DeltaFolder]:
     return lambda: DeltaFolder(folder, storage)
 
 
-@pytest.fixture(scope="session")
-def object_store() -> Iterator[str]:
-    """The URL of an object store of S3's protocol, of others, with a bucket ``lake``."""
-    boto3 = pytest.importorskip("boto3")
-    pytest.importorskip("moto.server")
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        given = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                boto3.client("s3", endpoint_url=url, **given).create_bucket(Bucket="lake")
-                break
-            except Exception:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
 @pytest.fixture(
-    params=[of_delta, of_iceberg, *(pytest.param(each, marks=pytest.mark.long) for each in (of_object_store, of_glue))]
+    params=[
+        of_delta,
+        of_iceberg,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (of_object_store, of_glue, of_rest)),
+    ]
 )
 def opened(request: Any, tmp_path: Path) -> Callable[[], Any]:
     """Opens the table as one more driver."""
-    is_store = request.param in (of_object_store, of_glue)
-    made: Callable[[], Any] = request.param(request.getfixturevalue("object_store") if is_store else tmp_path)
+    servers = {of_object_store: "object_store", of_glue: "object_store", of_rest: "iceberg_rest"}
+    server = servers.get(request.param)
+    made: Callable[[], Any] = request.param(tmp_path if server is None else request.getfixturevalue(server))
     return made
 
 
@@ -393,6 +374,28 @@ def test_as_many_snapshots_are_kept_as_the_tables_owner_says(
     before = [each.snapshot_id for each in opened()._table.metadata.snapshots]
     opened().expire(0)
     assert [each.snapshot_id for each in opened()._table.metadata.snapshots] == before[-n_kept:]
+
+
+def test_snapshots_do_not_become_more_and_more_within_the_time_for_which_they_are_kept(tmp_path: Path) -> None:
+    """The newest stay, and of those before one for each hundredth of the time: here the oldest of all. Nor do manifests."""
+    opened = of_iceberg(tmp_path)
+    opened().alter({"commit.manifest.min-count-to-merge": "5"})
+    for number in range(30):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+        if number == 25:
+            opened().expire(3_600_000)
+    snapshots = opened()._table.metadata.snapshots
+    before = [each.snapshot_id for each in snapshots]
+    opened().expire(3_600_000)
+    table = opened()
+    assert [each.snapshot_id for each in table._table.metadata.snapshots] == [before[0], *before[-20:]]
+    assert (table.landed(), len(rows_of(table))) == (landed(29, 87, 90), 90)
+    assert [each.micro_batch for each in table.history()] == [*range(29, 9, -1)], "not what the table began with"
+    assert len(table._table.scan(snapshot_id=before[0]).to_arrow()) == 3
+    append(table, landed(30, 90, 93))
+    assert len(table._table.current_snapshot().manifests(table._table.io)) < 10
+    with pytest.raises(AlreadyLandedError):
+        append(opened(), landed(29, 87, 90))
 
 
 def test_a_branch_keeps_as_many_snapshots_as_it_says(tmp_path: Path) -> None:

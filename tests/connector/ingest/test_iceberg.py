@@ -1,4 +1,4 @@
-"""Topics become Iceberg tables, by pyiceberg and a catalog in SQLite: no jar of Iceberg's."""
+"""Topics become Iceberg tables, by pyiceberg and a catalog in SQLite, or one of Iceberg's REST protocol: no jar of Iceberg's."""
 
 from __future__ import annotations
 
@@ -31,35 +31,40 @@ BY_SPARK = "where, types, select and expect are Spark's to apply"
 class Lake:
     """A catalog, and the settings of an ingest into it."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: Shop, catalog_settings: dict[str, str]) -> None:
         self.shop = shop
-        self.catalog_settings = {
-            "type": "sql", "uri": f"sqlite:///{shop.folder}/catalog.db", "warehouse": f"file://{shop.folder}/lake",
-        }  # fmt: skip
+        self.catalog_settings = catalog_settings
+        #: Of this test alone: the server is others', too.
+        self.namespace = f"n_{shop.prefix}"
         self.settings: dict[str, Any] = {
-            "into": "lake.shop", "table_format": "iceberg", "catalog": self.catalog_settings,
+            "into": f"lake.{self.namespace}", "table_format": "iceberg", "catalog": self.catalog_settings,
             "tables": [
                 Table(topic=r".*\.clicks", format="json", partition_by=("page",), schema="page STRING, n INT"),
                 Table(topic=r".*\.parts", name="parts", format="json", schema="n INT", where="n > 1"),
             ],
         }  # fmt: skip
-        self.catalog.create_namespace("shop")
+        self.catalog.create_namespace(self.namespace)
 
     @property
     def catalog(self) -> Catalog:
         return load_catalog("lake", **self.catalog_settings)
 
     def table(self, name: str) -> Any:
-        return self.catalog.load_table(f"shop.{name if name.startswith('_') else f'{self.shop.prefix}_{name}'}")
+        return self.catalog.load_table(
+            f"{self.namespace}.{name if name.startswith('_') else f'{self.shop.prefix}_{name}'}"
+        )
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         rows = self.table(name).scan(selected_fields=columns).to_arrow().to_pylist()
         return sorted(tuple(row[each] for each in columns) for row in rows)
 
 
-@pytest.fixture
-def lake(shop: Shop) -> Lake:
-    return Lake(shop)
+@pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.long)])
+def lake(shop: Shop, request: Any) -> Lake:
+    given = {"type": "sql", "uri": f"sqlite:///{shop.folder}/catalog.db", "warehouse": f"file://{shop.folder}/lake"}
+    return Lake(
+        shop, given if request.param == "sql" else {"type": "rest", "uri": request.getfixturevalue("iceberg_rest")}
+    )
 
 
 def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> None:
@@ -96,9 +101,16 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
         f"SELECT count(*), max(id), max(amount) FROM read_parquet({paths}, union_by_name=true)"
     ).fetchall()
     assert found == [(11, 2**40, 1.5)]
+    orders = IcebergTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
+    orders.expire(0)
+    orders.refresh()
+    assert [each.end for each in orders.history()] == [{0: 6, 1: 5}]
+    shop.send_avro("orders", SECOND, [{"id": 7, "country": "DK", "amount": 0.5}])
+    shop.run(ingest)
+    assert len(lake.rows("orders", "id")) == 12
     proofs = list(verify(shop.spark, shop.ingest(**lake.settings).settings, shop.ingest(**lake.settings).topics()))
     assert [proof.is_right for proof in proofs] == [True, True, True], list(map(str, proofs))
-    part = lake.catalog.load_table("shop.parts").location()
+    part = lake.catalog.load_table(f"{lake.namespace}.parts").location()
     refused = CliRunner().invoke(commands, ["prove", part.removeprefix("file://"), "-b", shop.outside.servers])
     assert "has a part of its topic's records (where n > 1)" in str(refused.exception), refused
 
@@ -147,7 +159,12 @@ def test_a_topic_feeds_iceberg_tables_by_conditions(lake: Lake) -> None:
         ]
 
     def rows(name: str) -> list[tuple[Any, ...]]:
-        found = lake.catalog.load_table(f"shop.{name}").scan(selected_fields=("n", "page")).to_arrow().to_pylist()
+        found = (
+            lake.catalog.load_table(f"{lake.namespace}.{name}")
+            .scan(selected_fields=("n", "page"))
+            .to_arrow()
+            .to_pylist()
+        )
         return sorted((each["n"], each["page"]) for each in found)
 
     assert rows("even") == [(0, "P0"), (0, "P0"), (2, "P2"), (2, "P2")]
@@ -220,7 +237,9 @@ def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> No
     (data / "half=1").touch()  # where a folder would be
     rows = shop.spark.range(0, 10, 1, 2).selectExpr("id", "int(id % 2) AS half")
     for landed in (replace(begins_at, micro_batch=0, end={0: 10}), None):
-        with pytest.raises(OSError, match=r"tasks cannot write files of the Iceberg table lake\.shop\.halves"):
+        with pytest.raises(
+            OSError, match=rf"tasks cannot write files of the Iceberg table lake\.{lake.namespace}\.halves"
+        ):
             table.append(rows, landed)
     assert (table.landed(), table.version) == (begins_at, -1)
     (data / "half=1").unlink()
