@@ -89,6 +89,7 @@ ingest-figures: setup  ## all figures of an ingest in one run: rates beside othe
 	$(BIN)/python benchmarks/ingest.py few
 	for asked in "" "--topics 10" "--format iceberg" "--write spark" "--every 10"; do $(BIN)/python benchmarks/freshness.py $$asked || exit; done
 	$(BIN)/python benchmarks/published.py
+	for format in delta iceberg; do $(BIN)/python benchmarks/large_table.py --format $$format || exit; done
 
 .PHONY: dashboard
 dashboard: setup  ## check the metrics' text with promtool, and redraw docs/dashboard.png by Prometheus (both on the PATH) from real queries
