@@ -64,6 +64,10 @@ _WEEK_MS: Final = 7 * 24 * 3_600_000
 _RETENTION_IGNORED: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
 #: VACUUM changes no table, and needs no commit, which on some stores would be beside those of the library deltalake.
 _VACUUM_LOGGED: Final = "spark.databricks.delta.vacuum.logging.enabled"
+#: VACUUM lists a folder in so many tasks; by Spark's default in 10,000, which take two cores a minute, whatever the folder has.
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_DEFAULT: Final = "10000"
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
 #: It refuses to delete what is younger than a week.
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
@@ -450,7 +454,9 @@ class LandedTable:
         kept_ms = max(keep_ms, self._retention_ms())
         # Less than a week nobody gets without asking for it.
         disabled = (_RETENTION_IGNORED, _VACUUM_LOGGED, *((_RETENTION_CHECK,) if kept_ms < _WEEK_MS else ()))
-        with self._set(dict.fromkeys(disabled, "false")):
+        conf = self._session.conf
+        listing = {_LISTING: conf.get(_SHUFFLE) or "200"} if conf.get(_LISTING) == _LISTING_DEFAULT else {}
+        with self._set({**dict.fromkeys(disabled, "false"), **listing}):
             self._session.sql(f"VACUUM {self.identifier} RETAIN {kept_ms / 3_600_000} HOURS")
 
     def _retention_ms(self) -> int:
