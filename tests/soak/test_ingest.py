@@ -279,7 +279,7 @@ def is_the_ingests(commit: Path) -> bool:
 
 def commits(lake: Path, table: str = "*") -> list[Path]:
     """A file for each of the ingest's commits to a table, or to all; of Iceberg, which has no folder of commits, one with rows."""
-    place = f"{table}/_delta_log/*.json" if FORMAT == "delta" else f"shop/{table}/data/*.parquet"
+    place = f"{table}/_delta_log/*.json" if FORMAT == "delta" else f"**/{table}/data/*.parquet"
     return [each for each in lake.glob(place) if is_the_ingests(each)]
 
 
