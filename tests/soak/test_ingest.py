@@ -460,6 +460,7 @@ def test_every_table_equals_its_topic_whatever_is_killed(
                     program.kill()
         program.kill()
         permissions.allow(closed)
+        other.end()
         for _ in range(2):  # a topic's last micro-batch may be planned with the limit that the first run had
             program.start("once")
             assert program.process is not None
