@@ -68,7 +68,7 @@ def _chunks(metadata: Any) -> dict[str, list[Any]]:
 
 
 def _has_order(kind: pa.DataType) -> bool:
-    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind))
+    return not (pa.types.is_binary(kind) or pa.types.is_null(kind))
 
 
 def _bounds(of_column: Iterable[Any]) -> tuple[Any, Any] | None:

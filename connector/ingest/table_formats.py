@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any, Final, cast
 
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
@@ -64,9 +66,32 @@ def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:
 
 
 def _delta_dataset(folder: str, storage: Mapping[str, str]) -> Any:
+    """Return the table's rows as a dataset of pyarrow's, in which the values of partitions alone say what a file cannot have.
+
+    deltalake (1.6.6) says ``column >= null`` of a file where the log has no bound of a column, as Delta has none of booleans, and
+    pyarrow then leaves the file out of ``WHERE flag = true``.
+    """
+    import pyarrow.dataset as pads
     from deltalake import DeltaTable
 
-    return DeltaTable(table_uri(folder), storage_options=dict(storage)).to_pyarrow_dataset()
+    dataset = DeltaTable(table_uri(folder), storage_options=dict(storage)).to_pyarrow_dataset()
+    fragments = [
+        dataset.format.make_fragment(
+            fragment.path,
+            filesystem=dataset.filesystem,
+            partition_expression=_equal_to(pads.get_partition_keys(fragment.partition_expression)),
+        )
+        for fragment in dataset.get_fragments()
+    ]
+    return pads.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
+
+
+def _equal_to(values: Mapping[str, Any]) -> Any:
+    """Return the condition, pyarrow's, that columns have these values."""
+    conditions = (
+        pc.field(name).is_null() if value is None else pc.field(name) == value for name, value in values.items()
+    )
+    return reduce(and_, conditions, pc.scalar(True))
 
 
 def missing_place(session: SparkSession, settings: Settings) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 deltalake = pytest.importorskip("deltalake")
@@ -48,6 +49,36 @@ def test_before_the_first_table_the_answer_is_the_command_that_lands_them(
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     said = command("query", shop, "SELECT * FROM orders", code=1).stderr
     assert f"There is no table in {tmp_path}/lake yet: run pykafka-wire ingest {shop}." in said
+
+
+def test_rows_are_found_by_columns_of_which_the_log_has_no_bounds(shop: str, command: Command, tmp_path: Path) -> None:
+    """Delta has none of booleans, and none of a file with a NaN."""
+    pytest.importorskip("duckdb")
+    folder, columns = (
+        str(tmp_path / "lake" / "flags"),
+        pa.schema({"flag": pa.bool_(), "price": pa.float64(), "day": pa.string()}),
+    )
+    deltalake.DeltaTable.create(folder, deltalake.Schema.from_arrow(columns), partition_by=["day"])
+    for number, day in enumerate(("a b/%", None)):
+        file, rows = f"{number}.parquet", pa.table({"flag": [True, False], "price": [5.0, float("nan")]})
+        pq.write_table(rows, f"{folder}/{file}")
+        stats = json.dumps({"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"flag": 0, "price": 0}})
+        add = deltalake.transaction.AddAction(file, Path(folder, file).stat().st_size, {"day": day}, 0, True, stats)
+        deltalake.DeltaTable(folder).create_write_transaction(
+            [add], "append", deltalake.Schema.from_arrow(columns), partition_by=["day"]
+        )
+
+    def count(condition: str) -> int:
+        (row,) = json.loads(
+            command("query", shop, f"SELECT count(*) AS n FROM flags WHERE {condition}", "--json").stdout
+        )
+        return int(row["n"])
+
+    counts = {
+        text: count(text)
+        for text in ("flag = true", "price = 5", "day = 'a b/%'", "day IS NULL", "day IS NULL AND NOT flag")
+    }
+    assert list(counts.values()) == [2, 2, 2, 2, 1], counts
 
 
 def test_what_duckdb_cannot_do_is_said(shop: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,11 +157,11 @@ def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(
         "numRecords": 3,
         "minValues": {
             "n": -1, "price": Decimal("0.10"), "text": "a" * 32, "day": "0001-01-01", "at": "2026-01-01T00:00:00.123456Z",
-            "local": "2026-01-01T00:00:00.123456", "place": {"city": "B"},
+            "local": "2026-01-01T00:00:00.123456", "flag": False, "place": {"city": "B"},
         },
         "maxValues": {
             "n": 3, "price": Decimal("12345678901234567890.25"), "text": "å" * 32 + "\U0010ffff", "day": "9999-12-31",
-            "at": "2026-01-01T00:00:00.123456Z", "local": "2026-01-01T00:00:00.123456", "infinite": 2,
+            "at": "2026-01-01T00:00:00.123456Z", "local": "2026-01-01T00:00:00.123456", "infinite": 2, "flag": True,
             "place": {"city": "B"},
         },
         "nullCount": {

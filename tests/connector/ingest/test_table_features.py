@@ -105,6 +105,6 @@ def guide(shop: Shop, lake: Path) -> None:
     other = other.replace("/lake/shop/shop_orders", str(lake / f"{shop.prefix}_orders"))
     names: dict[str, Any] = {"spark": shop.spark}
     exec(compile(other, "docs/ingest.md", "exec"), names)
-    assert [names[name] for name in ("by_spark", "by_duckdb", "by_polars")] == [1, 1, 1]
+    assert [names[name] for name in ("by_spark", "by_deltalake", "by_polars")] == [1, 1, 1]
     path = str(lake / f"{shop.prefix}_names")
     deltalake.DeltaTable(path).delete("plain < 0")
