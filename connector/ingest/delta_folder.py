@@ -21,7 +21,6 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, UriFolder, Written
 from pykafka_wire.ingest.parquet_files import (
-    COMPRESSION_LEVEL,
     FileLayout,
     UnwritableError,
     WrittenFile,
@@ -262,17 +261,6 @@ class DeltaFolder:
                 app_transactions=[Transaction(application, version)],
             ),
         )
-
-    def optimize(self, target_bytes: int) -> None:
-        """Make few files of many, each of up to so many bytes, one after the other."""
-        from deltalake import WriterProperties
-
-        properties = WriterProperties(compression="ZSTD", compression_level=COMPRESSION_LEVEL)
-        self._table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1, writer_properties=properties)
-
-    def alter(self, properties: Mapping[str, str]) -> None:
-        """Give the table properties."""
-        self._table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def _check_plan(self) -> None:
         """Check that the table is as it was when files were laid out for it.

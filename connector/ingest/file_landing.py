@@ -19,7 +19,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.changes import REASON
-from pykafka_wire.ingest.committers import Committer, Committers
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_tasks import (
     PLACE,
@@ -104,15 +103,12 @@ class _Job(NamedTuple):
 class FileLanding:
     """Lands one table's rows by files."""
 
-    def __init__(
-        self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable, committers: Committers
-    ) -> None:
+    def __init__(self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable) -> None:
         """Take the table as Spark has it as ``target``."""
         self._session = session
         self._reader = reader
         self._table = table
         self._target = target
-        self._committers = committers
 
     def land(self, folder: FilesTable, read: Read, landed: Landed, begins_at: Landed | None) -> Written | str:
         """Commit the rows of a read; or the reason why Spark has to.
@@ -122,7 +118,6 @@ class FileLanding:
 
         Raises:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
-            CommitterBusyError: files are to be committed, or columns added, and the other library commits to the table.
             AnalysisException: the table cannot take the rows' types.
         """
         job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)
@@ -141,7 +136,7 @@ class FileLanding:
             discard(written, folder.folder)
             return f"tasks cannot write {written.unwritable}"
         known = replace(landed, n_rejects=written.n_rejects, newest_ms=written.newest_ms or None)
-        with discarding(written, folder.folder), self._committers.alone(Committer.PYTHON):
+        with discarding(written, folder.folder):
             folder.append_files(written, layout, known)
         return written
 
@@ -187,8 +182,7 @@ class FileLanding:
         """Make the table, or give it the columns and types of ``rows``."""
         if begins_at is None:
             if not fits(pa.struct(arrow_schema(rows)), pa.struct(folder.arrow_schema)):
-                with self._committers.alone(Committer.SPARK):
-                    self._target.add_columns(self._session.createDataFrame([], rows))
+                self._target.add_columns(self._session.createDataFrame([], rows))
                 folder.refresh()
         elif self._table.properties or _needs_mapping(rows):  # features that Spark alone knows
             self._target.create(column_ddl(rows), self._table, begins_at.query, begins_at)

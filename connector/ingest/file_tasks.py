@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest.committers import CommitterBusyError
 from pykafka_wire.ingest.file_types import conform
 from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -279,7 +278,7 @@ def discarding(written: Written, folder: Folder) -> Iterator[None]:
     """Delete the files if what commits them within raises before it has begun a commit."""
     try:
         yield
-    except (AlreadyLandedError, CommitterBusyError, TableChangedError) as error:
+    except (AlreadyLandedError, TableChangedError) as error:
         if not (isinstance(error, AlreadyLandedError) and error.is_begun):
             discard(written, folder)
         raise

@@ -24,7 +24,6 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.committers import Committers
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.landing_progress import describe_jobs
 from pykafka_wire.ingest.settings import Destination, Settings, Table
@@ -70,12 +69,11 @@ class Target:
 class _TableTask:
     """One topic on its way into a table. Who changes it holds :attr:`Landing._changed`, but for the one writer's progress."""
 
-    def __init__(self, destination: Destination, upkeep: Upkeep, committers: Committers) -> None:
+    def __init__(self, destination: Destination, upkeep: Upkeep) -> None:
         self.destination = destination
         self.topic = destination.topic
         self.name = destination.name
         self.upkeep = upkeep
-        self.committers = committers
         #: Whether its files are to be looked after, or are; and whether nothing is landed meanwhile.
         self.is_tended = False
         self.is_withheld = False
@@ -152,7 +150,6 @@ class Landing:
         self._tables: dict[str, _TableTask] = {}
         #: One writer for each table, also where two topics claim it.
         self._writers: dict[str, threading.Lock] = {}
-        self._committers: dict[str, Committers] = {}
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._idle_sessions: list[SparkSession] = []
@@ -225,9 +222,8 @@ class Landing:
     def _table(self, destination: Destination) -> _TableTask:
         key = destination.key
         if key not in self._tables:
-            committers = self._committers.setdefault(destination.name.lower(), Committers(destination.name))
-            upkeep = open_upkeep(self._settings, destination.table, destination.name, committers)
-            table = self._tables[key] = _TableTask(destination, upkeep, committers)
+            upkeep = open_upkeep(self._settings, destination.table, destination.name)
+            table = self._tables[key] = _TableTask(destination, upkeep)
             table.progress.held_rejects = self._held_rejects.get(table.name, 0)
         return self._tables[key]
 
@@ -338,7 +334,7 @@ class Landing:
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
     def _writer(self, session: SparkSession, table: _TableTask) -> TableWriter:
-        return TableWriter(session, self._surroundings, table.destination, table.progress, table.committers)
+        return TableWriter(session, self._surroundings, table.destination, table.progress)
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:
@@ -358,10 +354,9 @@ class Landing:
             self._upkeep.submit(self._tend, table)
 
     def _tend(self, table: _TableTask) -> None:
-        """Look after a table's files, beside what is appended to it, and never beside a MERGE."""
-        is_append = table.destination.table.mode == "append"
+        """Look after a table's files, beside what is landed where both can be."""
         try:
-            with nullcontext() if is_append else self._withheld(table), self._lent_session() as session:
+            with self._withheld(table) if table.upkeep.is_alone else nullcontext(), self._lent_session() as session:
                 describe_jobs(session, f"{table.name}, upkeep")
                 table.upkeep.run(session)
         except Exception as error:

@@ -31,7 +31,7 @@ _PIECE_BYTES: Final = 1024
 _OPEN_FILES: Final = 32
 #: Iceberg's default. Files are a third smaller than with snappy, for a tenth more CPU.
 _COMPRESSION: Final = "zstd"
-COMPRESSION_LEVEL: Final = 1
+_COMPRESSION_LEVEL: Final = 1
 #: Hive's name of the folder of null, which readers of Delta and of folders know.
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Hive's and Spark's set of characters that names of folders have as ``%`` and two digits.
@@ -237,7 +237,7 @@ class _Part:
             self._stream,
             self._schema,
             compression=_COMPRESSION,
-            compression_level=COMPRESSION_LEVEL,
+            compression_level=_COMPRESSION_LEVEL,
             store_decimal_as_integer=True,  # as Spark does
             store_schema=False,
         )

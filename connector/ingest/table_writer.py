@@ -44,7 +44,6 @@ from pykafka_wire.ingest.changes import (
     without_truncated,
     without_truncates,
 )
-from pykafka_wire.ingest.committers import Committer, Committers
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.contracts import Census, Contract, read_alike
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
@@ -191,10 +190,8 @@ class TableWriter:
         surroundings: Surroundings,
         destination: Destination,
         progress: TableProgress,
-        committers: Committers,
     ) -> None:
         self._session = session
-        self._committers = committers
         self._surroundings = surroundings
         self._settings = surroundings.settings
         self._reader = surroundings.reader
@@ -293,8 +290,7 @@ class TableWriter:
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = table.landed()
         if landed is not None and landed.query == self._query and QUERY_PROPERTY not in table.properties():
-            with self._committers.alone(Committer.SPARK):
-                self._target.set_properties(self._table, landed)
+            self._target.set_properties(self._table, landed)
             table = self._target
         check_owner(table, self._query, part.topic)
         if (held := table.properties().get(PART_PROPERTY)) != self._table.taken_part:
@@ -499,18 +495,15 @@ class TableWriter:
         if self._progress.by_spark != written:
             self._progress.by_spark = written
             _log.info("Spark writes the files of table %s: %s", self._name, written)
-        with self._committers.alone(Committer.SPARK):
-            census = self._census()
-            try:
-                return self._write_by_spark(part, schema, landed, census), None
-            except (PySparkException, Py4JJavaError, IngestError) as error:
-                if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
-                    raise
-                # It may be the condition of another table, which is that table's trouble.
-                _log.debug(
-                    "Table %s is written without looking at other tables' conditions.", self._name, exc_info=error
-                )
-                return self._write_by_spark(part, schema, landed, None), None
+        census = self._census()
+        try:
+            return self._write_by_spark(part, schema, landed, census), None
+        except (PySparkException, Py4JJavaError, IngestError) as error:
+            if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
+                raise
+            # It may be the condition of another table, which is that table's trouble.
+            _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
+            return self._write_by_spark(part, schema, landed, None), None
 
     def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
         seen = Observation()
@@ -618,7 +611,7 @@ class TableWriter:
         known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
         begins_at = self._begins_at(part) if self._is_missing else None
-        landing = FileLanding(self._session, self._reader, self._table, self._target, self._committers)
+        landing = FileLanding(self._session, self._reader, self._table, self._target)
         try:
             written = landing.land(files, read, landed, begins_at)
         except AlreadyLandedError:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.ingest.committers import Committer, Committers
-from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.checkpoints.files import stored_uri
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_formats import open_files
 from pykafka_wire.ingest.table_log import KEPT_COMMITS, LoggedCommit, TableLog
 from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
 from pykafka_wire.options.option import duration_ms
@@ -35,12 +32,21 @@ _SMALL_PART: Final = 1 / 4
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
 _VACUUM_EVERY_S: Final = 24 * 3600.0
+#: Stores in which Spark's Delta never writes a version over another program's. In a local folder, and by default in S3, it looks
+#: whether the version is there, and then writes it.
+_SAFE_STORES: Final = ("hdfs", "gs", "abfss")
 #: Between two looks for what Iceberg may forget.
 _EXPIRE_EVERY: Final = 50
 
 
 class Upkeep(Protocol):
-    """Looks after one table; not for several threads at once."""
+    """Looks after one table; not for several threads at once.
+
+    Attributes:
+        is_alone: nothing may be landed into the table meanwhile.
+    """
+
+    is_alone: bool
 
     def is_time(self, n_commits: int) -> bool:
         """Return whether to look at the table after so many commits of this run."""
@@ -49,21 +55,25 @@ class Upkeep(Protocol):
         """Look at the table, and do what it is time for."""
 
 
-def open_upkeep(settings: Settings, table: Table, name: str, committers: Committers) -> Upkeep:
+def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
     """Return what looks after the table of this name."""
     if settings.table_format == "iceberg":
         return ExpiringUpkeep(settings, table, name)
-    return DeltaUpkeep(settings, table, name, committers)
+    return DeltaUpkeep(settings, table, name)
 
 
 class DeltaUpkeep:
-    """Of a Delta table: who commits its rows commits its compactions, too."""
+    """Of a Delta table, by Spark.
 
-    def __init__(self, settings: Settings, table: Table, name: str, committers: Committers) -> None:
+    deltalake (1.6.6) gives the files of a compaction statistics that are wrong for decimals and for NaN.
+    """
+
+    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+        is_safe = not settings.is_folder or stored_uri(settings.into).partition(":")[0] in _SAFE_STORES
+        self.is_alone = table.mode != "append" or not is_safe
         self._settings = settings
         self._table = table
         self._name = name
-        self._committers = committers
         self._log: TableLog | None = None
         self._next_look = 1
         # A catalog such as Unity Catalog does it itself.
@@ -82,36 +92,28 @@ class DeltaUpkeep:
         if self._log is None:
             folder = self._settings.place(self._name) if target.is_folder else target.location
             self._log = TableLog(folder, self._settings.storage_options)
-        log = self._log
-        log.refresh()
-        if has_many_small_files(log.commits, self._table.target_bytes):
-            _log.info("Table %s is compacted: it has many small files.", self._name)
-            with self._committing(session, target) as committing:
-                committing.optimize(self._table.target_bytes)
+        self._log.refresh()
+        try:
+            if has_many_small_files(self._log.commits, self._table.target_bytes):
+                _log.info("Table %s is compacted: it has many small files.", self._name)
+                target.optimize(self._table.target_bytes)
+        finally:
+            self._vacuum(target, self._log)
+
+    def _vacuum(self, target: LandedTable, log: TableLog) -> None:
         now = time.time()
         if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
             return  # it is young
         if now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= _VACUUM_EVERY_S:
             target.vacuum(duration_ms(self._table.keep, "keep"))
-            with self._committing(session, target) as committing:
-                committing.alter({VACUUMED_PROPERTY: str(int(now))})
-
-    @contextmanager
-    def _committing(self, session: SparkSession, target: LandedTable) -> Iterator[DeltaFolder | LandedTable]:
-        """Yield the table, to which nobody commits meanwhile in another way than this one does."""
-        files = open_files(session, self._settings, self._table, target, self._name)
-        if isinstance(files, DeltaFolder) and files.reason_against() is None:
-            with self._committers.alone(Committer.PYTHON):
-                yield files
-        else:
-            with self._committers.alone(Committer.SPARK):
-                yield target
+            target.alter({VACUUMED_PROPERTY: str(int(now))})
 
 
 class ExpiringUpkeep:
     """Of a table whose format says how to forget what it was before."""
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
+        self.is_alone = table.mode != "append"
         self._settings = settings
         self._table = table
         self._name = name

@@ -258,6 +258,10 @@ def n_files(table: Any) -> int:
     return sum(each.extension == "parquet" for each in there)
 
 
+def compact_by_another_job(table: Any) -> None:
+    stored(table).optimize.compact(target_size=2**20, max_concurrent_tasks=1)
+
+
 @pytest.mark.parametrize("place", [of_delta, pytest.param(of_object_store, marks=pytest.mark.long)])
 def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path, place: Callable[[Any], Any]) -> None:
     opened = place(tmp_path if place is of_delta else request.getfixturevalue("object_store"))
@@ -265,7 +269,7 @@ def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path,
 
     def compact() -> None:
         while not is_over.is_set():
-            opened().optimize(2**20)
+            compact_by_another_job(opened())
             n_compactions.append(1)
 
     other = threading.Thread(target=compact)
@@ -281,7 +285,7 @@ def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path,
     finally:
         is_over.set()
         other.join()
-    opened().optimize(2**20)
+    compact_by_another_job(opened())
     assert len(n_compactions) > 3
     assert rows_of(opened()) == sorted(ROWS * 30, key=lambda row: row["id"])
     assert opened().landed() == landed(29, 87, 90)
