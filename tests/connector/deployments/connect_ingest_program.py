@@ -42,7 +42,8 @@ held = {
     )
     if name != "odd" or odd_schema
 }
-topics = [clicks, users, moved, *([odd] if odd_schema else [])]
+# All tables are compared once, in the last run.
+topics = [clicks, users, moved, odd] if odd_schema else []
 proofs = {each.table: str(each) for each in verify(spark, ingest.settings, topics) if not each.is_right}
 print(json.dumps({**held, "wrong": proofs}, default=str))
 spark.stop()
