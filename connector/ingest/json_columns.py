@@ -103,7 +103,8 @@ def inferred(records: DataFrame, column: str) -> DataType | None:
 def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
     """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
     documents = _documents(records, kinds)
-    row: Any = documents.agg(*(aggregate for column in kinds for aggregate in _summary(column))).first()
+    aggregates = (aggregate for column, kind in kinds.items() for aggregate in _summary(column, kind))
+    row: Any = documents.agg(*aggregates).first()
     return {
         column: JsonSurvey(
             plain=inferred_type(row[f"{column}_plain"]),
@@ -126,14 +127,28 @@ def key_names(records: DataFrame) -> DataFrame:
     """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
     fields, sorted."""
     documents = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
-    return documents.select("partition", "offset", "timestamp", "key.names").where("names IS NOT NULL")
+    named = documents.select("partition", "offset", "timestamp", F.col("key_fields").alias("names"))
+    return named.where("names IS NOT NULL")
 
 
 def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> DataFrame:
-    documents = records.select(*(_visible(column).alias(column) for column in kinds), *others)
-    parsed = (F.struct(column, F.expr(f"try_parse_json({column})").alias("v")).alias(column) for column in kinds)
-    documents = documents.select(*parsed, *others)
-    return documents.select(*(_document(column, kind).alias(column) for column, kind in kinds.items()), *others)
+    """Return the columns of :func:`_document`, of each column.
+
+    Each step is a projection of its own, of columns and not of structs: Spark computes what it merges once for each use.
+    """
+    columns = [*kinds, *others]
+    documents = records.select(*(_text(column).alias(column) for column in kinds), *others)
+    documents = documents.select(*(_visible(column).alias(column) for column in kinds), *others)
+    parsed = (F.expr(f"try_parse_json({column})").alias(f"{column}_parsed") for column in kinds)
+    documents = documents.select(*columns, *parsed)
+    enveloped = (_is_enveloped(column, kind).alias(f"{column}_enveloped") for column, kind in kinds.items())
+    documents = documents.select("*", *enveloped)
+    return documents.select(*(part for column, kind in kinds.items() for part in _document(column, kind)), *others)
+
+
+def _text(column: str) -> Column:
+    # Confluent's frame before the text, if there is one, is a zero byte and four more.
+    return F.expr(f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)")
 
 
 def _visible(column: str) -> Column:
@@ -141,8 +156,7 @@ def _visible(column: str) -> Column:
 
     Types alone are taken from it, so that it does not matter what is replaced within texts.
     """
-    # Confluent's frame before the text, if there is one, is a zero byte and four more.
-    text = F.expr(f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)")
+    text = F.col(column)
     fraction = F.regexp_replace(text, r"(\d)\.0+(?=\s*(?:[,}\]]|$))", "$1.5")
     text = F.when(F.contains(text, F.lit(".0")), fraction).otherwise(text)
     number = F.regexp_replace(text, r'(?<=[:\[,])(\s*)"(?:NaN|[+-]?Infinity)"(?=\s*[,}\]])', "$1 0.5E0")
@@ -150,49 +164,60 @@ def _visible(column: str) -> Column:
     return F.when(has_none, text).otherwise(number)
 
 
-def _document(column: str, kind: Kind) -> Column:
-    """Return ``row`` as a variant, and whether it is in an envelope of Connect's, with the envelope's schema."""
-    v = f"{column}.v"
-    schema, payload = (f"try_variant_get({v}, '$.{name}', 'variant')" for name in ("schema", "payload"))
-    has_both = f"{payload} IS NOT NULL AND sort_array(json_object_keys({column}.{column})) = array('payload', 'schema')"
-    is_typed = f"try_variant_get({v}, '$.schema.type', 'string') IS NOT NULL"
+def _is_enveloped(column: str, kind: Kind) -> Column:
+    """Return whether a document is in an envelope of Connect's."""
+    schema, payload = (_part(column, name) for name in ("schema", "payload"))
+    has_both = f"{payload} IS NOT NULL AND sort_array(json_object_keys({column})) = array('payload', 'schema')"
     if kind == "row":
-        is_enveloped = f"({is_typed} OR is_variant_null({schema})) AND {has_both}"
+        is_this = f"({_is_typed(column)} OR is_variant_null({schema})) AND {has_both}"
     elif kind == "key":
-        is_enveloped = f"schema_of_variant({schema}) RLIKE '^(OBJECT|VOID)' AND {has_both}"
+        is_this = f"schema_of_variant({schema}) RLIKE '^(OBJECT|VOID)' AND {has_both}"
     else:
-        is_enveloped = (
-            f"{payload} IS NOT NULL AND try_variant_get({v}, '$.op', 'variant') IS NULL AND "
-            f"(try_variant_get({v}, '$.payload.op', 'variant') IS NOT NULL OR {has_both})"
+        is_this = (
+            f"{payload} IS NOT NULL AND {_part(column, 'op')} IS NULL AND "
+            f"({_part(column, 'payload.op')} IS NOT NULL OR {has_both})"
         )
-    is_object = f"schema_of_variant({v}) LIKE 'OBJECT%'" if kind == "key" else "false"
-    is_enveloped = f"coalesce({is_enveloped}, false)"
+    # Most documents are in none, and this tells it of their texts.
+    return F.expr(f"""coalesce(contains({column}, '"payload"') AND {is_this}, false)""")
+
+
+def _part(column: str, path: str) -> str:
+    return f"try_variant_get({column}_parsed, '$.{path}', 'variant')"
+
+
+def _is_typed(column: str) -> str:
+    return f"try_variant_get({column}_parsed, '$.schema.type', 'string') IS NOT NULL"
+
+
+def _document(column: str, kind: Kind) -> list[Column]:
+    """Return the row of a document as a variant, whether it is in an envelope of Connect's, with the envelope's schema, and
+    whether it is JSON; of a key, whether it is an object, and the names of its fields."""
+    v, is_enveloped, payload = f"{column}_parsed", f"{column}_enveloped", _part(column, "payload")
     row = f"IF({is_enveloped}, {payload}, {v})"
-    names = "CAST(NULL AS ARRAY<STRING>)"
+    parts = {
+        "row": f"try_variant_get({row}, '$.after', 'variant')" if kind == "change" else row,
+        "enveloped": is_enveloped,
+        "schema": f"IF({is_enveloped} AND {_is_typed(column)}, to_json({_part(column, 'schema')}), NULL)",
+        "json": f"IF({column} IS NULL, NULL, {v} IS NOT NULL)",
+    }
     if kind == "key":
-        names = f"sort_array(json_object_keys(IF({is_enveloped}, to_json({payload}), {column}.{column})))"
-    if kind == "change":
-        row = f"try_variant_get({row}, '$.after', 'variant')"
-    return F.expr(
-        f"IF({column}.{column} IS NULL, NULL, named_struct('row', {row}, 'enveloped', {is_enveloped}, "
-        f"'schema', IF({is_enveloped} AND {is_typed}, to_json({schema}), NULL), "
-        f"'object', {is_object}, 'json', {v} IS NOT NULL, 'names', {names}))"
-    )
+        parts["object"] = f"schema_of_variant({v}) LIKE 'OBJECT%'"
+        parts["fields"] = f"sort_array(json_object_keys(IF({is_enveloped}, to_json({payload}), {column})))"
+    return [F.expr(text).alias(f"{column}_{name}") for name, text in parts.items()]
 
 
-def _summary(column: str) -> list[Column]:
-    row, is_enveloped = F.col(f"{column}.row"), F.col(f"{column}.enveloped")
-    schema = F.col(f"{column}.schema")
+def _summary(column: str, kind: Kind) -> list[Column]:
+    row, is_enveloped, schema, is_json = (F.col(f"{column}_{name}") for name in ("row", "enveloped", "schema", "json"))
     columns = {
         "plain": F.call_function("schema_of_variant_agg", F.when(~is_enveloped, row)),
         "payload": F.call_function("schema_of_variant_agg", F.when(is_enveloped, row)),
         "schemas": F.collect_set(schema),
-        "names": F.collect_set(f"{column}.names"),
         "n_loose": F.count_if(is_enveloped & schema.isNull()),
-        "n_plain": F.count_if(~is_enveloped & F.col(f"{column}.json")),
+        "n_plain": F.count_if(~is_enveloped & is_json),
         "n_enveloped": F.count_if(is_enveloped),
-        "n_objects": F.count_if(F.col(f"{column}.object")),
-        "n_others": F.count_if(~F.col(f"{column}.json")),
+        "n_others": F.count_if(~is_json),
+        "names": F.collect_set(f"{column}_fields") if kind == "key" else F.array(),
+        "n_objects": F.count_if(f"{column}_object") if kind == "key" else F.lit(0),
     }
     return [parsed.alias(f"{column}_{name}") for name, parsed in columns.items()]
 
