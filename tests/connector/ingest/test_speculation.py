@@ -37,9 +37,10 @@ def test_the_rows_of_a_task_that_ran_twice_are_there_once(
     file, events = tmp_path / "shop.toml", tmp_path / "events"
     file.write_text(
         f"checkpoint = '{tmp_path}/checkpoint'\ntopics = '{source}'\ninto = {into}\n"
-        f"[defaults]\nname = 'numbers'\nformat = 'string'\noptions = {{ maxRecordsPerPartition = '2500' }}\n"
         f"[kafka]\n'bootstrap.servers' = '{kafka.bootstrap_servers}'\n"
         + ("" if table_format == "delta" else "[catalog]\n" + "".join(f"{k} = '{v}'\n" for k, v in catalog.items()))
+        + f"[[table]]\ntopic = '{source}'\nname = 'numbers'\nformat = 'string'\n"
+        + "options = { maxRecordsPerPartition = '2500' }\n"
     )
     events.mkdir()
     with on_two_hosts(tmp_path) as master:
