@@ -92,7 +92,9 @@ def test_the_wheel_demands_neither_spark_nor_delta(wheel: Path) -> None:
     demanded = metadata(wheel).get_all("Requires-Dist") or []
     hard = sorted(line.split(">")[0].strip().lower() for line in demanded if "extra ==" not in line)
     assert hard == ["cramjam", "crc32c", "isal", "lz4", "numpy", "pyarrow", "python-snappy", "zstandard"]
-    assert any(line.startswith("pyspark") and "extra == 'spark'" in line.replace('"', "'") for line in demanded)
+    # An ingest calls mapInArrow, which demands pandas.
+    for extra, name in (("spark", "pyspark"), ("delta", "delta-spark"), ("delta", "pandas")):
+        assert any(line.startswith(name) and f"extra == '{extra}'" in line.replace('"', "'") for line in demanded), name
 
 
 def test_the_metadata_says_what_a_user_must_know(wheel: Path) -> None:
