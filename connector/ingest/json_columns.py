@@ -138,7 +138,7 @@ def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> Data
     """
     columns = [*kinds, *others]
     documents = records.select(*(_text(column).alias(column) for column in kinds), *others)
-    documents = documents.select(*(_visible(column).alias(column) for column in kinds), *others)
+    documents = documents.select(*(_visible(F.col(column)).alias(column) for column in kinds), *others)
     parsed = (F.expr(f"try_parse_json({column})").alias(f"{column}_parsed") for column in kinds)
     documents = documents.select(*columns, *parsed)
     enveloped = (_is_enveloped(column, kind).alias(f"{column}_enveloped") for column, kind in kinds.items())
@@ -151,12 +151,12 @@ def _text(column: str) -> Column:
     return F.expr(f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)")
 
 
-def _visible(column: str) -> Column:
+def _visible(text: Column) -> Column:
     """Return a text whose numbers show their type: Spark's schema of variants takes 7.0 for a whole number, and "NaN" for a text.
 
-    Types alone are taken from it, so that it does not matter what is replaced within texts.
+    Types alone are taken from it, so that it does not matter what is replaced within texts; an envelope's schema may have defaults
+    that are replaced, wherever two are compared.
     """
-    text = F.col(column)
     fraction = F.regexp_replace(text, r"(\d)\.0+(?=\s*(?:[,}\]]|$))", "$1.5")
     text = F.when(F.contains(text, F.lit(".0")), fraction).otherwise(text)
     number = F.regexp_replace(text, r'(?<=[:\[,])(\s*)"(?:NaN|[+-]?Infinity)"(?=\s*[,}\]])', "$1 0.5E0")
@@ -468,12 +468,11 @@ def _first_reason(*reasons: Column | None) -> Column | None:
 def _by_schema(
     schema: Column, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
 ) -> tuple[Column, Column | None]:
-    """Return, of the conversions of several schemas, the one of the document's own."""
-    text = F.to_json(F.try_parse_json(schema))
-    value, lost = options[-1]
-    lost = F.lit(False) if lost is None else lost
-    for candidate, (other, other_lost) in list(zip(schemas, options, strict=True))[:-1]:
-        is_this = text == F.lit(candidate)
+    """Return, of the conversions of several schemas, the one of the document's own; a document of another schema is lost."""
+    text = F.to_json(F.try_parse_json(_visible(schema)))
+    value, lost = F.lit(None), F.lit(True)
+    for candidate, (other, other_lost) in zip(schemas, options, strict=True):
+        is_this = F.get_json_object(schema, "$.type").isNull() if candidate is None else text == F.lit(candidate)
         value = F.when(is_this, other).otherwise(value)
         lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
     return value, lost

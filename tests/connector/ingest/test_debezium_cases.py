@@ -46,7 +46,7 @@ _EACH_TIME = (
     "connect_mixed_payload",
     "connect_times",
     "connect_types",
-    "decimal_scale",
+    "decimal_scale_defaults",
     "declared_upsert",
     "flattened",
     "key_null",
