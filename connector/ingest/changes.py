@@ -261,7 +261,7 @@ def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Col
         if isinstance(item, BinaryType):
             return value == F.array(F.lit(content))
         if isinstance(item, _NUMBERS):
-            return value == F.array(*(F.lit(code) for code in content)).cast(data_type)
+            return value == F.array(*(F.lit(code) for code in content)).try_cast(data_type)
         return None
     if isinstance(data_type, StructType):
         if placeholder in data_type.names:  # a map whose columns were inferred

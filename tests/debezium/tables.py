@@ -140,7 +140,10 @@ TYPES: Final = (
         "arrays_of_times", "a date[]", "b timestamp[]", "c timestamptz[]",
         rows=("'{2026-11-26}', '{2026-11-26 12:34:56.123456}', '{2026-11-26 12:34:56Z}'", "'{}', '{}', '{}'"),
     ),
-    of_types("arrays_of_numerics", "a numeric(10,2)[]", "b numeric[]", rows=("'{1.50,-2}', '{1.5,100}'", "'{}', '{}'")),
+    of_types(
+        "arrays_of_numerics", "a numeric(10,2)[]", "b numeric[]", "c numeric(4,2)[]",
+        rows=("'{1.50,-2}', '{1.5,100}', '{1.25}'", "'{}', '{}', '{}'"),
+    ),
     of_types("enums", "a mood", rows=("'sad'", "'happy'")),
     of_types(
         "addresses", "a inet", "b cidr", "c macaddr", "d macaddr8",
