@@ -27,7 +27,8 @@ from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures, is_connect
 from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import Destination, Settings, Table
-from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table, spark_reason
+from pykafka_wire.ingest.spark_or_tasks import spark_reason
+from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
 from pykafka_wire.ingest.table_status import TableState, TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader

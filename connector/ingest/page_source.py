@@ -26,7 +26,7 @@ import pykafka_wire
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
-from pykafka_wire.ingest.masked import masked_settings, without_values
+from pykafka_wire.ingest.page_masking import masked_settings, without_values
 from pykafka_wire.ingest.processes import Processes
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_formats import open_log, open_table

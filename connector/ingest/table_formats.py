@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import and_
-from typing import Any, Final, cast
+from typing import Any
 
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -13,15 +13,10 @@ from pyspark.sql import SparkSession
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.file_landing import FilesTable
 from pykafka_wire.ingest.file_tasks import UriFolder
-from pykafka_wire.ingest.landing_progress import is_connect
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
-
-#: Unity Catalog's volumes have one path for Spark and for Python.
-_VOLUMES: Final = "/Volumes/"
 
 
 def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTable:
@@ -105,15 +100,6 @@ def missing_place(session: SparkSession, settings: Settings) -> str | None:
     return None if is_there else f"the {what} {settings.into} does not exist: CREATE {what.upper()} {settings.into}"
 
 
-def spark_reason(settings: Settings, table: Table) -> str | None:
-    """Return why Spark writes the files of a table of these settings; None if tasks of this package do."""
-    if table.has_sql or table.types:
-        return "where, types, select and expect are Spark's to apply"
-    if settings.table_format == "iceberg":
-        return f"{table.mode} needs MERGE" if table.mode != "append" else None
-    return DeltaFolder.settings_against(settings, table)
-
-
 def merge_mistake(session: SparkSession, settings: Settings) -> str | None:
     """Return why the session cannot merge into the Iceberg tables of these settings; None if it can, or need not."""
     modes = sorted({table.mode for table in (settings.defaults, *settings.tables)} - {"append"})
@@ -134,30 +120,3 @@ def merge_mistake(session: SparkSession, settings: Settings) -> str | None:
         f"start Spark with the iceberg-spark-runtime of its version (Iceberg 1.12 has none for Spark 4.2) and {setting} and its "
         'properties for the catalog that [catalog] has, or set mode = "append"'
     )
-
-
-def session_reason(session: SparkSession, settings: Settings) -> str | None:
-    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's.
-
-    Settings of a classic session name the file system (:meth:`~pykafka_wire.ingest.settings.Settings.in_file_system`).
-    """
-    if settings.table_format == "iceberg" or ":" in settings.into or settings.into.startswith(_VOLUMES):
-        return None
-    if not is_connect(session):
-        return None
-    return (
-        "into is a path without a file system, which the server of Spark Connect may take for another one: name it in into, such "
-        "as file:///lake, s3://… or hdfs://…, to let tasks write"
-    )
-
-
-def open_files(
-    session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
-) -> FilesTable | str:
-    """Return the table as files are committed to it, without the JVM; or the reason why Spark commits to it."""
-    if (reason := spark_reason(settings, table) or session_reason(session, settings)) is not None:
-        return reason
-    if not isinstance(target, LandedTable):
-        return cast("FilesTable", target)
-    files = DeltaFolder(settings.place(name), settings.storage_options)
-    return files.unreachable() or files

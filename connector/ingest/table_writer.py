@@ -52,7 +52,8 @@ from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.settings import Destination, Settings
-from pykafka_wire.ingest.table_formats import open_files, open_table
+from pykafka_wire.ingest.spark_or_tasks import open_files
+from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import (
     PART_PROPERTY,
     QUERY_PROPERTY,

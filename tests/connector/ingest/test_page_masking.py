@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.ingest.masked import masked_settings, without_values
+from pykafka_wire.ingest.page_masking import masked_settings, without_values
 from pykafka_wire.ingest.page_source import value_text
 from pykafka_wire.ingest.settings import Settings, Table
 
