@@ -258,3 +258,11 @@ def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: La
     with pytest.raises(IngestError, match=r"namespace lake\.other does not exist"):
         lake.shop.create("clicks")
         lake.shop.run(**{**lake.settings, "into": "lake.other"})
+    upsert = {**lake.settings, "tables": [Table(topic=r".*\.clicks", format="json", schema="n INT", mode="upsert")]}
+    refused = r"mode upsert needs MERGE.*this session, which has no catalog lake \(spark\.sql\.catalog\.lake\): start Spark with"
+    with pytest.raises(IngestError, match=refused):
+        lake.shop.run(**upsert)
+    lake.shop.spark = lake.shop.spark.newSession()
+    lake.shop.spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    with pytest.raises(IngestError, match=rf"which does not see lake\.{lake.namespace} \(.*SparkCatalog"):
+        lake.shop.run(**upsert)

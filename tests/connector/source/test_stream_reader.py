@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -388,6 +389,28 @@ def test_a_topic_below_its_minimum_is_left_out_and_the_others_go(process: Any, t
     assert one.latest(end) == end
     outside.fill(few, [1])
     assert json.loads(one.latest(end))["offsets"][few] == {"0": 3}
+
+
+def test_topics_wait_by_their_own_rates(
+    process: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One gets 10,000 records in five minutes, and one 100 in ten."""
+    busy, slow = topic(2), topic(1)
+    names = {busy: "busy", slow: "slow"}
+    minimum = json.dumps({".*": {"offsets": "auto", "delay": "auto"}})
+    one = process(subscribe=f"{busy},{slow}", startingOffsets="earliest", minOffsetsPerTopic=minimum)
+    end, clock = one.latest(one.initial()), time.monotonic()
+    monkeypatch.setattr(one.reader._stream._minimums_of_topics, "_clock", lambda: clock)
+    read: dict[str, list[int]] = {"busy": [], "slow": []}
+    for minute in range(1, 31):
+        clock += 60
+        outside.fill(busy, [1000, 1000])
+        outside.fill(slow, [10])
+        before, end = json.loads(end)["offsets"], one.latest(end)
+        for name, offsets in json.loads(end)["offsets"].items():
+            if offsets != before[name]:
+                read[names[name]].append(minute)
+    assert (read["busy"], read["slow"]) == ([5, 10, 15, 20, 25, 30], [10, 20, 30])
 
 
 def test_a_minimum_and_a_maximum_together(process: Any, topic: Any, outside: Any) -> None:
