@@ -152,7 +152,7 @@ def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_i
     keytool([*made, "-storepass", "changeit", "-storetype", "JKS"])
     with pytest.raises(SettingsError) as caught:
         connect("TLS", ssl_truststore_location=str(store), ssl_truststore_password="changeit").metadata.brokers()
-    command = caught.value.remedy.split("keytool ")[1].split(";")[0].split()
+    command = str(caught.value).split("keytool ")[1].split(";")[0].split()
     keytool([*command, "-srcstorepass", "changeit", "-deststorepass", "changeit"])
     converted = str(tmp_path / "trust.p12")
     assert connect("TLS", ssl_truststore_location=converted, ssl_truststore_password="changeit").metadata.brokers()

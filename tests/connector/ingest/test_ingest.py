@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.file_tasks import Written
 from pykafka_wire.ingest.landing_progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
@@ -150,9 +153,12 @@ def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table
         save(self, rows.write, options)
         save(self, writer, options)
 
-    def append_twice(self: DeltaFolder, *given: Any) -> None:
-        append_files(self, *given)
-        append_files(self, *given)
+    def append_twice(self: DeltaFolder, written: Written, *given: Any) -> None:
+        others = [replace(file, path=f"other-{file.path}") for file in written.files]
+        for file, other in zip(written.files, others, strict=True):
+            shutil.copy(Path(self.folder.uri, file.path), Path(self.folder.uri, other.path))
+        append_files(self, replace(written, files=others), *given)
+        append_files(self, written, *given)
 
     monkeypatch.setattr(LandedTable, "_save", save_twice)
     monkeypatch.setattr(DeltaFolder, "append_files", append_twice)

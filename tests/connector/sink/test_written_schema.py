@@ -35,7 +35,7 @@ def options(topic: str, **more: str) -> SinkOptions:
 def written(options: SinkOptions) -> list[bytes | None]:
     """What a task writes: its encoding comes by pickle."""
     encoding = pickle.loads(pickle.dumps(look_up_encoding(options, TYPES)))
-    (batch,) = encoding.encoded(iter([BATCH]), options.topic)
+    (batch,) = encoding.encode(iter([BATCH]), options.topic)
     return list(batch.column(0).to_pylist())
 
 
@@ -46,7 +46,7 @@ def test_a_task_loads_nothing_but_what_writes() -> None:
 import pickle, sys
 import pyarrow as pa
 encoding = pickle.load(sys.stdin.buffer)
-(batch,) = encoding.encoded(iter([pa.record_batch([pa.array([{"id": 1}])], names=["value"])]), "orders")
+(batch,) = encoding.encode(iter([pa.record_batch([pa.array([{"id": 1}])], names=["value"])]), "orders")
 assert batch.column(0).to_pylist() == [b"\\x02"]
 prefix = "pykafka_wire.values."
 print(*sorted(name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)))

@@ -110,8 +110,8 @@ def test_avro_of_several_schemas_in_one_response_over_tls_with_few_look_ups(
             .orderBy("value.id")
             .collect()
         )
-        for number in numbers:  # once in each process at most: the driver's, and the workers of two cores
-            assert 1 <= front.n_asked(f"/schemas/ids/{number}") <= 4
+        for number in numbers:  # once in the driver and in each task at most: Spark may start a worker for each
+            assert 1 <= front.n_asked(f"/schemas/ids/{number}") <= 9
     assert [row.value.asDict() for row in rows] == [
         {
             "id": number,

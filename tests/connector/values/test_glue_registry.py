@@ -400,7 +400,7 @@ def test_a_topic_is_written_and_read_by_its_options(stub: GlueStub, kafka: Any, 
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "schema.registry.url": URL, "valueFormat": "avro"}
     types = StructType().add("value", StructType().add("id", "long"))
     sink = parse_sink_options({**options, "topic": name, "schema.registry.auto.register": "true"})
-    (batch,) = look_up_encoding(sink, types).encoded(iter([pa.record_batch([pa.array([{"id": 7}])], ["value"])]), name)
+    (batch,) = look_up_encoding(sink, types).encode(iter([pa.record_batch([pa.array([{"id": 7}])], ["value"])]), name)
     outside.produce(name, [outside.Record(value=each) for each in (*batch.column(0).to_pylist(), b"\3")])
     asked = {**options, "subscribe": name, "onValueError": "divert", "includeValueSchema": "true"}
     good, bad = read_topic(asked).read_all().to_pylist()
