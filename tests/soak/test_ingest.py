@@ -486,9 +486,10 @@ def test_every_table_equals_its_topic_whatever_is_killed(
         f"{len(topics)} topics, {n_records:,} records, {n_damaged} damaged, {N_KILLS} kills, {dict(other.n_done)} of another job, "
         f"commits {dict(made)}, {n_ended} ends of the driver by an error: 0 lost, 0 doubled"
     )
-    assert FORMAT == "iceberg" or (made["WRITE by delta-rs"] and made["OPTIMIZE by delta-rs"]), (
-        "tasks wrote, and Python compacted"
+    assert all(other.n_done[step] for step in ("INSERT", "DELETE", *(["OPTIMIZE"] if FORMAT == "delta" else []))), (
+        other.n_done
     )
+    assert FORMAT == "iceberg" or made["WRITE by delta-rs"], "tasks wrote"
 
 
 def made_by(lake: Path) -> Counter[str]:
