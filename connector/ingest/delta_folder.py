@@ -20,20 +20,9 @@ from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, UriFolder, Written
-from pykafka_wire.ingest.parquet_files import (
-    FileLayout,
-    UnwritableError,
-    WrittenFile,
-    partition_text,
-)
+from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile, partition_text
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import (
-    VACUUMED_PROPERTY,
-    Landed,
-    made_properties,
-    owner_properties,
-    partition_columns,
-)
+from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, Landed, made_properties, owner_properties, partition_columns
 from pykafka_wire.wire.masking import without_secrets
 
 #: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.

@@ -185,16 +185,16 @@ class Settings:
         parts = [topic.split(".") for topic in changes]
         prefixes = {".".join(part[:n]) for part in parts for n in range(1, len(part) - 1)}
         known = {table.topic for table in self.tables}
-        settings = {}
+        helpers = {}
         for topic in sorted(topic for topic in changes if not {topic, re.escape(topic)} & known):
             prefix, _, last = topic.rpartition(".")
             if topic.startswith("__debezium-heartbeat"):
-                settings[topic] = "heartbeats"
+                helpers[topic] = "heartbeats"
             elif topic in prefixes:
-                settings[topic] = "changes of schemas"
+                helpers[topic] = "changes of schemas"
             elif prefix in prefixes and last in _HELPERS and topic.count(".") == prefix.count(".") + 1:
-                settings[topic] = _HELPERS[last]
-        return settings
+                helpers[topic] = _HELPERS[last]
+        return helpers
 
     def table_for(self, topic: str) -> Table:
         """Return the settings of a topic's table, of the first one where it has several."""

@@ -1,6 +1,6 @@
 """An ingest that merges into Iceberg tables, in a session with Iceberg's runtime: see test_iceberg_merges.py.
 
-Reads commands, a line of JSON each, and prints RESULT and JSON for each. It ends without a word where a command says so.
+Reads commands, a line of JSON each, and prints RESULT and JSON for each. A command may end it before it prints anything.
 """
 
 from __future__ import annotations
