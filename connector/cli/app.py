@@ -112,6 +112,8 @@ def commands() -> None:
 
     Brokers and settings are given as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
     """
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        click.get_current_context().color = False
 
 
 def application(arguments: list[str] | None = None) -> None:

@@ -6,19 +6,27 @@ The checks on the way to a broker are in :mod:`pykafka_wire.cli.checks`; here ar
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from shutil import get_terminal_size
 from typing import Final
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from pykafka_wire.cli.checks import Check, advertised, check_addresses, fail, failed, identity, run_check, warn
 from pykafka_wire.cli.connection import command, output, settings
 from pykafka_wire.cli.offsets import offsets_at
-from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, counted, exit_code, printable
+from pykafka_wire.cli.output import (
+    FAILED,
+    REFUSED,
+    UNLIMITED_WIDTH,
+    UNREACHABLE,
+    counted,
+    exit_code,
+    printable,
+)
 from pykafka_wire.cli.tiers import remote_share, tier_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
@@ -235,19 +243,18 @@ def _grant(kind: str, name: str, operations: set[Operation]) -> str:
 
 def _print(check: Check) -> None:
     mark, colour = _MARKS[check.result]
-    line = Text(f"{check.where}  " if check.where else "")
-    line.append(printable(check.found))
-    line.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
-    to = console()
-    to.print(_indent(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), line))
+    spent = f"  ({check.ms} ms)" if check.ms else ""
+    head = f"{click.style(mark, fg=colour)} {click.style(f'{check.name:<16}', bold=True)} "
+    shown = _indented(f"{check.where}  {check.found}" if check.where else check.found, spent)
+    if spent and shown.endswith(spent.strip()):
+        shown = shown.removesuffix(spent.strip()) + click.style(spent.strip(), dim=True)
+    click.echo(head + shown)
     if check.remedy:
-        to.print(_indent(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
+        click.echo(f"    {click.style('→', fg=colour)} {click.style(_indented(check.remedy, n_columns=6), fg=colour)}")
 
 
-def _indent(head: Text, text: Text) -> Table:
-    """Return ``text`` after ``head``, its further lines below its first."""
-    line = Table.grid(padding=(0, 1))
-    line.add_column(no_wrap=True)
-    line.add_column(overflow="fold")
-    line.add_row(head, text)
-    return line
+def _indented(text: str, end: str = "", n_columns: int = 19) -> str:
+    """Return a text that is printed behind so many columns, its further lines below its first."""
+    columns = get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED_WIDTH
+    lines = textwrap.wrap(printable(text) + end, max(20, columns - n_columns), break_on_hyphens=False)
+    return f"\n{' ' * n_columns}".join(lines)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute,
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.ingest.library_checks import check_libraries
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
 from pykafka_wire.page.address import PageSettings
@@ -122,9 +124,13 @@ def ingest(
         interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
         page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values)
+        port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
+        check_libraries(settings, with_page=page is not None, with_metrics=port is not None)
+        is_run = not (is_plan or is_verify or is_replay)
+        _check_ports(page if is_run else None, port if is_run else None)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
-    from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.ingest import Ingest  # loads Spark
 
     run = Ingest(settings)
     if is_plan:
@@ -133,7 +139,6 @@ def ingest(
         sys.exit(_verify(run))
     if is_replay:
         sys.exit(_replay(run))
-    port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
     sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page))
 
 
@@ -143,6 +148,21 @@ def _host_and_port(option: str, text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535:
         raise click.UsageError(f"{option} {text}: give a port, or HOST:PORT; 0.0.0.0 is every address of this machine.")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _check_ports(page: PageSettings | None, metrics_port: tuple[str, int] | None) -> None:
+    """Listen once, before Spark starts, where the ingest is going to. Raises click.UsageError, OptionError."""
+    if page is not None:
+        page.listen().close()
+    if metrics_port is not None:
+        try:
+            socket.create_server(metrics_port).close()
+        except OSError as error:
+            raise _metrics_refused(metrics_port, error) from error
+
+
+def _metrics_refused(place: tuple[str, int], error: OSError) -> click.UsageError:
+    return click.UsageError(f"--metrics-port {place[0]}:{place[1]}: {error.strerror}. Give another port.")
 
 
 def _init(path: Path, given: dict[str, Any]) -> None:
@@ -444,7 +464,7 @@ def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> No
     try:
         metrics.serve_prometheus(spark, port, host).listener.figures.include(run.figures)
     except OSError as error:
-        raise click.UsageError(f"--metrics-port {port}: {error.strerror}. Give another port.") from error
+        raise _metrics_refused((host, port), error) from error
 
 
 def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:

@@ -1,7 +1,7 @@
 """What ``ingest`` shows while it runs: on a terminal a screen that is renewed in place, else a line for each thing that happens.
 
-A terminal shows nothing of what Spark's and Java's processes print: that goes to a file, which a failed run names. Log lines of
-this package stand above the screen.
+A terminal shows nothing of what Spark's and Java's processes print: that goes to a file, as do the log lines of this package. Why a
+table is retrying or stopped stands in the screen; the newest of the other warnings below it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.working import SparkOutput, WithoutChatter, bar, outlook
 from pykafka_wire.errors import ConnectorError
+from pykafka_wire.ingest.settings import TABLE_STATE
 from pykafka_wire.wire.errors import WireError
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
@@ -35,6 +36,10 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
 _WIDE: Final = 120
 #: Lines of the screen that are no tables: title, bar, blank, head, what there is no room for, and the cursor's.
 _OTHER_LINES: Final = 7
+#: A warning that is no table's state has so many lines below the tables; so many different ones are shown once more at the end.
+_NOTE_LINES: Final = 2
+_NOTES: Final = 5
+_KEPT_NOTES: Final = 100
 _LOOK_EVERY_S: Final = 1.0
 #: What is wrong comes first, then what lags most.
 _ORDER: Final = (
@@ -58,6 +63,8 @@ _STYLES: Final = {
 }
 _MIN_NAME: Final = 12
 _REASON_LINES: Final = 3
+#: At the end up to so many reasons are printed as a whole; of more of them, the log has the rest.
+_WHOLE_REASONS: Final = 3
 #: Of a schema's UUID so much is shown; numbers are shorter.
 _SCHEMA: Final = 8
 #: Columns from which on the output is no terminal's.
@@ -65,7 +72,7 @@ _UNLIMITED: Final = 300
 
 
 class IngestScreen:
-    """A context in which the screen stands on standard output, and log lines of this package above it."""
+    """A context in which the screen stands on standard output."""
 
     def __init__(self, title: str, *, is_quiet: bool) -> None:
         """Show nothing where ``is_quiet``: the command prints JSON."""
@@ -76,20 +83,31 @@ class IngestScreen:
         self._phase, self._phase_since = "", time.monotonic()
         self._watch: IngestWatch | None = None
         self._seen: Watched | None = None
-        self._stopped: dict[str, str] = {}
+        self._stopped: dict[str, tuple[str, str]] = {}
         self._ended = threading.Event()
         self._open = ExitStack()
-        #: What Spark's processes have printed.
+        #: What Spark's processes have printed, and this package's log.
         self.spark: SparkOutput | None = None
+        self._warnings: _Warnings | None = None
 
     def __enter__(self) -> IngestScreen:
-        if not (self.is_live and os.isatty(2)):
+        if self.is_live and os.isatty(2):
+            self.spark = self._open.enter_context(SparkOutput())
+        else:
             self._open.enter_context(WithoutChatter())
+        self._warnings = _Warnings(has_states=self._is_quiet or self.is_live)
+        logger = logging.getLogger("pykafka_wire")
+        logger.addHandler(self._warnings)
+        self._open.callback(logger.removeHandler, self._warnings)
         if self.is_live:
-            if os.isatty(2):
-                self._keep_out()
             self._open.enter_context(
-                Live(console=self._console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
+                Live(
+                    console=self._console,
+                    get_renderable=self._drawn,
+                    refresh_per_second=4,
+                    transient=True,
+                    redirect_stderr=self.spark is None,
+                )
             )
         return self
 
@@ -99,6 +117,8 @@ class IngestScreen:
             error, ConnectorError | WireError | click.ClickException
         )
         said = self.keep_output() if is_riddle else ""
+        if self.spark is not None and self._warnings is not None:
+            self.spark.is_kept |= self._warnings.n_written > 0
         self._open.close()
         if error is not None:
             self.summary()
@@ -125,20 +145,30 @@ class IngestScreen:
             threading.Thread(target=self._look_again, daemon=True, name="pykafka-wire-screen").start()
 
     def look(self) -> Watched | None:
-        """Return the ingest now; a table that was stopped since the last look is a line where there is no screen."""
+        """Return the ingest now; a table that gets into trouble, or out of it, is a line where there is no screen."""
         if self._watch is None:
             return None
         seen = self._seen = self._watch.look()
         for table in seen.tables:
-            if table.reason and self._stopped.get(table.name) != table.reason and not self.is_live:
-                self.line(f"{table.name} {table.state}: {table.reason}")
-            self._stopped[table.name] = table.reason
+            trouble = (table.state, table.status.state.code) if table.reason else ("", "")
+            before = self._stopped.get(table.name, ("", ""))
+            if trouble != before and not self.is_live:
+                self.line(
+                    f"{table.name} {table.state}: {table.reason}" if table.reason else f"{table.name} lands again"
+                )
+            self._stopped[table.name] = trouble
         return seen
 
     def summary(self) -> None:
-        """Print the table as it was at the end."""
+        """Print the tables as they were at the end, those in trouble last, and of a screen the warnings, with the log's place."""
         if self._seen is not None and not self._is_quiet:
             self._console.print(tables_drawn(self._seen, self._console, is_summary=True))
+        if self.spark is None or self._warnings is None:
+            return
+        for note in list(self._warnings.notes)[-_NOTES:]:
+            self._console.print(Text(note, style="yellow"))
+        if self._warnings.n_written:
+            click.echo(f"Log, with all warnings and reasons: {self.spark.path}")
 
     def keep_output(self) -> str:
         """Return a sentence that says where what Spark's processes have printed is, which stays there; empty if it was
@@ -155,21 +185,23 @@ class IngestScreen:
             except Exception:  # Spark ends, or the query is being started
                 logging.getLogger(__name__).debug("The screen was not renewed", exc_info=True)
 
-    def _keep_out(self) -> None:
-        self.spark = self._open.enter_context(SparkOutput())
-        handler = _Above(self._console)
-        logger = logging.getLogger("pykafka_wire")
-        logger.addHandler(handler)
-        self._open.callback(logger.removeHandler, handler)
-
     def _drawn(self) -> RenderableType:
         seen = self._seen
         lines: list[RenderableType] = [Text(self._headline(seen), style="bold", no_wrap=True, overflow="ellipsis")]
+        notes = self._note_lines()
         if seen is not None:
             if seen.number is not None:
                 lines.append(_bar(seen))
-            lines += ["", tables_drawn(seen, self._console)]
-        return Group(*lines)
+            lines += ["", tables_drawn(seen, self._console, n_reserved=len(notes))]
+        return Group(*lines, *notes)
+
+    def _note_lines(self) -> list[Text]:
+        """Return the newest warning that is no table's state."""
+        notes = [] if self._warnings is None or self.spark is None else list(self._warnings.notes)
+        if not notes:
+            return []
+        others = f" (and {len(notes) - 1} more in {self.spark.path})" if len(notes) > 1 and self.spark else ""
+        return [Text(line, style="yellow") for line in _wrapped(notes[-1], self._console.width, _NOTE_LINES, others)]
 
     def _headline(self, seen: Watched | None) -> str:
         phase = f"{self._phase} … {duration(time.monotonic() - self._phase_since)}"
@@ -187,16 +219,35 @@ class IngestScreen:
         self._phase = ""
 
 
-class _Above(logging.Handler):
-    """Prints warnings of this package above the screen; the error of a table stands in it."""
+class _Warnings(logging.Handler):
+    """Writes this package's warnings with the time to standard error, which is a file while a screen is shown.
 
-    def __init__(self, to: Console) -> None:
+    Attributes:
+        notes: the newest ones that are no table's state, each text once, the newest last.
+        n_written: how many lines were written.
+    """
+
+    def __init__(self, *, has_states: bool) -> None:
+        """Leave the states of tables out unless ``has_states``: lines on standard output tell them."""
         super().__init__(logging.WARNING)
-        self._to = to
+        formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        self.setFormatter(formatter)
+        self._has_states = has_states
+        self.notes: dict[str, None] = {}
+        self.n_written = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.ERROR:
-            self._to.print(Text(printable(record.getMessage()), style="yellow"))
+        is_state = hasattr(record, TABLE_STATE)
+        if not is_state:
+            note = printable(record.getMessage())
+            self.notes.pop(note, None)
+            self.notes[note] = None
+            if len(self.notes) > _KEPT_NOTES:
+                del self.notes[next(iter(self.notes))]
+        if self._has_states or not is_state:
+            self.n_written += 1
+            click.echo(self.format(record), err=True)
 
 
 def _elapsed(seen: Watched) -> str:
@@ -212,14 +263,21 @@ def _bar(seen: Watched) -> Text:
     )
 
 
-def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> RenderableType:
-    """Return a row for each table, trouble first, as many as there is room for; below one that is stopped its reason.
+def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False, n_reserved: int = 0) -> RenderableType:
+    """Return a row for each table, as many as there is room for, and below one in trouble its reason.
 
-    Figures are never cut; names give way to them.
+    Trouble is on top, and in a summary, of which the end stays in sight, at the bottom. Figures are never cut; names give way to
+    them, and reasons to tables in trouble.
+
+    Args:
+        n_reserved: so many lines of the screen are others'.
     """
     is_wide = to.width >= _WIDE
     heads = ["state", "fresh", "lag", "rows/s", "rows", "rejects", *(["schema"] if is_wide else [])]
-    ordered = sorted(seen.tables, key=lambda table: (_ORDER.index(table.state), -(table.lag or 0), table.name))
+    sign = -1 if is_summary else 1
+    ordered = sorted(
+        seen.tables, key=lambda table: (sign * _ORDER.index(table.state), -sign * (table.lag or 0), table.name)
+    )
     rows = [_cells(table, is_wide=is_wide, is_summary=is_summary) for table in ordered]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     names = ["table", "topic"] if is_wide else ["table"]
@@ -228,15 +286,13 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
     name_width = max(_MIN_NAME, min(longest, room // len(names)))
     head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
-    n_lines = max(3, to.height - _OTHER_LINES) if to.is_terminal and not is_summary else None
+    n_lines = max(3, to.height - _OTHER_LINES - n_reserved) if to.is_terminal and not is_summary else None
+    troubled = [table for table in ordered if table.reason]
+    n_of_reason = _lines_of_reasons(troubled, to.width, n_lines)
     for n_shown, (table, cells) in enumerate(zip(ordered, rows, strict=True)):
-        reasons = _reason_lines(table, to.width, is_whole=n_lines is None)
+        reasons = _reason_lines(table, to.width, n_of_reason, is_summary=is_summary)
         if n_lines is not None and len(lines) + len(reasons) > n_lines:
-            rest = ordered[n_shown:]
-            n_well = sum(table.state == "up to date" for table in rest)
-            lines.append(
-                Text(f"… {len(rest)} more" + (f", {n_well} of them up to date" if n_well else ""), style="dim")
-            )
+            lines.append(Text(_rest(ordered[n_shown:]), style="dim", no_wrap=True, overflow="ellipsis"))
             break
         shown = (table.name, table.topic)[: len(names)]
         line = Text(no_wrap=True)
@@ -246,6 +302,24 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False) -> Ren
         line.append(state, style=_STYLES.get(table.state, "")).append("  " + "  ".join(figures))
         lines += [line, *reasons]
     return Group(*lines)
+
+
+def _rest(tables: Sequence[WatchedTable]) -> str:
+    """Return ``… 40 more: 3 stopped, 37 up to date``, those in trouble first."""
+    states = Counter(table.state for table in tables)
+    return f"… {len(tables)} more: " + ", ".join(f"{states[state]} {state}" for state in _ORDER if states[state])
+
+
+def _lines_of_reasons(troubled: Sequence[WatchedTable], width: int, n_lines: int | None) -> int | None:
+    """Return how many lines a reason has at most, None for all: the more tables are in trouble, the fewer."""
+    if n_lines is None:
+        return None if len(troubled) <= _WHOLE_REASONS or width >= _UNLIMITED else _REASON_LINES
+    for n in range(_REASON_LINES, 1, -1):
+        reasons = (_reason_lines(table, width, n, is_summary=False) for table in troubled)
+        # One line is each row, and one the head.
+        if sum(1 + len(lines) for lines in reasons) < n_lines:
+            return n
+    return 1
 
 
 def _cells(table: WatchedTable, *, is_wide: bool, is_summary: bool) -> list[str]:
@@ -273,13 +347,23 @@ def _fit(name: str, width: int) -> str:
     return name.ljust(width) if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _reason_lines(table: WatchedTable, width: int, *, is_whole: bool) -> list[Text]:
-    """Return why a table is stopped, or tried again: three lines of it while there is a screen, all of it at the end."""
+def _reason_lines(table: WatchedTable, width: int, most: int | None, *, is_summary: bool) -> list[Text]:
+    """Return why a table is stopped, or tried again, in so many lines at most."""
     if not table.reason:
         return []
-    again = "" if table.again_s is None or is_whole else f"again in {duration(table.again_s)}: "
-    text = printable(again + table.reason)
-    lines = textwrap.wrap(text, max(20, width - 2)) if width < _UNLIMITED else [text]
-    if not is_whole and len(lines) > _REASON_LINES:
-        lines = [*lines[: _REASON_LINES - 1], f"{lines[_REASON_LINES - 1][: width - 3]}…"]
-    return [Text(f"  {line}", style=_STYLES.get(table.state, "yellow")) for line in lines]
+    again = "" if table.again_s is None or is_summary else f"again in {duration(table.again_s)}: "
+    style = _STYLES.get(table.state, "yellow")
+    return [Text(f"  {line}", style=style) for line in _wrapped(printable(again + table.reason), width - 2, most)]
+
+
+def _wrapped(text: str, width: int, most: int | None, end: str = "") -> list[str]:
+    """Return a text in lines, ``most`` of them, whose last one ends in ``end``."""
+    if width >= _UNLIMITED - 2:
+        return [text + end]
+    width = max(20, width)
+    lines = textwrap.wrap(text + end, width)
+    if most is None or len(lines) <= most:
+        return lines
+    lines = textwrap.wrap(text, width)[:most]
+    lines[-1] = f"{lines[-1][: max(0, width - len(end) - 1)].rstrip()}…{end}"
+    return lines

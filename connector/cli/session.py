@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
 if TYPE_CHECKING:  # loads Spark, which most commands do not need
     from pyspark.sql import SparkSession
 
@@ -18,7 +20,11 @@ _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def session(name: str, *, with_delta: bool = True) -> SparkSession:
-    """Return the platform's session, or one on this machine."""
+    """Return the platform's session, or one on this machine.
+
+    Raises:
+        click.ClickException: there is no Java that Spark takes, or no Delta for this Spark.
+    """
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -29,16 +35,22 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     if not _OF_PLATFORM & os.environ.keys():
-        from pykafka_wire.local import delta_jars, ensure_java, export_java_home
+        import pyspark
 
-        export_java_home(ensure_java())
+        from pykafka_wire.local import JarResolutionError, JavaNotFoundError, delta_jars, ensure_java, export_java_home
+
+        try:
+            export_java_home(ensure_java())
+            jars = delta_jars(".".join(pyspark.__version__.split(".")[:2])) if with_delta else []
+        except (JavaNotFoundError, JarResolutionError) as error:
+            raise click.ClickException(str(error)) from error
         # Starts sooner: docs/operations.md.
         launcher = Path(sys.executable).with_name("pykafka-wire-python")
         python = os.environ.setdefault("PYSPARK_PYTHON", str(launcher) if launcher.exists() else sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
         settings |= {
             "spark.master": "local[*]",
-            "spark.jars": ",".join(map(str, delta_jars())) if with_delta else "",
+            "spark.jars": ",".join(map(str, jars)),
             "spark.python.unix.domain.socket.enabled": "true",
             # Delta's and Spark's own defaults are for clusters: 50 and 200 tasks for the smallest table.
             "spark.databricks.delta.snapshotPartitions": "2",

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -78,11 +79,9 @@ class DeltaFolder:
         scheme = settings.into.partition(":")[0].lower() if ":" in settings.into else "file"
         if scheme != "file" and stored_uri(settings.into).partition(":")[0] not in _SCHEMES:
             return f"{scheme}: is a scheme that only Spark knows"
-        try:
-            import deltalake  # noqa: F401
-        except ModuleNotFoundError:
-            return "the library deltalake is not installed: pip install 'pykafka-wire[delta]'"
-        return None
+        # PySpark demands pandas of whoever calls mapInArrow.
+        missing = next((name for name in ("deltalake", "pandas") if find_spec(name) is None), None)
+        return None if missing is None else f"the library {missing} is not installed: pip install 'pykafka-wire[delta]'"
 
     @cached_property
     def _table(self) -> Any:  # Any: deltalake is optional

@@ -20,6 +20,7 @@ from pykafka_wire.errors import (
     ConnectorError,
     DataLossError,
     IngestError,
+    MissingLibraryError,
     OffsetsError,
     OptionError,
     RegistryError,
@@ -56,7 +57,8 @@ _CONFLICTS: Final = frozenset(
 #: Another attempt meets them again, until somebody has changed a setting, a schema, the table or the topic.
 _STANDING: Final = frozenset(
     {
-        IngestError.code, DATA_LOSS, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC, "PYKAFKA_WIRE_SETTINGS",
+        IngestError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC,
+        "PYKAFKA_WIRE_SETTINGS",
         "ARITHMETIC_OVERFLOW", "CANNOT_PARSE_TIMESTAMP", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO",
         "INVALID_ARRAY_INDEX", "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "NUMERIC_VALUE_OUT_OF_RANGE", "REMAINDER_BY_ZERO",
         "USER_RAISED_EXCEPTION",

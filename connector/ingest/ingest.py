@@ -26,7 +26,7 @@ from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures, is_connect
 from pykafka_wire.ingest.server_rows import leave_release_to_server
-from pykafka_wire.ingest.settings import Destination, Settings, Table
+from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.spark_or_tasks import spark_reason
 from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
@@ -346,7 +346,8 @@ class Ingest:
         self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
         for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
-            _log.error("Topic %s is not landed%s, the others are. %s", key, until, failure.sentence)
+            text = "Topic %s is not landed%s, the others are. %s"
+            _log.error(text, key, until, failure.sentence, extra={TABLE_STATE: self.settings.destination(key).name})
         if log is not None and not is_connect(spark):
             self._continue(spark, log)
 

@@ -26,7 +26,7 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.landing_progress import describe_jobs
-from pykafka_wire.ingest.settings import Destination, Settings, Table
+from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
@@ -346,7 +346,8 @@ class Landing:
     def _succeed(self, table: _TableTask) -> None:
         if table.state.stage is not Stage.LANDING:
             n = table.state.n_failures
-            _log.warning("Table %s is landing again, after %d %s.", table.name, n, "attempt" if n == 1 else "attempts")
+            attempts = "attempt" if n == 1 else "attempts"
+            _log.warning("Table %s is landing again, after %d %s.", table.name, n, attempts, extra=_of_state(table))
         table.state = table.state.landed()
         table.look_pause_s = _FIRST_CAUSE_S
         if not (table.is_tended or self._is_closed) and table.upkeep.is_time(table.progress.commits):
@@ -399,11 +400,12 @@ class Landing:
         self._note(table, failure)
         pause_s = (table.state.next_attempt or now) - now
         if table.state.stage is Stage.STOPPED and (earlier.stage, earlier.code) != (Stage.STOPPED, failure.code):
-            _log.error("Table %s is stopped, the others go on. %s", table.name, failure.sentence)
-        elif table.state.stage is Stage.RETRYING:
-            _log.warning(
-                "Table %s is tried again in %.0f s, the others go on. %s", table.name, pause_s, failure.sentence
+            _log.error(
+                "Table %s is stopped, the others go on. %s", table.name, failure.sentence, extra=_of_state(table)
             )
+        elif table.state.stage is Stage.RETRYING:
+            text = "Table %s is tried again in %.0f s, the others go on. %s"
+            _log.warning(text, table.name, pause_s, failure.sentence, extra=_of_state(table))
 
     def _note(self, table: _TableTask, failure: Failure) -> None:
         """Give a table the state after a failure, and see to it that it is tried again."""
@@ -532,6 +534,11 @@ class Landing:
         if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
             session.conf.set(_SNAPSHOT_PARTITIONS, "2")
         return session
+
+
+def _of_state(table: _TableTask) -> dict[str, str]:
+    """Return what marks a log record as one of a table's state."""
+    return {TABLE_STATE: table.name}
 
 
 def _lost_text(table: _TableTask, part: TopicRange) -> str:

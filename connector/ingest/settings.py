@@ -44,7 +44,8 @@ _LEAST_KEPT_MS: Final = 24 * 3_600_000
 _TOPIC: Final = "{topic}"
 #: Of an ingest: what Kafka allows in the name of a group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-
+#: The attribute of a log record that is about a table's state, with the table's name: who shows states need not show the record.
+TABLE_STATE: Final = "pykafka_wire_table"
 
 #: Debezium's topics beside those of tables, by their names behind its ``topic.prefix``.
 _HELPERS: Final = {"transaction": "transactions' beginnings and ends", "message": "messages of pg_logical_emit_message"}

@@ -124,6 +124,44 @@ except Exception as error:
     assert "pip install 'pykafka-wire[cli]'" in run(command, "--help", code=1, **settings)
 
 
+def test_an_ingest_names_all_that_lacks_before_it_starts(
+    without_extras: Path, wheel: Path, kafka: Any, tmp_path: Path
+) -> None:
+    python = environment_with(tmp_path / "command", f"{wheel}[cli]")
+    command = [
+        python.with_name("pykafka-wire"),
+        "ingest",
+        "-b",
+        kafka.bootstrap_servers,
+        "--topics",
+        "x",
+        "--into",
+        "./lake",
+    ]
+    settings = {"cwd": tmp_path, "env": clean_environment(python), "code": 1}
+    said = run(*command, "--format", "json", **settings)
+    assert "pip install 'pykafka-wire[delta]'" in said and "  pandas, for tasks" in said and "Traceback" not in said
+    said = run(*command, "--registry", "http://localhost:1", "--ui", "0", "--metrics-port", "0", **settings)
+    assert "pip install 'pykafka-wire[delta,values,ui,prometheus]'" in said
+
+
+def test_a_newcomer_lands_json_with_inferred_columns_by_the_wheel_alone(
+    wheel: Path, kafka: Any, topic: Any, tmp_path: Path
+) -> None:
+    """Columns are inferred by Spark, and tasks write the rows, so that pandas must have been installed with the extra."""
+    python = environment_with(tmp_path / "newcomer", f"{wheel}[delta,cli,ui]")
+    command = python.with_name("pykafka-wire")
+    settings = {"cwd": tmp_path, "env": clean_environment(python, PYKAFKA_WIRE_BOOTSTRAP=kafka.bootstrap_servers)}
+    name = topic(2)
+    run(command, "produce", name, '{"id": 1, "who": {"name": "Ann"}}', '{"id": 2, "who": {"name": "Bob"}}', **settings)
+    asked = ["--topics", name, "--into", "./lake", "--format", "json"]
+    printed = run(command, "ingest", *asked, "--once", "--ui", "0", **settings)
+    assert "2 rows landed" in printed and "stopped" not in printed and "retrying" not in printed
+    code = "import deltalake, sys; print(*deltalake.DeltaTable(sys.argv[1]).to_pyarrow_table()['who'].to_pylist())"
+    landed = run(python, "-c", code, tmp_path / "lake" / name.replace("-", "_"), **settings)
+    assert "{'name': 'Ann'}" in landed and "{'name': 'Bob'}" in landed
+
+
 def test_with_the_extras_what_they_bring_works(
     without_extras: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:

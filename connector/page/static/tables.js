@@ -8,7 +8,7 @@ const N_SAMPLES = 60;
 const COLUMNS = [
   ["state", "State"],
   ["topic", "Topic"],
-  ["freshness_s", "Freshness", "How old the oldest record is that the table lacks"],
+  ["freshness_s", "Freshness", "How long ago the table held all that its topic held"],
   ["lag", "Lag", "Records that the table lacks, and the time to catch up at the present rate"],
   ["rows_per_second", "Rows/s", "Rows landed a second, over the last quarter of an hour"],
   ["rejects", "Rejects", "Records that could not be read, and stand in the table of rejects"],

@@ -10,6 +10,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 import uuid
@@ -27,7 +28,7 @@ from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.ingest.table_status import TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.ingest.watch import Watched, WatchedTable
-from tests.connector.cli.conftest import SCRIPT
+from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.shown_code import ROOT
 
 #: Ends the wait for a process that does not go on.
@@ -82,8 +83,64 @@ def test_sixty_tables_fit_on_a_screen() -> None:
     tables = [watched(number) for number in range(60)]
     lines = drawn([*tables, watched(60, state="behind", lag=5)], 80)
     assert len(lines) <= 24 and "behind" in lines[1]
-    assert re.fullmatch(r"… \d+ more, \d+ of them up to date", lines[-1])
+    assert re.fullmatch(r"… (\d+) more: \1 up to date", lines[-1])
     assert len(drawn(tables, 80, is_summary=True)) == 61
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("n_stopped", "n_lines"), [(3, 3), (5, 2), (40, 1)])
+def test_the_more_tables_are_in_trouble_the_shorter_their_reasons_are(n_stopped: int, n_lines: int) -> None:
+    reason = "[X] the column a cannot be INT " + "and again " * 40
+    tables = [watched(number, state="stopped", reason=reason) for number in range(n_stopped)]
+    tables += [watched(number) for number in range(n_stopped, 60)]
+    lines = drawn(tables, 80)
+    assert len(lines) <= 24 and lines[1].split()[:2] == ["shop_topic_0", "stopped"]
+    assert [line.startswith("  ") for line in lines[2 : 3 + n_lines]] == [*[True] * n_lines, False]
+    assert lines[1 + n_lines].endswith("…")
+    shown = sum(" stopped " in line for line in lines)
+    rest = [f"{n_stopped - shown} stopped, "] if shown < n_stopped else [""]
+    assert f"more: {rest[0]}" in lines[-1] and lines[-1].endswith("up to date")
+    summary = drawn(tables, 80, is_summary=True)
+    assert "up to date" in summary[1] and summary[-1].startswith("  "), "what is wrong stays in sight"
+    is_cut = n_stopped > 3
+    assert summary[-1].endswith("…") is is_cut and (len(summary) == 61 + 3 * n_stopped) is is_cut
+
+
+LOGGING = """
+import logging, os, time
+from pykafka_wire.cli.ingest_screen import IngestScreen
+from pykafka_wire.ingest.settings import TABLE_STATE
+log = logging.getLogger("pykafka_wire.ingest.landing")
+with IngestScreen("shop", is_quiet=False) as screen:
+    screen.phase("starting Spark")
+    for n in range(20):
+        log.warning("Table t%d is tried again", n, extra={TABLE_STATE: f"t{n}"})
+    log.warning("a \x1b[2J note that is no table's state")
+    log.warning("another one " + "and again " * 40)
+    os.write(2, b"chatter")
+    time.sleep(0.6)
+screen.summary()
+"""
+
+
+def test_states_of_tables_are_logged_to_a_file_and_other_warnings_shown_below_the_screen(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(LOGGING)
+    seen = plain(terminal_output([str(file)], columns=80, command=sys.executable))
+    assert "is tried again" not in seen and "chatter" not in seen
+    screen, _, end = seen.partition("a \\x1b[2J note")
+    assert "another one and again" in screen and "(and 1 more in /tmp/" in screen and "note" not in screen
+    (log,) = map(Path, re.findall(r"^Log, with all warnings and reasons: (\S+)\s*$", end, re.MULTILINE))
+    try:
+        written = log.read_text()
+        assert len(re.findall(r"^\d{4}-\d\d-\d\dT\S+Z WARNING Table t\d+ is tried again$", written, re.MULTILINE)) == 20
+        assert "another one" in written and "chatter" in written
+    finally:
+        log.unlink()
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    assert done.stderr.count("WARNING") == 2 and "is tried again" not in done.stderr, (
+        "lines of standard output tell them"
+    )
 
 
 @pytest.mark.unit
