@@ -37,7 +37,7 @@ from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.library_checks import check_libraries
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
-from pykafka_wire.page.address import PageSettings
+from pykafka_wire.page.address import PageSettings, reason_of
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
@@ -162,7 +162,7 @@ def _check_ports(page: PageSettings | None, metrics_port: tuple[str, int] | None
 
 
 def _metrics_refused(place: tuple[str, int], error: OSError) -> click.UsageError:
-    return click.UsageError(f"--metrics-port {place[0]}:{place[1]}: {error.strerror}. Give another port.")
+    return click.UsageError(f"--metrics-port {place[0]}:{place[1]}: {reason_of(error)}. Give another port.")
 
 
 def _init(path: Path, given: dict[str, Any]) -> None:

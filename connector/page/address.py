@@ -68,11 +68,16 @@ class PageSettings:
             family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(address[:2], family=family, backlog=64)
         except (OSError, UnicodeError) as error:
-            text = error.strerror if isinstance(error, OSError) else str(error)
+            text = reason_of(error) if isinstance(error, OSError) else str(error)
             raise OptionError(
                 f"the page cannot listen at {shown(self.host, self.port)} ({text}): give another port, 0 for a free one, or an "
                 "address of this machine."
             ) from None
+
+
+def reason_of(error: OSError) -> str:
+    """Return why a server cannot listen, without the address, which ``create_server`` adds."""
+    return (error.strerror or str(error)).partition(" (while attempting")[0]
 
 
 def _format_error(text: str) -> OptionError:

@@ -15,10 +15,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import urllib.request
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from http.client import HTTPException
 from typing import Final
 
 from pykafka_wire.wire.security import secret_references
@@ -47,6 +45,8 @@ def rack_of(settings: ClientSettings) -> str:
 
 @lru_cache
 def _of_cloud(name: str) -> str:
+    from http.client import HTTPException  # loads what few readers need
+
     try:
         rack = _CLOUDS[name]()
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
@@ -83,6 +83,8 @@ def _google() -> str:
 
 
 def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
+    import urllib.request
+
     # Never by a proxy: the address means this very machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, headers=dict(headers), method=method)

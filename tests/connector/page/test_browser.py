@@ -248,15 +248,14 @@ class replace_url:  # noqa: N801
 def test_five_hundred_tables_stay_smooth(serve: Any, tab: Any) -> None:
     found = tab(serve(SyntheticSource(500)))
     found.wait_for(".row .name")
+    found.wait_for(".row .plot-line[d*=L]")
+    drawn = found.evaluate("document.querySelectorAll('.row .plot-line[d*=L]').length")
+    assert drawn < 100, "rows that were not on the screen are not drawn"
     with found.measured_tasks() as tasks:
         for _ in range(30):
             found.wheel(600)
         found.pause(5_000)  # two responses and more
     assert len(tasks) > 30
-    assert max(tasks) < 200, "milliseconds in which it does not react, where nothing else needs the CPU"
-    drawn = found.evaluate(
-        "[...document.querySelectorAll('.row .plot-line')].filter((e) => e.getAttribute('d') !== 'M0,0').length"
-    )
-    assert 0 < drawn < 500, "rows that are not on the screen are not drawn"
+    assert max(tasks) < 100, "milliseconds in which it does not react, where nothing else needs the CPU"
     found.wheel(-100_000)
     assert found.text(".tables .row:not(.heads)").startswith("Stopped")
