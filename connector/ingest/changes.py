@@ -42,7 +42,16 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, Merging, Truncation, key_gaps_of, merge_rows
+from pykafka_wire.ingest.merging import (
+    CREATED,
+    DELETE,
+    UNAVAILABLE,
+    Merging,
+    Truncation,
+    key_gaps_of,
+    merge_rows,
+    truncations_of,
+)
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable, clash, quoted
 from pykafka_wire.ingest.unsent_values import RowsUnder, is_older
@@ -427,9 +436,11 @@ def rows_under(target: TopicTable, prefix: str, rows: DataFrame | None = None) -
 
     def join(places: DataFrame) -> DataFrame:
         new = places.withColumn(prefix + "key", F.col("current"))
-        partition, offset, timestamp = (f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp"))
+        place = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
         same_row = _same_row(held.schema, new, prefix, _key_gaps(target, new, prefix))
-        is_row = f"{same_row} AND {is_older(partition, offset, timestamp, 'new.until')}"
+        is_row = f"{same_row} AND {is_older(*place, 'new.until')}"
+        for truncation in truncations_of(target):
+            is_row += f" AND NOT {truncation.ends(*place)}"
         joined = new.alias("new").join(held.alias("old"), F.expr(is_row))
         return joined.select("new.target", F.struct("old.*").alias("old"))
 

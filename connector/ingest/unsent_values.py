@@ -73,6 +73,9 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
     Args:
         ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
             of one that has got another key was deleted before the range.
+
+    Connect writes changes again after a crash. A creation of a row that is there, with no delete before it, is one that was
+    written again, and the row keeps its values.
     """
     row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
     lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
@@ -155,7 +158,8 @@ class _Search:
     """A search for the values of some columns of rows.
 
     What is known of a row has the columns ``target``, its key; of each of ``names`` a struct of the ``value``, null where it is not
-    known; ``begun``, whether it was created or deleted in the range; and ``origin``, the key before that, if it had one.
+    known; ``begun``, whether it was created or deleted in the range; and ``origin``, the key before that, if it had one, the place
+    of that creation, and whether its own key has no delete in the range.
     """
 
     names: tuple[str, ...]
@@ -174,7 +178,19 @@ class _Search:
         events = _events(searched.changes, self.row_type)
         nowhere = F.lit(None).cast(_PLACE)
         places = targets.select("target", F.col("target").alias("current"), nowhere.alias("until"))
-        return self._follow(computed_on_server(self._look(places, events)), events, searched.rows_under)
+        known = computed_on_server(self._look(places, events))
+        if searched.rows_under is not None:
+            known = self._of_repeated(known, searched.rows_under)
+        return self._follow(known, events, searched.rows_under)
+
+    def _of_repeated(self, known: DataFrame, rows_under: RowsUnder) -> DataFrame:
+        """Return what is known, with the values of rows whose creation was written again."""
+        repeated = self.moved(known).where("origin.is_undeleted")
+        if repeated.isEmpty():
+            return known
+        place = F.struct("origin.partition", "origin.offset", "origin.timestamp").cast(_PLACE)
+        held = rows_under(repeated.select("target", F.col("target").alias("current"), place.alias("until")))
+        return computed_on_server(self.with_more(known, held.select("target", *self._of_table(held))))
 
     def _look(self, places: DataFrame, events: DataFrame) -> DataFrame:
         """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
@@ -189,11 +205,12 @@ class _Search:
         values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
         is_begin = F.col(DELETE) | F.col(CREATED) | F.col(_FROM).isNotNull()
         begun = F.when(is_begin, F.col("offset"))
-        origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "timestamp")
+        origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "partition", "offset", "timestamp")
         of_partition = matches.groupBy("target", "partition").agg(
             F.max_by("timestamp", "offset").alias("at"),
             F.max(begun).alias("begun"),
             F.max_by(origin, begun).alias("origin"),
+            F.count_if(DELETE).alias("n_deletes"),
             *values,
         )
         # The newest partition decides; a value counts where it was sent since the row was created.
@@ -206,8 +223,9 @@ class _Search:
             for place in self._places
         ]
         begun_order = F.when(F.col("begun").isNotNull(), order)
+        last_origin = F.max_by("origin", begun_order).withField("is_undeleted", F.sum("n_deletes") == 0)
         known = of_partition.groupBy("target").agg(
-            F.max(begun_order).alias("begun"), F.max_by("origin", begun_order).alias("origin"), *latest
+            F.max(begun_order).alias("begun"), last_origin.alias("origin"), *latest
         )
         rows = [
             F.when(F.col("begun").isNull() | (F.col(f"{place}.order") >= F.col("begun")), F.col(f"{place}.row")).alias(
