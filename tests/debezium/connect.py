@@ -34,13 +34,13 @@ Converter = Mapping[str, str]
 
 
 def json_converters(*, schemas: bool) -> Converter:
-    """Connect's own converter, with ``schemas.enable`` or without."""
-    kind = "org.apache.kafka.connect.json.JsonConverter"
-    return {
-        f"{column}.converter{name}": value
-        for column in ("key", "value")
-        for name, value in {"": kind, ".schemas.enable": str(schemas).lower()}.items()
+    """Connect's own converter, with ``schemas.enable`` or without; null stays null where the column has a default."""
+    settings = {
+        "": "org.apache.kafka.connect.json.JsonConverter",
+        ".schemas.enable": str(schemas).lower(),
+        ".replace.null.with.default": "false",
     }
+    return {f"{column}.converter{name}": value for column in ("key", "value") for name, value in settings.items()}
 
 
 def avro_converters(registry: str) -> Converter:
@@ -83,7 +83,6 @@ class Connect:
                     "plugin.path": str(plugins),
                     "plugin.discovery": "hybrid_warn",
                     "offset.storage.file.filename": str(self.folder / "offsets"),
-                    "offset.flush.interval.ms": "1000",
                     # Of the worker; each connector has its own.
                     **json_converters(schemas=False),
                 }
@@ -108,9 +107,17 @@ class Connect:
             self._watchdog,
             ready="REST resources initialized; server is started and ready to handle requests",
         )
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the worker, after :meth:`kill` too: then it has forgotten its connectors, but not their offsets."""
         self._process.spawn()
         wait_ready([self._process], TIMEOUT_S)
-        return self
+
+    def kill(self) -> None:
+        """Kill the worker: what it has written since it last saved its offsets it will write again."""
+        self._process.kill()
 
     def __exit__(self, *_: object) -> None:
         self._watchdog.close()

@@ -49,6 +49,10 @@ def document(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
+def documents(text: str) -> str:
+    return json.dumps([None if each is None else document(each) for each in json.loads(text)])
+
+
 def doubles(text: str) -> str:
     return json.dumps([None if each is None else float(each) for each in json.loads(text)])
 
@@ -105,7 +109,15 @@ ANY_WHOLE: Final = rf"{WHOLE}|decimal\(\d+,0\)"
 TEXT: Final = Rule(types="string")
 _MICROS_OF_INFINITE: Final = "CASE WHEN isfinite({0}) THEN (extract(epoch FROM CASE WHEN isfinite({0}) THEN {0} END) * 1000000)::bigint::text END"
 _DAYS: Final = "CASE WHEN isfinite({0}) THEN (CASE WHEN isfinite({0}) THEN {0} END - date '1970-01-01')::text END"
-_MICROS_OF_ITEMS: Final = "CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT (extract(epoch FROM x) * 1000000)::bigint FROM unnest({0}) x))::text END"
+
+
+def _items(expression: str) -> str:
+    """An array of an expression of each item ``x``."""
+    return "CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT " + expression + " FROM unnest({0}) x))::text END"
+
+
+_MICROS_OF_ITEMS: Final = _items("(extract(epoch FROM x) * 1000000)::bigint")
+_TEXTS_OF_ITEMS: Final = _items("x::text")
 _DOCUMENT: Final = Rule(types="string", read=document)
 _ITEMS: Final = Rule(types="array<.*>", database="to_json({})::text", delta="to_json({})", read=document)
 
@@ -121,7 +133,7 @@ TYPED: Final[dict[str, Rule]] = {
     "numeric": Rule(types="string", read=exact),
     "money": Rule(types=r"decimal\(38,2\)", database="{}::numeric::text", read=exact),
     # A char(n) keeps its blanks, which a cast to text removes.
-    r"text|character varying.*|character\(\d+\)|citext|uuid|mood|inet|cidr|macaddr8?|xml|tsvector|.*range|ltree": replace(TEXT, database="to_json({}) #>> '{{}}'"),
+    r"text|character varying(?:\(\d+\))?|character\(\d+\)|citext|uuid|mood|growth|inet|cidr|macaddr8?|xml|tsvector|.*range|ltree": replace(TEXT, database="to_json({}) #>> '{{}}'"),
     "bytea": Rule(types="binary", database="encode({}, 'hex')", delta="lower(hex({}))"),
     "boolean": Rule(types="boolean"),
     # Endless ones are null.
@@ -149,6 +161,9 @@ TYPED: Final[dict[str, Rule]] = {
     r"numeric\(10,2\)\[\]": Rule(types=r"array<decimal\(10,2\)>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
     r"numeric\[\]": Rule(types="array<string>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
     r"double precision\[\]": replace(_ITEMS, types="array<double>", read=doubles),
+    r"jsonb?\[\]": Rule(types="array<string>", database=_TEXTS_OF_ITEMS, delta="to_json({})", read=documents),
+    r"bytea\[\]": Rule(types="array<binary>", database=_items("encode(x, 'hex')"), delta="to_json(transform({}, x -> lower(hex(x))))", read=document),
+    r"time(\(\d\))? without time zone\[\]": Rule(types="array<bigint>", database=_MICROS_OF_ITEMS, delta="to_json({})", read=document),
     r".*\[\]": _ITEMS,
     "hstore": Rule(types="string", database="hstore_to_json({})::text", read=document),
     "point": Rule(types="struct<x:double,y:double,wkb:binary,srid:int>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=doubles),
@@ -183,7 +198,7 @@ PLAIN: Final[dict[str, Rule]] = {
         types=ANY_WHOLE, database=_MICROS_OF_INFINITE, delta="CAST(IF({0} IN (9223372036825200000, -9223372036832400000, 9223372036825200, -9223372036832400), NULL, {0}) AS STRING)",
     ),
     r"timestamp(\(\d\))? with time zone": Rule(types="string", database=_MICROS_OF_INFINITE, delta="CAST(unix_micros(try_cast({} AS TIMESTAMP)) AS STRING)"),
-    r"date\[\]": Rule(types=r"array<.*>", database="CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT x - date '1970-01-01' FROM unnest({0}) x))::text END", delta="to_json({})", read=document),
+    r"date\[\]": Rule(types=r"array<.*>", database=_items("x - date '1970-01-01'"), delta="to_json({})", read=document),
     r"timestamp without time zone\[\]": Rule(types="array<.*>", database=_MICROS_OF_ITEMS, delta="to_json({})", read=document),
     r"timestamp with time zone\[\]": Rule(
         types="array<string>", database=_MICROS_OF_ITEMS,
@@ -197,6 +212,8 @@ PLAIN: Final[dict[str, Rule]] = {
         types="array<struct<.*>>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items,
         read_delta=lambda text: json.dumps([variable_scale(json.dumps(each)) for each in json.loads(text)]),
     ),
+    r"bytea\[\]": Rule(types="array<string>", database=_items("encode(x, 'base64')"), delta="to_json({})", read=document),
+    r"time(\(\d\))? without time zone\[\]": Rule(types="array<.*>", database=_MICROS_OF_ITEMS, delta="to_json({})", read=document),
     "point": Rule(types="struct<.*>", database="json_build_array({0}[0], {0}[1])::text", delta="to_json(array({0}.x, {0}.y))", read=doubles),
     r"bit\(\d\d+\)|bit\([2-9]\)|bit varying\(\d+\)": Rule(types="string", read=lambda text: _little_endian(text), read_delta=lambda text: base64.b64decode(text).hex()),
 }  # fmt: skip
@@ -221,13 +238,22 @@ OTHERS: Final[dict[str, dict[str, Rule]]] = {
         r"timestamp(\(\d\))? without time zone": Rule(types="timestamp", database=_MILLIS, delta="CAST(unix_micros({}) AS STRING)"),
         r"timestamp without time zone\[\]": Rule(
             types="array<timestamp>", read=document,
-            database="CASE WHEN {0} IS NOT NULL THEN to_json(ARRAY(SELECT (floor(extract(epoch FROM x) * 1000) * 1000)::bigint FROM unnest({0}) x))::text END",
+            database=_items("(floor(extract(epoch FROM x) * 1000) * 1000)::bigint"),
             delta="to_json(transform({}, x -> unix_micros(x)))",
         ),
     },
     "time.precision.mode=isostring": {
         r"time(\(\d\))? without time zone": Rule(types="string", database="{}::text", read=lambda text: _without_zeros(text)),
     },
+    "binary.handling.mode=hex": {"bytea": Rule(types="string", database="encode({}, 'hex')")},
+    "interval.handling.mode=string": {
+        "interval": Rule(
+            types="string", read=lambda text: json.dumps([float(each) for each in re.findall(r"-?[\d.]+", text)]),
+            database="CASE WHEN {0} IS NOT NULL THEN concat_ws(' ', extract(years FROM {0}), extract(months FROM {0}), extract(days FROM {0}),"
+            " extract(hours FROM {0}), extract(minutes FROM {0}), extract(microseconds FROM {0}) / 1000000) END",
+        ),
+    },
+    "hstore.handling.mode=map": {"hstore": Rule(types="map<string,string>", database="hstore_to_json({})::text", delta="to_json({})", read=document)},
 }  # fmt: skip
 
 
