@@ -436,11 +436,11 @@ def rows_under(target: TopicTable, prefix: str, rows: DataFrame | None = None) -
 
     def join(places: DataFrame) -> DataFrame:
         new = places.withColumn(prefix + "key", F.col("current"))
-        place = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
+        partition, offset, timestamp = (f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp"))
         same_row = _same_row(held.schema, new, prefix, _key_gaps(target, new, prefix))
-        is_row = f"{same_row} AND {is_older(*place, 'new.until')}"
+        is_row = f"{same_row} AND {is_older(partition, offset, timestamp, 'new.until')}"
         for truncation in truncations_of(target):
-            is_row += f" AND NOT {truncation.ends(*place)}"
+            is_row += f" AND NOT {truncation.ends(partition, offset, timestamp)}"
         joined = new.alias("new").join(held.alias("old"), F.expr(is_row))
         return joined.select("new.target", F.struct("old.*").alias("old"))
 
