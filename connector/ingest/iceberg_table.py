@@ -461,7 +461,8 @@ class IcebergTable:
             except CommitFailedException:
                 if attempt == _ATTEMPTS - 1:
                     raise
-        self.refresh()
+        # Whatever has become of the name since, the files are a table's: what follows must not raise.
+        self._loaded = None
 
     def _has(self, landed: Landed) -> bool:
         """Return whether the table has a micro-batch already, or stands elsewhere than where it begins."""
@@ -597,7 +598,7 @@ class IcebergTable:
             AssertRefSnapshotId(ref=branch, snapshot_id=merged.snapshot_id),
         )
         self._catalog.commit_table(self._table, requirements, (moved, RemoveSnapshotRefUpdate(ref_name=branch)))
-        self.refresh()
+        self._loaded = None
 
     def expire(self, keep_ms: int) -> None:
         """Forget snapshots that are older, but for the newest with a position, and those that the table's owner, a branch or a tag

@@ -485,6 +485,27 @@ def test_files_of_an_iceberg_table_that_has_become_another_are_planned_again(
     assert opened().landed() == landed(-1, 0, 0)
 
 
+def test_files_that_a_commit_names_stay_though_the_table_has_another_name_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the commit and the next look at the table its owner renames it, and makes a new one."""
+    opened = of_iceberg(tmp_path)
+    table = opened()
+    commit_table = table._catalog.commit_table
+
+    def rename_behind(*given: Any) -> Any:
+        response = commit_table(*given)
+        monkeypatch.undo()
+        table._catalog.rename_table(table._name, ("shop", "renamed"))
+        opened().create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
+        return response
+
+    monkeypatch.setattr(table._catalog, "commit_table", rename_behind)
+    append(table, landed(0, 0, 3))
+    assert table._catalog.load_table(("shop", "renamed")).scan().to_arrow().num_rows == 3
+    assert opened().version == -1
+
+
 def test_an_iceberg_table_with_rules_for_its_values_is_refused(tmp_path: Path) -> None:
     opened = of_iceberg(tmp_path)
     _divide_days(opened())
