@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.leader_requests import LeaderRequests
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import TransportError
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import client, two_brokers
@@ -49,6 +50,22 @@ def test_a_handshake_without_response_is_not_waited_for_and_fails_in_time(
             await_reachable(requests, 2)
         second.silent = False
         await_reachable(requests, 2)
+
+
+def test_why_a_connection_failed_long_ago_is_no_error_of_now(
+    brokers: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that led nothing meanwhile leads again."""
+    first, second = brokers
+    with client(first, socket_connection_setup_timeout_ms="500") as cluster:
+        cluster.metadata.topics(["t"])
+        second.silent = True
+        requests = LeaderRequests[Any](cluster, "fetch")
+        assert list(requests.reachable([2])) == []
+        assert requests._opening[2].wait(Deadline.after_ms(10_000))
+        second.silent = False
+        monkeypatch.setattr("pykafka_wire.wire.cluster.leader_requests._OPENED_S", 0.0)
+        assert [error for _, error in requests.reachable([2])] in ([], [None])
 
 
 def test_brokers_that_are_connected_come_before_others(brokers: tuple[FakeBroker, FakeBroker]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _LEADER_WAIT_MS: Final = 1_000
 _SOON_MS: Final = 250
 #: How often to see whether a connection has been opened that takes longer than usual.
 _CHECK_S: Final = 0.05
+#: How long what has become of a connection counts while brokers are asked for nothing.
+_OPENED_S: Final = 60.0
 #: The shortest wait, where nothing is in flight and nothing is known to wait for.
 _MIN_WAIT_MS: Final = 1
 
@@ -87,6 +90,7 @@ class LeaderRequests(Generic[SentT]):
         self._backoff = Backoff(cluster.settings)
         self._by_node: dict[int, deque[SentT]] = {}
         self._opening: dict[int, BackgroundCall[None]] = {}
+        self._asked_at = time.monotonic()
         self._knows_brokers = knows_brokers
         self._round_at = self.clock.now()
 
@@ -116,7 +120,13 @@ class LeaderRequests(Generic[SentT]):
         """
         self.held_up = {}
         # What has become of a connection that nobody asked for since is old.
-        self._opening = {node: opening for node, opening in self._opening.items() if node in nodes}
+        is_old = time.monotonic() > self._asked_at + _OPENED_S
+        self._asked_at = time.monotonic()
+        self._opening = {
+            node: opening
+            for node, opening in self._opening.items()
+            if node in nodes and not (is_old and opening.wait(Deadline.after_ms(0)))
+        }
         throttled_s = {node: self._cluster.throttled_s(node, purpose=self._purpose) for node in nodes}
         for node in sorted(throttled_s, key=lambda node: throttled_s[node] is None):
             error, wait_s = None, throttled_s[node]
