@@ -396,15 +396,18 @@ def _land(
 
 
 class _Said:
-    """A line for each micro-batch that has landed records, where there is no screen: what logs want."""
+    """A line for each micro-batch that has landed records, and each table's trouble, where there is no screen: what logs want."""
 
     def __init__(self) -> None:
         self._batch: int | None = None
         self._rows = self._rejects = 0
 
     def tell(self, query: StreamingQuery, screen: IngestScreen) -> None:
+        if screen.is_live:
+            return
+        screen.tell_troubles()
         progress = query.lastProgress
-        if screen.is_live or progress is None or progress["batchId"] == self._batch:
+        if progress is None or progress["batchId"] == self._batch:
             return
         seen = screen.look()
         assert seen is not None

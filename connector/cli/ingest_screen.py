@@ -83,7 +83,7 @@ class IngestScreen:
         self._phase, self._phase_since = "", time.monotonic()
         self._watch: IngestWatch | None = None
         self._seen: Watched | None = None
-        self._stopped: dict[str, tuple[str, str]] = {}
+        self._troubles: dict[str, str] = {}
         self._ended = threading.Event()
         self._open = ExitStack()
         #: What Spark's processes have printed, and this package's log.
@@ -145,19 +145,20 @@ class IngestScreen:
             threading.Thread(target=self._look_again, daemon=True, name="pykafka-wire-screen").start()
 
     def look(self) -> Watched | None:
-        """Return the ingest now; a table that gets into trouble, or out of it, is a line where there is no screen."""
+        """Return the ingest now."""
         if self._watch is None:
             return None
-        seen = self._seen = self._watch.look()
-        for table in seen.tables:
-            trouble = (table.state, table.status.state.code) if table.reason else ("", "")
-            before = self._stopped.get(table.name, ("", ""))
-            if trouble != before and not self.is_live:
-                self.line(
-                    f"{table.name} {table.state}: {table.reason}" if table.reason else f"{table.name} lands again"
-                )
-            self._stopped[table.name] = trouble
-        return seen
+        self._seen = self._watch.look()
+        return self._seen
+
+    def tell_troubles(self) -> None:
+        """Print a line for each table that got into trouble since the last call, or out of it."""
+        for status in () if self._watch is None else self._watch.statuses().values():
+            stage = str(status.state.stage.value)
+            trouble = "" if status.error is None else f"{stage} {status.state.code}"
+            if trouble != self._troubles.get(status.key, ""):
+                self.line(f"{status.name} {stage}: {status.error}" if trouble else f"{status.name} is landing again")
+            self._troubles[status.key] = trouble
 
     def summary(self) -> None:
         """Print the tables as they were at the end, those in trouble last, and of a screen the warnings, with the log's place."""

@@ -125,7 +125,7 @@ class IngestWatch:
         now = time.monotonic()
         progress = None if self._query is None else self._query.lastProgress
         ends = log_ends(progress)
-        batch, statuses = self._run.micro_batch, self._statuses()
+        batch, statuses = self._run.micro_batch, self.statuses()
         if batch is not self._batch:
             for key, n_done in self._most.items():
                 self._finished[key] = self._finished.get(key, 0) + n_done
@@ -159,7 +159,8 @@ class IngestWatch:
     def _is_planning(self, progress: Any) -> bool:  # Any: the query's last one
         return self._query is not None and (progress is None or bool(self._query.status["isTriggerActive"]))
 
-    def _statuses(self) -> dict[str, TableStatus]:
+    def statuses(self) -> dict[str, TableStatus]:
+        """Return the status of each table, also of those without new records, by its key."""
         settings = self._run.settings
         idle = {table.key: TableStatus.of(settings.destination(table.key)) for table in self._planned}
         return idle | dict(self._run.statuses)
