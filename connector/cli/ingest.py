@@ -446,6 +446,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
             click.echo(json.dumps(state | more, default=str))
         return
     screen.summary()
+    n_stopped, n_retrying = (sum(table.state == state for table in tables) for state in ("stopped", "retrying"))
     n_rejects = sum(table.rejects for table in tables)
     parts = [
         f"{sum(table.rows for table in tables):,} rows landed in {duration(ended.seconds)}",
@@ -453,11 +454,13 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     ]
     if n_untaken := sum(table.status.untaken for table in tables):
         parts.append(f"{counted(n_untaken, 'record')} in no table")
-    if n_stopped := sum(table.state == "stopped" for table in tables):
+    if n_stopped:
         parts.append(f"{counted(n_stopped, 'table')} stopped")
-    if n_retrying := sum(table.state == "retrying" for table in tables):
+    if n_retrying:
         parts.append(f"{counted(n_retrying, 'table')} retrying")
     end = f"Ended after the running micro-batch, by {ended.signal}" if ended.is_cut else "All is landed that was there"
+    if n_stopped + n_retrying and not ended.is_cut:
+        end = "All is landed that could be"
     click.echo(f"{end}: {'; '.join(parts)}.")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import textwrap
 import threading
 import time
@@ -63,6 +64,8 @@ _STYLES: Final = {
 }
 _MIN_NAME: Final = 12
 _REASON_LINES: Final = 3
+#: Before a reason, where there is room for more than its beginning.
+_CODE: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 #: At the end up to so many reasons are printed as a whole; of more of them, the log has the rest.
 _WHOLE_REASONS: Final = 3
 #: Of a schema's UUID so much is shown; numbers are shorter.
@@ -353,8 +356,9 @@ def _reason_lines(table: WatchedTable, width: int, most: int | None, *, is_summa
     if not table.reason:
         return []
     again = "" if table.again_s is None or is_summary else f"again in {duration(table.again_s)}: "
+    reason = _CODE.sub("", table.reason) if most == 1 else table.reason
     style = _STYLES.get(table.state, "yellow")
-    return [Text(f"  {line}", style=style) for line in _wrapped(printable(again + table.reason), width - 2, most)]
+    return [Text(f"  {line}", style=style) for line in _wrapped(printable(again + reason), width - 2, most)]
 
 
 def _wrapped(text: str, width: int, most: int | None, end: str = "") -> list[str]:
@@ -365,6 +369,6 @@ def _wrapped(text: str, width: int, most: int | None, end: str = "") -> list[str
     lines = textwrap.wrap(text + end, width)
     if most is None or len(lines) <= most:
         return lines
-    lines = textwrap.wrap(text, width)[:most]
-    lines[-1] = f"{lines[-1][: max(0, width - len(end) - 1)].rstrip()}…{end}"
-    return lines
+    lines = textwrap.wrap(text, width)
+    last = " ".join(lines[most - 1 :])[: max(0, width - len(end) - 1)]
+    return [*lines[: most - 1], f"{last.rstrip()}…{end}"]

@@ -69,7 +69,8 @@ def _table_mistakes(path: Path, query: str | None) -> list[str]:
         entries = sorted((path / _LOG).glob("[0-9]*.json"))
         actions = [json.loads(line) for entry in entries[:_ENTRIES] for line in entry.read_text().splitlines() if line]
     except (OSError, ValueError) as error:
-        return [f"the folder {path} cannot be read ({error}): give its topic another table by name in [[table]]"]
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        return [f"the folder {path} cannot be read ({reason}): give its topic another table by name in [[table]]"]
     if not (path / _LOG).is_dir():
         return [
             f"the folder {path} has files that are no Delta table: name another place by into, or by name in [[table]]"
