@@ -252,8 +252,8 @@ class TopicReader:
         """
         if schema.format == "json" and table.schema is None:
             return f"columns are inferred from the first {'changes' if table.mode == 'cdc' else 'records'}"
-        if schema.format == "json" and not table.select:
-            return table.schema or ""
+        if schema.format == "json":  # its types are checked with the settings: here Spark would have to parse them
+            return ", ".join(table.select) or table.schema or ""
         value = self._value_type(topic, table, schema)
         if table.select:
             return ", ".join(table.select)

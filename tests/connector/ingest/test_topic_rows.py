@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from pykafka_wire.ingest import Table
@@ -56,3 +59,17 @@ def test_a_table_goes_on_without_lost_records_where_its_options_say_so(shop: Sho
     assert (status.error, status.rows, status.rejects) == (None, 2, 1)
     assert shop.rows("orders", "n") == [(0,), (0,), (2,), (3,)]
     assert [bytes(row.value) for row in shop.table("_rejects").collect()] == [b"damaged"]
+
+
+def test_the_plan_of_selected_json_needs_no_spark() -> None:
+    """In a process without a session, as the command is before it starts one."""
+    program = """
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.topic_rows import TopicReader
+table = Table(topic="orders", format="json", schema="id INT", select=("id + 1 AS n", "CAST(id AS STRING) AS text"))
+settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "localhost:9092"}, topics="orders", into="/lake", tables=(table,))
+reader = TopicReader(settings)
+print(reader.columns_text("orders", table, reader.value_schema("orders", table)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "id + 1 AS n, CAST(id AS STRING) AS text\n", done.stderr
