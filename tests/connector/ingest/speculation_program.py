@@ -64,7 +64,7 @@ def main(file: str, master: str, folder: str) -> None:
     ingest = Ingest(read_settings(Path(file)))
     ingest.start(spark, once=True).awaitTermination()
     errors = [status.error for status in ingest.statuses.values() if status.error]
-    sys.exit("\n".join(errors))
+    sys.exit("\n".join(errors) or None)
 
 
 if __name__ == "__main__":
