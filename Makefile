@@ -127,7 +127,7 @@ chaos-ingest: setup  ## 50 topics of ten million records land under ten kills of
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
 
 # The others have targets of their own, or need a browser, a database or an object store.
-INGEST_CASES = $(filter-out $(addprefix tests/connector/ingest/test_,$(addsuffix .py,commits_of_files contracts debezium_cases iceberg page_in_browser)), \
+INGEST_CASES = $(filter-out $(addprefix tests/connector/ingest/test_,$(addsuffix .py,commits_of_files contracts debezium_cases iceberg object_store page_in_browser)), \
   $(wildcard tests/connector/ingest/test_*.py))
 .PHONY: ingest-cases
 ingest-cases: setup  ## what `make test` leaves out of an ingest's tests: a full disk, tasks that run twice, crashes at each step, rare kinds of rejects and keys
@@ -221,9 +221,10 @@ sbom: setup  ## the software bill of materials of the wheel with its extras, as 
 	rm -rf $(VENV)-sbom
 
 .PHONY: object-store
-object-store: setup  ## files and commits of tables in an object store and by Glue's catalog: their protocols, by moto's server
+object-store: setup  ## tables in an object store and by Glue's catalog: files, commits and whole ingests, by moto's server
 	$(BIN)/python -m pip install -qq -e '.[moto]'
-	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_commits_of_files.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_commits_of_files.py \
+	  tests/connector/ingest/test_object_store.py $(PYTEST_ARGS)
 
 .PHONY: frames
 frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own

@@ -13,8 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +31,7 @@ from pykafka_wire.ingest.file_tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
+from pykafka_wire.ingest.iceberg_files import IcebergFolder, read_files
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
@@ -48,7 +48,6 @@ from pykafka_wire.ingest.tables import (
 from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
 
 #: The entry of a snapshot's summary.
@@ -127,20 +126,15 @@ def table_names(settings: Settings) -> list[str]:
 
 def stored_dataset(settings: Settings, name: str) -> Any:
     """Return the table's rows as a dataset of pyarrow's, or as a table where files alone do not say what the rows are."""
-    import pyarrow.dataset
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
     stored = load_table(settings, name)
     paths = _plain_files(stored, None)
     if not paths:
         return stored.scan().to_arrow()
-    io = PyArrowFileIO(dict(stored.io.properties))
-    places = [io.parse_location(path, io.properties) for path in paths]
-    filesystem = io.fs_by_scheme(*places[0][:2])
-    schema = pa.schema(arrow_type(stored.schema()))
-    return pyarrow.dataset.dataset(
-        [place[2] for place in places], schema=schema, format="parquet", filesystem=filesystem
-    )
+    return _folder_of(stored).dataset(paths, pa.schema(arrow_type(stored.schema())))
+
+
+def _folder_of(stored: Any) -> IcebergFolder:
+    return IcebergFolder(location=f"{stored.location().rstrip('/')}/data", properties=dict(stored.io.properties))
 
 
 def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
@@ -163,22 +157,6 @@ def arrow_type(schema: Any) -> Any:
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return small_type(pa.struct(schema_to_pyarrow(schema)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IcebergFolder:
-    """Where files of a table go, for tasks: the file system is pyiceberg's, with the catalog's credentials."""
-
-    location: str
-    properties: Mapping[str, str]
-
-    def open(self) -> tuple[FileSystem, str]:
-        """Return the file system, pyarrow's, and the folder in it."""
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
-        io = PyArrowFileIO(dict(self.properties))
-        scheme, netloc, path = io.parse_location(self.location, io.properties)
-        return io.fs_by_scheme(scheme, netloc), path
 
 
 class IcebergTable:
@@ -255,27 +233,31 @@ class IcebergTable:
         return self.pinned()[0]
 
     def pinned(self) -> tuple[DataFrame, int]:
-        """Return the table as it is now, and its version; Spark reads the files without Iceberg's runtime."""
+        """Return the table as it is now, and its version; the files are read without Iceberg's runtime."""
         self.refresh()
-        version = self.version
-        return self._rows_of(None if version < 0 else version), version
+        return self._rows_of(self._snapshot_id), self.version
 
-    def _rows_of(self, snapshot_id: int | None) -> DataFrame:
-        """Return the rows of a snapshot, with the columns that the table has now; none of no snapshot."""
-        schema = self.schema
+    def _rows_of(self, snapshot_id: int | None, names: Sequence[str] = ()) -> DataFrame:
+        """Return the rows of a snapshot, with the columns that the table has now, or those of ``names``; none of no snapshot."""
+        schema = StructType([self.schema[name] for name in names]) if names else self.schema
         paths = _plain_files(self._table, snapshot_id)
         if paths is None:
-            rows = self._table.scan(snapshot_id=snapshot_id).to_arrow()
-            return self._session.createDataFrame(rows, schema)
+            rows = self._table.scan(snapshot_id=snapshot_id, selected_fields=tuple(names) or ("*",)).to_arrow()
+            return self._session.createDataFrame(rows.select(schema.names), schema)
         if not paths:
             return self._session.createDataFrame([], schema)
-        return self._session.read.schema(schema).parquet(*map(_for_spark, paths))
+        return read_files(self._session, self.folder, paths, schema)
 
     @property
     def places(self) -> DataFrame:
         """Return ``partition`` and ``offset`` of the table's rows."""
+        self.refresh()
         names = [self._prefix + name for name in ("partition", "offset")]
-        return self.rows.select(*map(quoted, names)).toDF("partition", "offset")
+        return self._rows_of(self._snapshot_id, names).toDF("partition", "offset")
+
+    @property
+    def _snapshot_id(self) -> int | None:
+        return None if self.version < 0 else self.version
 
     def properties(self) -> dict[str, str]:
         return dict(self._table.properties)
@@ -405,9 +387,7 @@ class IcebergTable:
     @property
     def folder(self) -> IcebergFolder:
         """Return where tasks write files."""
-        return IcebergFolder(
-            location=f"{self._table.location().rstrip('/')}/data", properties=dict(self._table.io.properties)
-        )
+        return _folder_of(self._table)
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
         """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
@@ -655,11 +635,6 @@ def landed_in(summary: Mapping[str, Any]) -> Landed | None:
     """Return what a snapshot of an ingest holds, by its summary; None for another program's."""
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
-
-
-def _for_spark(path: str) -> str:
-    """Return a file's URI as Hadoop's file systems have it."""
-    return "s3a:" + path.removeprefix("s3:") if path.startswith("s3:") else path
 
 
 def _partition_value(value: Any) -> Any:

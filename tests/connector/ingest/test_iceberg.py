@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,29 @@ def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     assert len(crashed) == 4
     assert lake.rows("clicks", "n") == [(n,) for n in range(20)]
     assert lake.rows("_rejects", "value") == [(b"\xff",)]
+
+
+@pytest.mark.long
+def test_tasks_read_the_rows_that_spark_reads(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do in an object store: values of all types, and files from before a column, a field and a wider type."""
+    spark = lake.shop.spark
+    table = IcebergTable(spark, lake.shop.ingest(**lake.settings).settings, "kinds")
+    first = "n INT, price DECIMAL(12,2), place STRUCT<city: STRING, marks: ARRAY<MAP<STRING, INT>>>"
+    table.create(first, Table(topic="kinds"), "q", None)
+    values = [(1, Decimal("1.25"), ("Oslo", [{"a": 1}, {}])), (None, None, None), (2, None, (None, None))]
+    table.append(spark.createDataFrame(values, first), None)
+    more = spark.sql("""
+        SELECT 3000000000L AS n, CAST(123456789012.25 AS DECIMAL(14,2)) AS price,
+          named_struct('city', 'Rome', 'marks', null, 'zip', 'x') AS place, X'00ff' AS raw, DATE '1582-10-04' AS day,
+          TIMESTAMP '1700-01-01 00:00:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-29 02:30:00' AS local,
+          array(null, 'a') AS tags, true AS flag, double('NaN') AS ratio
+    """)
+    table.append(more, None)
+    by_spark = sorted(map(repr, table.rows.collect()))
+    assert len(by_spark) == 4
+    monkeypatch.setattr("pykafka_wire.ingest.iceberg_files._OF_HADOOP", frozenset())
+    assert sorted(map(repr, table.rows.collect())) == by_spark
+    assert table.rows.where("n > 2").select("day", "place.zip").collect()[0].zip == "x"
 
 
 def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -> None:

@@ -1,0 +1,88 @@
+"""Files of Iceberg tables, by pyiceberg's file systems, which have the catalog's credentials: where tasks write them, and their
+rows.
+
+Spark reads the file systems of Hadoop itself. It reaches an object store by a jar and credentials of its own alone: there tasks
+read the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.ingest.file_types import conform
+from pykafka_wire.worker_pickling import SentToWorkers
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: Schemes of Hadoop's client itself, and paths without one.
+_OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergFolder:
+    """Where files of a table are, for tasks.
+
+    Attributes:
+        properties: of the table's file system, the catalog's credentials among them.
+    """
+
+    location: str
+    properties: Mapping[str, str]
+
+    def open(self) -> tuple[FileSystem, str]:
+        """Return the file system, pyarrow's, and the folder in it."""
+        filesystem, (folder,) = self._open([self.location])
+        return filesystem, folder
+
+    def dataset(self, paths: Sequence[str], schema: pa.Schema) -> Any:
+        """Return the rows of files as a dataset of pyarrow's with the columns of ``schema``, which are null where a file has none.
+
+        Args:
+            paths: at least one, all of them of one file system.
+        """
+        import pyarrow.dataset
+
+        filesystem, places = self._open(paths)
+        return pyarrow.dataset.dataset(places, schema=schema, format="parquet", filesystem=filesystem)
+
+    def _open(self, locations: Sequence[str]) -> tuple[FileSystem, list[str]]:
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        io = PyArrowFileIO(dict(self.properties))
+        places = [io.parse_location(location, io.properties) for location in locations]
+        scheme, netloc, _ = places[0]
+        return io.fs_by_scheme(scheme, netloc), [path for _, _, path in places]
+
+
+class _FilesTask(SentToWorkers):
+    """Reads files of a table."""
+
+    def __init__(self, folder: IcebergFolder, paths: Sequence[str], schema: pa.Schema) -> None:
+        self._folder = folder
+        self._paths = tuple(paths)
+        self._schema = schema
+
+    def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the files of these numbers; for ``mapInArrow``."""
+        for batch in numbers:
+            paths = [self._paths[number] for number in batch.column(0).to_pylist()]
+            for rows in self._folder.dataset(paths, self._schema).to_batches():
+                arrays = [conform(column, field.type) for column, field in zip(rows.columns, self._schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def read_files(session: SparkSession, folder: IcebergFolder, paths: Sequence[str], schema: StructType) -> DataFrame:
+    """Return the rows of files, whose columns have the names of ``schema``."""
+    if all(urlsplit(path).scheme in _OF_HADOOP for path in paths):
+        return session.read.schema(schema).parquet(*paths)
+    task = _FilesTask(folder, paths, arrow_schema(schema))
+    return session.range(len(paths)).mapInArrow(task.run, schema)
