@@ -1,5 +1,5 @@
-"""Files of Iceberg tables, by pyiceberg's file systems, which have the catalog's credentials: where tasks write them, and their
-rows.
+"""Files of Iceberg tables, by pyiceberg's file systems, which have the catalog's credentials: where tasks write them, their rows,
+and those that no snapshot names.
 
 Spark reads the file systems of Hadoop itself. It reaches an object store by a jar and credentials of its own alone: there tasks
 read the files.
@@ -7,12 +7,15 @@ read the files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.fs
 
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.ingest.file_types import conform
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 #: Schemes of Hadoop's client itself, and paths without one.
 _OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
+#: Data files, manifests and lists of manifests, of any program. A name with a UUID is one file's, whatever path it is named by.
+_UNIQUE: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*\.(parquet|avro)")
+#: The folders of a table, in its location; another table may be beside them.
+_FOLDERS: Final = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,38 @@ class _FilesTask(SentToWorkers):
             for rows in self._folder.dataset(paths, self._schema).to_batches():
                 arrays = [conform(column, field.type) for column, field in zip(rows.columns, self._schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def delete_orphans(stored: Any, before: datetime) -> int:
+    """Delete files that no snapshot of pyiceberg's table names, and that were written before a moment; return how many.
+
+    Such are the files of attempts that failed, what was replaced in snapshots that are forgotten by now, and their manifests.
+    """
+    named = _names_in(stored)
+    n_deleted = 0
+    for name in _FOLDERS:
+        folder = IcebergFolder(
+            location=f"{stored.location().rstrip('/')}/{name}", properties=dict(stored.io.properties)
+        )
+        filesystem, path = folder.open()
+        for file in filesystem.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True, recursive=True)):
+            is_old = file.is_file and file.mtime_ns < before.timestamp() * 1e9
+            if is_old and _UNIQUE.fullmatch(file.base_name) and file.base_name not in named:
+                filesystem.delete_file(file.path)
+                n_deleted += 1
+    return n_deleted
+
+
+def _names_in(stored: Any) -> set[str]:
+    """Return the names, without folders, of what the snapshots of a table consist of."""
+    snapshots = stored.metadata.snapshots
+    manifests = {
+        manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(stored.io)
+    }
+    paths = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
+    for manifest in manifests.values():
+        paths |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(stored.io)}
+    return {path.rpartition("/")[2] for path in paths}
 
 
 def read_files(session: SparkSession, folder: IcebergFolder, paths: Sequence[str], schema: StructType) -> DataFrame:

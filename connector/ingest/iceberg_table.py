@@ -11,7 +11,9 @@ the snapshot, and pyiceberg sets the table to the branch's end, with that requir
 from __future__ import annotations
 
 import functools
+import logging
 import math
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
@@ -31,12 +33,13 @@ from pykafka_wire.ingest.file_tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
-from pykafka_wire.ingest.iceberg_files import IcebergFolder, read_files
+from pykafka_wire.ingest.iceberg_files import IcebergFolder, delete_orphans, read_files
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
     QUERY_PROPERTY,
+    VACUUMED_PROPERTY,
     Landed,
     made_properties,
     merge_into,
@@ -49,6 +52,8 @@ from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 #: The entry of a snapshot's summary.
 _SUMMARY: Final = "pykafka-wire"
@@ -71,6 +76,7 @@ _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 #: which takes 0.6 ms of CPU for each of them (benchmarks/large_table.py).
 _NEWEST: Final = 20
 _SPACED: Final = 100
+_CLEAN_EVERY_S: Final = 24 * 3600.0
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 #: How the branches begin that MERGE writes to. Iceberg's runtime knows a branch by a prefix of a table's last name.
 _BRANCH: Final = "pykafka_wire_"
@@ -318,7 +324,8 @@ class IcebergTable:
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table as :meth:`create` does, of pyarrow's schema."""
-        given = {**_FEW_METADATA_FILES, QUERY_PROPERTY: query, **made_properties(table)}
+        made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
+        given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.mode != "append":
             given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
         if begins_at is not None:
@@ -624,6 +631,18 @@ class IcebergTable:
                 last_ms = snapshot.timestamp_ms
         if expired:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
+
+    def clean(self, keep_ms: int) -> None:
+        """Delete files that no snapshot names and that are older, once a day, unless the table's owner keeps them."""
+        self.refresh()
+        properties, now = self._table.metadata.properties, datetime.now(timezone.utc)
+        is_kept = properties.get(_COLLECTED, "true").lower() == "false"
+        if is_kept or now.timestamp() - float(properties.get(VACUUMED_PROPERTY, 0)) < _CLEAN_EVERY_S:
+            return
+        n_deleted = delete_orphans(self._table, now - timedelta(milliseconds=keep_ms))
+        if n_deleted:
+            _log.info("%d files of table %s were deleted, which no snapshot names.", n_deleted, self.identifier)
+        self.alter({VACUUMED_PROPERTY: str(int(now.timestamp()))})
 
 
 def _summary_of(landed: Landed) -> dict[str, str]:

@@ -126,10 +126,13 @@ class ExpiringUpkeep:
         return True
 
     def run(self, session: SparkSession) -> None:
-        """Forget snapshots that are older than ``keep``."""
+        """Forget snapshots that are older than ``keep``, and delete the files of that age that no snapshot names."""
         from pykafka_wire.ingest.iceberg_table import IcebergTable  # whose library is optional
 
-        IcebergTable(session, self._settings, self._name).expire(duration_ms(self._table.keep, "keep"))
+        table, keep_ms = IcebergTable(session, self._settings, self._name), duration_ms(self._table.keep, "keep")
+        table.expire(keep_ms)
+        if self._table.compact != "false":
+            table.clean(keep_ms)
 
 
 def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> bool:

@@ -359,6 +359,51 @@ def test_old_snapshots_are_forgotten_and_the_position_is_not(tmp_path: Path) -> 
     assert len(table._table.scan().to_arrow()) == 8
 
 
+@pytest.mark.parametrize("place", [of_iceberg, pytest.param(of_glue, marks=pytest.mark.long)])
+def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
+    place: Any, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a task whose job failed, of rows that another program has deleted, and of snapshots that are forgotten."""
+    opened = place(tmp_path if place is of_iceberg else request.getfixturevalue("object_store"))
+    for number in range(4):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    written(opened())
+    opened()._table.delete("id = 1")
+    opened().expire(0)
+    stored = opened()._table
+    rows = rows_of(opened())
+    stored.io.new_output(f"{stored.location()}/data/a-neighbours.parquet").create().close()
+
+    def files() -> set[str]:
+        filesystem, folder = opened().folder.open()
+        selector = pyarrow.fs.FileSelector(folder.removesuffix("/data"), recursive=True)
+        names = [entry.base_name for entry in filesystem.get_file_info(selector) if entry.is_file]
+        return {name for name in names if not name.endswith(".json")}
+
+    before = files()
+    opened().clean(0)  # it was made today
+    assert files() == before
+    monkeypatch.setattr("pykafka_wire.ingest.iceberg_table._CLEAN_EVERY_S", 0)
+    opened().clean(3_600_000)  # all of them are younger
+    opened().alter({"gc.enabled": "false"})
+    opened().clean(0)
+    assert files() == before
+    opened().alter({"gc.enabled": "true"})
+    opened().clean(0)
+    data = {path.rpartition("/")[2] for path in opened()._table.inspect.all_files()["file_path"].to_pylist()}
+    manifests = opened()._table.inspect.all_manifests()["path"].to_pylist()
+    lists = [snapshot.manifest_list for snapshot in opened()._table.metadata.snapshots]
+    assert files() == {"a-neighbours.parquet", *data, *(path.rpartition("/")[2] for path in [*manifests, *lists])}
+    assert len(before) > len(files()) + 4
+    assert rows_of(opened()) == rows
+    monkeypatch.undo()
+    written(opened())
+    n_before = len(files())
+    opened().clean(0)  # once a day
+    assert len(files()) == n_before
+    append(opened(), landed(4, 12, 15))
+
+
 @pytest.mark.parametrize(
     ("properties", "n_kept"),
     [
