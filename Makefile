@@ -123,8 +123,10 @@ planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
 
 .PHONY: chaos-ingest
-chaos-ingest: setup  ## 50 topics of ten million records land under ten kills of driver and workers; an hour
+chaos-ingest: setup  ## 50 topics of ten million records land in Delta under ten kills of driver and workers, then 11 in Iceberg; an hour
 	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
+	$(if $(PYKAFKA_WIRE_CHAOS_FORMAT),,PYKAFKA_WIRE_CHAOS_FORMAT=iceberg PYKAFKA_WIRE_CHAOS_TOPICS=11 PYKAFKA_WIRE_CHAOS_RECORDS=500000 \
+	  PYKAFKA_WIRE_CHAOS_KILLS=6 $(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS))
 
 # The others have targets of their own, or need a browser, a database or an object store.
 INGEST_CASES = $(filter-out $(addprefix tests/connector/ingest/test_,$(addsuffix .py,commits_of_files contracts debezium_cases iceberg object_store page_in_browser)), \

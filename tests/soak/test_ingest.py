@@ -6,7 +6,7 @@ in some tables to a wider one; one topic is created and one deleted; one may not
 tables and deletes it, and rewrites the files of half of them, again and again. Files are small, so that the ingest compacts tables,
 too. Afterwards every table equals its topic, and every damaged value is among the rejects once. 50 topics of 10 million records and
 ten kills, unless PYKAFKA_WIRE_CHAOS_TOPICS, PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
-PYKAFKA_WIRE_CHAOS_FORMAT=iceberg lands into Iceberg tables, which nothing is merged into.
+PYKAFKA_WIRE_CHAOS_FORMAT=iceberg lands into Iceberg tables, which nothing is merged into; pyiceberg is the other job then.
 """
 
 from __future__ import annotations
