@@ -461,7 +461,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     end = f"Ended after the running micro-batch, by {ended.signal}" if ended.is_cut else "All is landed that was there"
     if n_stopped + n_retrying and not ended.is_cut:
         end = "All is landed that could be"
-    click.echo(f"{end}: {'; '.join(parts)}.")
+    screen.end(f"{end}: {'; '.join(parts)}.")
 
 
 def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> None:

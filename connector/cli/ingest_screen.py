@@ -174,6 +174,13 @@ class IngestScreen:
         if self._warnings.n_written:
             click.echo(f"Log, with all warnings and reasons: {self.spark.path}")
 
+    def end(self, text: str) -> None:
+        """Print the last sentence, on a terminal in lines of whole words."""
+        if self._console.is_terminal:
+            self._console.print(Text(text))
+        else:
+            click.echo(text)
+
     def keep_output(self) -> str:
         """Return a sentence that says where what Spark's processes have printed is, which stays there; empty if it was
         printed here."""

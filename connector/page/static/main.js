@@ -41,7 +41,7 @@ async function get(path) {
     credentials: "omit",
   });
   const document = await response.json().catch(() => null);
-  if (!response.ok || !document) throw new ApiError(response.status, document?.error ?? `the server has answered ${response.status}`);
+  if (!response.ok || !document) throw new ApiError(response.status, document?.error ?? `the server responded with ${response.status}`);
   return document;
 }
 

@@ -1,7 +1,7 @@
 // One table: what it holds and how to query it, its schema, its commits, its rejects, its partitions, and why it does not land.
 
 import { grid, h, section, setAttribute, setText } from "./dom.js";
-import { NONE, bytes, count, date, duration, exact, percent, rate, roughly, time, visible } from "./format.js";
+import { NONE, bytes, count, date, duration, exact, percent, plural, rate, roughly, time, visible } from "./format.js";
 import { TimePlot } from "./plots.js";
 import { Badge, catchUp, nextAttempt, outlook } from "./tables.js";
 
@@ -133,7 +133,7 @@ export class TableView {
       ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
       ...(table.untaken ? [["In no table", count(table.untaken), "records of the topic, since the start"]] : []),
       ["Commits", count(table.commits), `${duration(table.seconds)} of work`],
-      ["Size", bytes(table.bytes), table.files === null ? "" : `${count(table.files)} files`],
+      ["Size", bytes(table.bytes), table.files === null ? "" : plural(table.files, "file")],
     ]);
     this.trouble.hidden = !table.trouble;
     if (table.trouble) this.parts.trouble.show({ ...table.trouble, state: table.state, next_attempt_at: null });
