@@ -118,16 +118,18 @@ def measure(given: argparse.Namespace) -> None:
             )
         folder = rig.fresh_dir("lake")
         place: dict[str, Any] = {"into": str(folder)}
+        properties: dict[str, str] = {}
         if given.format == "iceberg":
             from pyiceberg.catalog import load_catalog
 
             catalog = {"type": "sql", "uri": f"sqlite:///{rig.work_dir}/catalog.db", "warehouse": f"file://{folder}"}
             load_catalog("lake", **catalog).create_namespace("fresh")
             place = {"into": "lake.fresh", "table_format": "iceberg", "catalog": catalog}
+            properties = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000)}  # each snapshot is looked at below
         spark = rig.session({"spark.databricks.delta.snapshotPartitions": "2"})
         ingest = Ingest(
             checkpoint=str(rig.fresh_dir("checkpoint")), kafka={"bootstrap.servers": rig.bootstrap_servers}, topics=r"fresh\..*",
-            registry=rig.registry_url, defaults=Table(topic=".*", write=given.write), **place,
+            registry=rig.registry_url, defaults=Table(topic=".*", write=given.write, properties=properties), **place,
         )  # fmt: skip
         producer = subprocess.Popen(
             [sys.executable, __file__, "--produce", rig.bootstrap_servers, rig.registry_url, "--topics", str(given.topics),

@@ -74,9 +74,10 @@ class _TableTask:
         self.topic = destination.topic
         self.name = destination.name
         self.upkeep = upkeep
-        #: Whether its files are to be looked after, or are; and whether nothing is landed meanwhile.
+        #: Whether its files are to be looked after, or are; whether nothing is landed meanwhile; whether Spark commits what is.
         self.is_tended = False
         self.is_withheld = False
+        self.is_sparks = False
         self.state = TableState()
         self.progress = TableProgress()
         self.target: Target | None = None
@@ -334,7 +335,7 @@ class Landing:
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
     def _writer(self, session: SparkSession, table: _TableTask) -> TableWriter:
-        return TableWriter(session, self._surroundings, table.destination, table.progress)
+        return TableWriter(session, self._surroundings, table.destination, table.progress, by_spark=table.is_sparks)
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:
@@ -357,9 +358,11 @@ class Landing:
     def _tend(self, table: _TableTask) -> None:
         """Look after a table's files, beside what is landed where both can be."""
         try:
-            with self._withheld(table) if table.upkeep.is_alone else nullcontext(), self._lent_session() as session:
+            with self._lent_session() as session:
                 describe_jobs(session, f"{table.name}, upkeep")
-                table.upkeep.run(session)
+                if table.upkeep.is_needed(session):
+                    with self._beside(table):
+                        table.upkeep.run(session)
         except Exception as error:
             _log.log(
                 logging.DEBUG if self._is_closed else logging.WARNING,
@@ -373,18 +376,21 @@ class Landing:
                 self._changed.notify_all()
 
     @contextmanager
-    def _withheld(self, table: _TableTask) -> Iterator[None]:
-        """Land nothing into a table meanwhile: micro-batches are done without it, and it gets what it lacks afterwards."""
+    def _beside(self, table: _TableTask) -> Iterator[None]:
+        """Let a table's files be looked after: meanwhile Spark commits what is landed, or nothing is. Then micro-batches are done
+        without the table, and it gets what it lacks afterwards."""
+        upkeep = table.upkeep
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or not table.is_running)
-            table.is_withheld = True
+            if upkeep.is_alone or upkeep.commits_alone:
+                self._changed.wait_for(lambda: self._is_closed or not table.is_running)
+            table.is_withheld, table.is_sparks = upkeep.is_alone, upkeep.commits_alone
         try:
             self._check_running()
-            with self._writers_lock(table):
+            with self._writers_lock(table) if upkeep.is_alone else nullcontext():
                 yield
         finally:
             with self._changed:
-                table.is_withheld = False
+                table.is_withheld = table.is_sparks = False
                 target = table.target
                 is_behind = target is not None and table.lacks(target.part)
                 # One that is retrying or stopped is tried again in any case.

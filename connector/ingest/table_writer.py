@@ -191,7 +191,10 @@ class TableWriter:
         surroundings: Surroundings,
         destination: Destination,
         progress: TableProgress,
+        *,
+        by_spark: bool = False,
     ) -> None:
+        """``by_spark``: only Spark may commit to the table now."""
         self._session = session
         self._surroundings = surroundings
         self._settings = surroundings.settings
@@ -204,6 +207,7 @@ class TableWriter:
         self._contract = Contract(self._table, self._settings.prefix)
         self._target = open_table(session, self._settings, self._name)
         self._rejects = open_table(session, self._settings, self._settings.rejects)
+        self._by_spark = by_spark
         #: The table as files are committed to it, once it was opened.
         self._files: FilesTable | None = None
         #: Not empty where the numbers are unknown that Delta has taken for the query.
@@ -593,6 +597,8 @@ class TableWriter:
 
     def _by_files(self) -> FilesTable | str:
         """Return the table as files are committed to it, without the JVM; or the reason why Spark has to write them."""
+        if self._by_spark:
+            return "its small files are made large ones at the moment, by Spark"
         if self._files is None:
             files = open_files(self._session, self._settings, self._table, self._target, self._name)
             if isinstance(files, str):

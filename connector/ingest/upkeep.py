@@ -44,15 +44,20 @@ class Upkeep(Protocol):
 
     Attributes:
         is_alone: nothing may be landed into the table meanwhile.
+        commits_alone: what is landed meanwhile has to be committed by Spark.
     """
 
     is_alone: bool
+    commits_alone: bool
 
     def is_time(self, n_commits: int) -> bool:
         """Return whether to look at the table after so many commits of this run."""
 
+    def is_needed(self, session: SparkSession) -> bool:
+        """Look at the table, beside its landing; return whether :meth:`run` has anything to do."""
+
     def run(self, session: SparkSession) -> None:
-        """Look at the table, and do what it is time for."""
+        """Do what it was time for when it was looked at."""
 
 
 def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
@@ -69,8 +74,9 @@ class DeltaUpkeep:
     """
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
-        is_safe = not settings.is_folder or stored_uri(settings.into).partition(":")[0] in _SAFE_STORES
-        self.is_alone = table.mode != "append" or not is_safe
+        # OPTIMIZE and MERGE conflict; Spark's commits of one process wait for each other.
+        self.is_alone = table.mode != "append"
+        self.commits_alone = settings.is_folder and stored_uri(settings.into).partition(":")[0] not in _SAFE_STORES
         self._settings = settings
         self._table = table
         self._name = name
@@ -86,27 +92,40 @@ class DeltaUpkeep:
         self._next_look = n_commits + _LOOK_EVERY
         return True
 
+    def is_needed(self, session: SparkSession) -> bool:
+        target = self._target(session)
+        self._log_of(target).refresh()
+        return self._is_scattered(target) or self._is_vacuum_due(target)
+
     def run(self, session: SparkSession) -> None:
         """Compact the table, and vacuum it once a day."""
-        target = LandedTable(session, self._settings, self._name)
-        if self._log is None:
-            folder = self._settings.place(self._name) if target.is_folder else target.location
-            self._log = TableLog(folder, self._settings.storage_options)
-        self._log.refresh()
+        target = self._target(session)
         try:
-            if has_many_small_files(self._log.commits, self._table.target_bytes):
+            if self._is_scattered(target):
                 _log.info("Table %s is compacted: it has many small files.", self._name)
                 target.optimize(self._table.target_bytes)
         finally:
-            self._vacuum(target, self._log)
+            if self._is_vacuum_due(target):
+                target.vacuum(duration_ms(self._table.keep, "keep"))
+                target.alter({VACUUMED_PROPERTY: str(int(time.time()))})
 
-    def _vacuum(self, target: LandedTable, log: TableLog) -> None:
-        now = time.time()
+    def _target(self, session: SparkSession) -> LandedTable:
+        return LandedTable(session, self._settings, self._name)
+
+    def _log_of(self, target: LandedTable) -> TableLog:
+        if self._log is None:
+            folder = self._settings.place(self._name) if target.is_folder else target.location
+            self._log = TableLog(folder, self._settings.storage_options)
+        return self._log
+
+    def _is_scattered(self, target: LandedTable) -> bool:
+        return has_many_small_files(self._log_of(target).commits, self._table.target_bytes)
+
+    def _is_vacuum_due(self, target: LandedTable) -> bool:
+        now, log = time.time(), self._log_of(target)
         if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
-            return  # it is young
-        if now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= _VACUUM_EVERY_S:
-            target.vacuum(duration_ms(self._table.keep, "keep"))
-            target.alter({VACUUMED_PROPERTY: str(int(now))})
+            return False  # it is young
+        return now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= _VACUUM_EVERY_S
 
 
 class ExpiringUpkeep:
@@ -114,6 +133,7 @@ class ExpiringUpkeep:
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
         self.is_alone = table.mode != "append"
+        self.commits_alone = False
         self._settings = settings
         self._table = table
         self._name = name
@@ -123,6 +143,9 @@ class ExpiringUpkeep:
         if n_commits < self._next_look:
             return False
         self._next_look = n_commits + _EXPIRE_EVERY
+        return True
+
+    def is_needed(self, session: SparkSession) -> bool:
         return True
 
     def run(self, session: SparkSession) -> None:
