@@ -32,6 +32,10 @@ _SMALL_PART: Final = 1 / 4
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
 _VACUUM_EVERY_S: Final = 24 * 3600.0
+#: Rows are visible later while their table's files are looked after, and the JVM works as much as for thousands of commits. So for
+#: this many times as long a table is left alone afterwards, and from a run's first look on as if it had taken so long.
+_REST: Final = 100
+_TYPICAL_S: Final = 10.0
 #: Stores in which Spark's Delta never writes a version over another program's. In a local folder, and by default in S3, it looks
 #: whether the version is there, and then writes it.
 _SAFE_STORES: Final = ("hdfs", "gs", "abfss")
@@ -82,24 +86,27 @@ class DeltaUpkeep:
         self._name = name
         self._log: TableLog | None = None
         self._next_look = 1
+        self._rests_until = 0.0
         # A catalog such as Unity Catalog does it itself.
         self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
 
     def is_time(self, n_commits: int) -> bool:
         """Return whether to look: also after a run's first commit, since the log may have commits of many runs before it."""
-        if not self._is_wanted or n_commits < self._next_look:
+        if not self._is_wanted or n_commits < self._next_look or time.monotonic() < self._rests_until:
             return False
         self._next_look = n_commits + _LOOK_EVERY
         return True
 
     def is_needed(self, session: SparkSession) -> bool:
         target = self._target(session)
+        if not self._rests_until:
+            self._rest(_TYPICAL_S)
         self._log_of(target).refresh()
         return self._is_scattered(target) or self._is_vacuum_due(target)
 
     def run(self, session: SparkSession) -> None:
         """Compact the table, and vacuum it once a day."""
-        target = self._target(session)
+        target, begun = self._target(session), time.monotonic()
         try:
             if self._is_scattered(target):
                 _log.info("Table %s is compacted: it has many small files.", self._name)
@@ -108,6 +115,10 @@ class DeltaUpkeep:
             if self._is_vacuum_due(target):
                 target.vacuum(duration_ms(self._table.keep, "keep"))
                 target.alter({VACUUMED_PROPERTY: str(int(time.time()))})
+            self._rest(time.monotonic() - begun)
+
+    def _rest(self, busy_s: float) -> None:
+        self._rests_until = time.monotonic() + busy_s * _REST
 
     def _target(self, session: SparkSession) -> LandedTable:
         return LandedTable(session, self._settings, self._name)
