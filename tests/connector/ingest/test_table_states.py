@@ -427,7 +427,7 @@ def test_a_table_that_is_compacted_does_not_hold_up_the_others_and_follows(
         while mode == "append" and ingest.statuses[users].by_spark:  # until the compaction is over
             n += 1
             send(n)
-            until(lambda: rows() == (n, n), rows)
+            until(lambda n=n: rows() == (n, n), rows)  # type: ignore[misc]
     assert shop.rows("users", "id") == ([(3,)] if mode == "upsert" else [(number + 1,) for number in range(n)])
 
 
