@@ -125,7 +125,8 @@ def measure(given: argparse.Namespace) -> None:
             catalog = {"type": "sql", "uri": f"sqlite:///{rig.work_dir}/catalog.db", "warehouse": f"file://{folder}"}
             load_catalog("lake", **catalog).create_namespace("fresh")
             place = {"into": "lake.fresh", "table_format": "iceberg", "catalog": catalog}
-            properties = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000)}  # each snapshot is looked at below
+            # Each snapshot is looked at below.
+            properties = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000)}
         spark = rig.session({"spark.databricks.delta.snapshotPartitions": "2"})
         ingest = Ingest(
             checkpoint=str(rig.fresh_dir("checkpoint")), kafka={"bootstrap.servers": rig.bootstrap_servers}, topics=r"fresh\..*",
