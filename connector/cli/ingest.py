@@ -377,9 +377,8 @@ def _land(
             is_cut = _end(query, lambda: said.tell(query, screen))
             said.tell(query, screen)
             seen = screen.look()
+            run.close()
         assert seen is not None
-        if run.page is not None:
-            run.page.close()
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         raise IngestError(

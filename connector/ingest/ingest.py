@@ -308,9 +308,7 @@ class Ingest:
                 planned = self.plan()
             query = self._start(spark, trigger, planned)
         except BaseException:
-            if self._landing is not None:  # it may be retrying tables
-                self._landing.close()
-            self._close_page()
+            self.close()  # it may be retrying tables
             raise
         if self.page is not None:
             from pykafka_wire.ingest.page_source import IngestPage, Run
@@ -321,6 +319,15 @@ class Ingest:
             )
             self.page.serve(IngestPage(run))
         return query
+
+    def close(self) -> None:
+        """Return when nothing is written any more, after the query has ended: a compaction may go on for a while.
+
+        Another :meth:`start` does it, too. Another ingest of the same tables must not begin before.
+        """
+        if self._landing is not None:
+            self._landing.close()
+        self._close_page()
 
     def _close_page(self) -> None:
         for resource in (self.page, self.reads):

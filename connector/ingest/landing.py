@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
@@ -80,6 +80,8 @@ class _TableTask:
         self.is_sparks = False
         self.state = TableState()
         self.progress = TableProgress()
+        #: Rejects of this run when the table of rejects was counted last.
+        self.n_rejects = 0
         self.target: Target | None = None
         self.is_running = False
         self._begins: tuple[str, Mapping[int, int]] = ("", {})
@@ -155,6 +157,12 @@ class Landing:
         self._session: SparkSession | None = None
         self._idle_sessions: list[SparkSession] = []
         self._rejects: Future[None] | None = None
+        #: The table of rejects has as few files as the others: each of them adds to it. Spark alone commits there, or pyiceberg.
+        self._rejects_upkeep = open_upkeep(settings, replace(settings.defaults, mode="append"), settings.rejects)
+        self._n_rejecting = 0
+        self._is_rejects_tended = False
+        #: The name of the table whose files are looked after now.
+        self._tended: str | None = None
         self._remaking = threading.Lock()
         #: Rejects by table, as the run has found them.
         self._held_rejects: Mapping[str, int] = {}
@@ -212,13 +220,18 @@ class Landing:
             self._await_retries()
 
     def close(self) -> None:
-        """Begin no further attempt, and wait for what is being written."""
+        """Begin no further attempt, and wait for what is being written: a later run may not commit beside this one."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not any(table.is_running for table in self._tables.values()))
+            tended = self._tended
+        if tended is not None:
+            _log.warning(
+                "The files of table %s are being compacted or vacuumed: the run ends when that is done.", tended
+            )
         self._threads.shutdown(cancel_futures=True)
-        self._upkeep.shutdown(wait=False, cancel_futures=True)
+        self._upkeep.shutdown(cancel_futures=True)
 
     def _table(self, destination: Destination) -> _TableTask:
         key = destination.key
@@ -351,29 +364,52 @@ class Landing:
             _log.warning("Table %s is landing again, after %d %s.", table.name, n, attempts, extra=_of_state(table))
         table.state = table.state.landed()
         table.look_pause_s = _FIRST_CAUSE_S
-        if not (table.is_tended or self._is_closed) and table.upkeep.is_time(table.progress.commits):
+        if table.progress.rejects > table.n_rejects:
+            table.n_rejects = table.progress.rejects
+            self._n_rejecting += 1
+        if self._is_closed:
+            return
+        if not table.is_tended and table.upkeep.is_time(table.progress.commits):
             table.is_tended = True
             self._upkeep.submit(self._tend, table)
+        if self._n_rejecting and not self._is_rejects_tended and self._rejects_upkeep.is_time(self._n_rejecting):
+            self._is_rejects_tended = True
+            self._upkeep.submit(self._tend_rejects)
 
     def _tend(self, table: _TableTask) -> None:
         """Look after a table's files, beside what is landed where both can be."""
         try:
-            with self._lent_session() as session:
-                describe_jobs(session, f"{table.name}, upkeep")
-                if table.upkeep.is_needed(session):
-                    with self._beside(table):
-                        table.upkeep.run(session)
-        except Exception as error:
-            _log.log(
-                logging.DEBUG if self._is_closed else logging.WARNING,
-                "The files of table %s could not be looked after; it is tried again later. %s",
-                table.name,
-                sentence_of(error),
-            )
+            self._run_upkeep(table.name, table.upkeep, self._beside(table))
         finally:
             with self._changed:
                 table.is_tended = False
                 self._changed.notify_all()
+
+    def _tend_rejects(self) -> None:
+        try:
+            self._run_upkeep(self._settings.rejects, self._rejects_upkeep, nullcontext())
+        finally:
+            with self._changed:
+                self._is_rejects_tended = False
+                self._changed.notify_all()
+
+    def _run_upkeep(self, name: str, upkeep: Upkeep, beside: AbstractContextManager[None]) -> None:
+        try:
+            with self._lent_session() as session:
+                describe_jobs(session, f"{name}, upkeep")
+                if upkeep.is_needed(session):
+                    with beside:
+                        self._tended = name
+                        upkeep.run(session, self._check_running)
+        except Exception as error:
+            _log.log(
+                logging.DEBUG if self._is_closed else logging.WARNING,
+                "The files of table %s could not be looked after; it is tried again later. %s",
+                name,
+                sentence_of(error),
+            )
+        finally:
+            self._tended = None
 
     @contextmanager
     def _beside(self, table: _TableTask) -> Iterator[None]:
@@ -498,9 +534,12 @@ class Landing:
 
         def is_over() -> bool:
             is_late = time.monotonic() >= (self._patience_ends or 0.0)
-            return self._is_closed or not any(
-                table.is_running or table.is_tended or (table.state.stage is Stage.RETRYING and not is_late)
-                for table in self._tables.values()
+            return self._is_closed or not (
+                self._is_rejects_tended
+                or any(
+                    table.is_running or table.is_tended or (table.state.stage is Stage.RETRYING and not is_late)
+                    for table in self._tables.values()
+                )
             )
 
         with self._changed:

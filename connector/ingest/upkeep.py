@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
@@ -60,8 +60,12 @@ class Upkeep(Protocol):
     def is_needed(self, session: SparkSession) -> bool:
         """Look at the table, beside its landing; return whether :meth:`run` has anything to do."""
 
-    def run(self, session: SparkSession) -> None:
-        """Do what it was time for when it was looked at."""
+    def run(self, session: SparkSession, check_running: Callable[[], None]) -> None:
+        """Do what it was time for when it was looked at.
+
+        Args:
+            check_running: raises if the run has ended; asked between steps.
+        """
 
 
 def open_upkeep(settings: Settings, table: Table, name: str) -> Upkeep:
@@ -104,7 +108,7 @@ class DeltaUpkeep:
         self._log_of(target).refresh()
         return self._is_scattered(target) or self._is_vacuum_due(target)
 
-    def run(self, session: SparkSession) -> None:
+    def run(self, session: SparkSession, check_running: Callable[[], None]) -> None:
         """Compact the table, and vacuum it once a day."""
         target, begun = self._target(session), time.monotonic()
         try:
@@ -112,6 +116,7 @@ class DeltaUpkeep:
                 _log.info("Table %s is compacted: it has many small files.", self._name)
                 target.optimize(self._table.target_bytes)
         finally:
+            check_running()
             if self._is_vacuum_due(target):
                 target.vacuum(duration_ms(self._table.keep, "keep"))
                 target.alter({VACUUMED_PROPERTY: str(int(time.time()))})
@@ -159,13 +164,14 @@ class ExpiringUpkeep:
     def is_needed(self, session: SparkSession) -> bool:
         return True
 
-    def run(self, session: SparkSession) -> None:
+    def run(self, session: SparkSession, check_running: Callable[[], None]) -> None:
         """Forget snapshots that are older than ``keep``, and delete the files of that age that no snapshot names."""
         from pykafka_wire.ingest.iceberg_table import IcebergTable  # whose library is optional
 
         table, keep_ms = IcebergTable(session, self._settings, self._name), duration_ms(self._table.keep, "keep")
         table.expire(keep_ms)
         if self._table.compact != "false":
+            check_running()
             table.clean(keep_ms)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
 from datetime import date, datetime, timezone
@@ -21,7 +22,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -242,7 +243,7 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
     name = shop.create("orders")
     folder = shop.folder / "lake" / f"{shop.prefix}_orders"
-    shop.send_json("orders", [{"n": 0}])
+    shop.send("orders", [b'{"n": 0}', b"{damaged"])
     shop.run(**asked)
     old, young = folder / "old.parquet", folder / "young.parquet"
     for orphan in (old, young):
@@ -250,8 +251,12 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     os.utime(old, (time.time() - 8 * 86_400,) * 2)
     monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 2)
     monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
-    shop.send_json("orders", [{"n": 1}])
+    shop.send("orders", [b'{"n": 1}', b"{damaged"])
     shop.run(**asked)
+    assert [each.operation for each in shop.history("_rejects")].count("OPTIMIZE") == 1, (
+        "each of its commits adds a file, too"
+    )
+    assert shop.table("_rejects").count() == 2
     compactions = [each for each in shop.history("orders") if each.operation == "OPTIMIZE"]
     assert [each.engineInfo.partition("/")[0] for each in compactions] == ["Apache-Spark"], "whose statistics are right"
     assert len(DeltaTable(folder).file_uris()) == 1
@@ -260,6 +265,42 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     shop.send_json("orders", [{"n": 2}])
     status = shop.run(**asked).statuses[name]
     assert (status.error, status.by_spark, shop.rows("orders", "n")) == (None, None, [(0,), (1,), (2,)])
+
+
+@pytest.mark.long
+def test_a_run_ends_when_its_compaction_has(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A later run of this process, or of another one, would commit beside it."""
+    shop.create("orders")
+    has_begun, may_end = threading.Event(), threading.Event()
+    optimize = LandedTable.optimize
+
+    def wait(table: LandedTable, target_bytes: int) -> None:
+        has_begun.set()
+        assert may_end.wait(60)
+        optimize(table, target_bytes)
+
+    monkeypatch.setattr(LandedTable, "optimize", wait)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
+    shop.send_json("orders", [{"n": 0}])
+    ingest = shop.ingest(defaults=Table(topic=".*", format="json", schema="n INT"))
+    query = ingest.start(shop.spark, every="0 seconds")
+    assert has_begun.wait(60)
+    query.stop()
+    closing = threading.Thread(target=ingest.close)
+    closing.start()
+    try:
+        closing.join(1)
+        assert closing.is_alive()
+        assert f"The files of table {shop.prefix}_orders are being compacted" in caplog.text
+    finally:
+        may_end.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    properties = shop.spark.sql(f"SHOW TBLPROPERTIES delta.`{shop.folder}/lake/{shop.prefix}_orders`").collect()
+    assert VACUUMED_PROPERTY not in {row.key for row in properties}, "it began no further step"
 
 
 def as_dict(table: Table) -> dict[str, Any]:
