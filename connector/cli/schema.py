@@ -7,8 +7,6 @@ import click
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
 from pykafka_wire.cli.output import counted
-from pykafka_wire.cli.session import session
-from pykafka_wire.cli.working import working
 from pykafka_wire.errors import MissingLibraryError, OptionError
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import LATEST
@@ -29,7 +27,7 @@ from pykafka_wire.wire.cluster.admin import LATEST
 def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
     """Print the type of TOPIC's JSON values as Spark DDL, for valueSchema: found in its last records, as ingest finds it.
 
-    Needs pyspark, whose inference it is. Values that are not JSON are skipped.
+    Needs pyspark, and starts no Spark. Values that are not JSON are skipped.
     """
     try:
         from pykafka_wire.columns.spark_schema import spark_type
@@ -46,12 +44,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         raise OptionError(f"--widen is {widen!r}: {error}.") from error
     with connected() as cluster:
         values = _last(cluster, topic, last, "key" if keys else "value")
-    data_type = None
-    if values:
-        with working("starting Spark", with_spark=True) as progress:
-            spark = session("schema", with_delta=False)
-            progress.show(f"inferring the type of {counted(len(values), 'value')}")
-            data_type = inferred(spark.createDataFrame([(value,) for value in values], "value BINARY"), "value")
+    data_type = inferred(values)
     what = counted(len(values), "key" if keys else "value")
     if data_type is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")

@@ -1,19 +1,19 @@
 """How one JSON column of a range of records is read: in Kafka Connect's envelope or without, in Debezium's or without.
 
-Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns which documents are such
-envelopes, the types that their schemas give to columns, and how numbers and texts become dates, timestamps and decimals by the
-schema that the document itself has. https://github.com/apache/kafka/tree/trunk/connect/json
+Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns the types that such schemas give
+to columns, and how numbers and texts become dates, timestamps and decimals by the schema that the document itself has.
+https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     ArrayType,
@@ -34,17 +34,30 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.ingest.json_types import WIDENED_BIGINT, column_ddl, inferred_type, widened
+from pykafka_wire.ingest.json_shapes import (
+    EXACT_NUMBER,
+    INEXACT,
+    MAX_EXACT_WHOLE,
+    NUMBERS,
+    SURE_DIGITS,
+    TEXT,
+    WRITTEN_DIGITS,
+    Shape,
+    merged,
+    values_of,
+)
+from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, in_envelope, survey_of
+from pykafka_wire.ingest.json_types import column_ddl, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
 from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.json_values.encodings import decimal_of_base64
+from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 
-#: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
-Kind = Literal["row", "key", "change"]
 #: One schema of Connect's, as its JSON; None for documents without one.
 Schema = dict[str, Any] | None
 
@@ -71,155 +84,9 @@ _PER_DAY: Final[dict[TimeUnit, int]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonSurvey:
-    """What the JSON texts of one column in a range are.
-
-    Attributes:
-        plain: the type of documents without an envelope of Connect's; of the rows in them, where they are changes.
-        payload: the same of payloads.
-        schemas: Connect's schemas of payloads as JSON, each once; None is that of payloads without one.
-        n_plain, n_enveloped: documents of each sort.
-        n_objects: keys that are objects.
-        n_others: texts that are no JSON.
-        names: those of the fields of keys that are objects, as sorted lists, each once.
-    """
-
-    plain: DataType | None = None
-    payload: DataType | None = None
-    schemas: tuple[str | None, ...] = ()
-    n_plain: int = 0
-    n_enveloped: int = 0
-    n_objects: int = 0
-    n_others: int = 0
-    names: tuple[tuple[str, ...], ...] = ()
-
-
-def inferred(records: DataFrame, column: str) -> DataType | None:
-    """Return the type of all JSON texts in a binary column; what is not JSON is skipped."""
-    return row_type(survey(records, {column: "row"})[column], "row", None)
-
-
-def survey(records: DataFrame, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
-    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
-    documents = _documents(records, kinds)
-    aggregates = (aggregate for column, kind in kinds.items() for aggregate in _summary(column, kind))
-    row: Any = documents.agg(*aggregates).first()
-    return {
-        column: JsonSurvey(
-            plain=inferred_type(row[f"{column}_plain"]),
-            payload=inferred_type(row[f"{column}_payload"]),
-            schemas=(
-                *sorted(row[f"{column}_schemas"]),
-                *([None] if row[f"{column}_n_loose"] else []),
-            ),
-            n_plain=row[f"{column}_n_plain"],
-            n_enveloped=row[f"{column}_n_enveloped"],
-            n_objects=row[f"{column}_n_objects"],
-            n_others=row[f"{column}_n_others"],
-            names=tuple(sorted(tuple(names) for names in row[f"{column}_names"])),
-        )
-        for column in kinds
-    }
-
-
-def key_names(records: DataFrame) -> DataFrame:
-    """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
-    fields, sorted."""
-    documents = _documents(records, {"key": "key"}, "partition", "offset", "timestamp")
-    named = documents.select("partition", "offset", "timestamp", F.col("key_fields").alias("names"))
-    return named.where("names IS NOT NULL")
-
-
-def _documents(records: DataFrame, kinds: dict[str, Kind], *others: str) -> DataFrame:
-    """Return the columns of :func:`_document`, of each column.
-
-    Each step is a projection of its own, of columns and not of structs: Spark computes what it merges once for each use.
-    """
-    columns = [*kinds, *others]
-    documents = records.select(*(_text(column).alias(column) for column in kinds), *others)
-    documents = documents.select(*(_visible(F.col(column)).alias(column) for column in kinds), *others)
-    parsed = (F.expr(f"try_parse_json({column})").alias(f"{column}_parsed") for column in kinds)
-    documents = documents.select(*columns, *parsed)
-    enveloped = (_is_enveloped(column, kind).alias(f"{column}_enveloped") for column, kind in kinds.items())
-    documents = documents.select("*", *enveloped)
-    return documents.select(*(part for column, kind in kinds.items() for part in _document(column, kind)), *others)
-
-
-def _text(column: str) -> Column:
-    # Confluent's frame before the text, if there is one, is a zero byte and four more.
-    return F.expr(f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)")
-
-
-def _visible(text: Column) -> Column:
-    """Return a text whose numbers show their type: Spark's schema of variants takes 7.0 for a whole number, and "NaN" for a text.
-
-    Types alone are taken from it, so that it does not matter what is replaced within texts; an envelope's schema may have defaults
-    that are replaced, wherever two are compared.
-    """
-    fraction = F.regexp_replace(text, r"(\d)\.0+(?=\s*(?:[,}\]]|$))", "$1.5")
-    text = F.when(F.contains(text, F.lit(".0")), fraction).otherwise(text)
-    number = F.regexp_replace(text, r'(?<=[:\[,])(\s*)"(?:NaN|[+-]?Infinity)"(?=\s*[,}\]])', "$1 0.5E0")
-    has_none = ~(F.contains(text, F.lit('"NaN"')) | F.contains(text, F.lit('Infinity"')))
-    return F.when(has_none, text).otherwise(number)
-
-
-def _is_enveloped(column: str, kind: Kind) -> Column:
-    """Return whether a document is in an envelope of Connect's."""
-    schema, payload = (_part(column, name) for name in ("schema", "payload"))
-    has_both = f"{payload} IS NOT NULL AND sort_array(json_object_keys({column})) = array('payload', 'schema')"
-    if kind == "row":
-        is_this = f"({_is_typed(column)} OR is_variant_null({schema})) AND {has_both}"
-    elif kind == "key":
-        is_this = f"schema_of_variant({schema}) RLIKE '^(OBJECT|VOID)' AND {has_both}"
-    else:
-        is_this = (
-            f"{payload} IS NOT NULL AND {_part(column, 'op')} IS NULL AND "
-            f"({_part(column, 'payload.op')} IS NOT NULL OR {has_both})"
-        )
-    # Most documents are in none, and this tells it of their texts.
-    return F.expr(f"""coalesce(contains({column}, '"payload"') AND {is_this}, false)""")
-
-
-def _part(column: str, path: str) -> str:
-    return f"try_variant_get({column}_parsed, '$.{path}', 'variant')"
-
-
-def _is_typed(column: str) -> str:
-    return f"try_variant_get({column}_parsed, '$.schema.type', 'string') IS NOT NULL"
-
-
-def _document(column: str, kind: Kind) -> list[Column]:
-    """Return the row of a document as a variant, whether it is in an envelope of Connect's, with the envelope's schema, and
-    whether it is JSON; of a key, whether it is an object, and the names of its fields."""
-    v, is_enveloped, payload = f"{column}_parsed", f"{column}_enveloped", _part(column, "payload")
-    row = f"IF({is_enveloped}, {payload}, {v})"
-    parts = {
-        "row": f"try_variant_get({row}, '$.after', 'variant')" if kind == "change" else row,
-        "enveloped": is_enveloped,
-        "schema": f"IF({is_enveloped} AND {_is_typed(column)}, to_json({_part(column, 'schema')}), NULL)",
-        "json": f"IF({column} IS NULL, NULL, {v} IS NOT NULL)",
-    }
-    if kind == "key":
-        parts["object"] = f"schema_of_variant({v}) LIKE 'OBJECT%'"
-        parts["fields"] = f"sort_array(json_object_keys(IF({is_enveloped}, to_json({payload}), {column})))"
-    return [F.expr(text).alias(f"{column}_{name}") for name, text in parts.items()]
-
-
-def _summary(column: str, kind: Kind) -> list[Column]:
-    row, is_enveloped, schema, is_json = (F.col(f"{column}_{name}") for name in ("row", "enveloped", "schema", "json"))
-    columns = {
-        "plain": F.call_function("schema_of_variant_agg", F.when(~is_enveloped, row)),
-        "payload": F.call_function("schema_of_variant_agg", F.when(is_enveloped, row)),
-        "schemas": F.collect_set(schema),
-        "n_loose": F.count_if(is_enveloped & schema.isNull()),
-        "n_plain": F.count_if(~is_enveloped & is_json),
-        "n_enveloped": F.count_if(is_enveloped),
-        "n_others": F.count_if(~is_json),
-        "names": F.collect_set(f"{column}_fields") if kind == "key" else F.array(),
-        "n_objects": F.count_if(f"{column}_object") if kind == "key" else F.lit(0),
-    }
-    return [parsed.alias(f"{column}_{name}") for name, parsed in columns.items()]
+def inferred(documents: Iterable[bytes | None]) -> DataType | None:
+    """Return the type of JSON texts; what is not JSON is skipped."""
+    return row_type(survey_of(documents, "row"), "row", None)
 
 
 # Types.
@@ -282,8 +149,8 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
     """
     types = [
         *(declared_type(row_schema(schema, kind)) for schema in surveyed.schemas),
-        surveyed.plain,
-        surveyed.payload,
+        surveyed.plain.type,
+        surveyed.payload.type,
     ]
     names = {name.lower() for observed in types if isinstance(observed, StructType) for name in observed.names}
     if kind == "key":
@@ -297,8 +164,8 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
 def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
     """Return the type of a table's rows, or of their keys, that has ``held`` after what was found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
-    types = [*declared, surveyed.plain, *([surveyed.payload] if None in surveyed.schemas else [])]
-    known = [observed for observed in types if observed is not None]
+    undeclared = merged([surveyed.plain, *([surveyed.payload] if surveyed.is_loose else [])])
+    known = [observed for observed in (*declared, undeclared.type) if observed is not None]
     if (
         isinstance(held, StructType)
         and held.names == ["value"]
@@ -332,7 +199,7 @@ def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Se
         extra: further fields of an envelope of Debezium's, as DDL.
     """
     schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
-    raw_plain = _raw(wanted, None, None)
+    raw_plain = _raw(wanted, None, surveyed.plain)
     raws = [_raw(wanted, schema, surveyed.payload) for schema in schemas]
     raw_payload = reduce(_one_raw, raws) if raws else None
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
@@ -356,7 +223,7 @@ def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Se
             document, envelope, is_inside, broken = _parsed(document, as_text, ", ".join(parts[1:]))
         elif is_mixed:
             is_inside = envelope.getField("schema").isNotNull()
-            if None in surveyed.schemas:
+            if surveyed.is_loose:
                 is_inside |= envelope.getField("payload").isNotNull()
             if isinstance(raw_plain, StructType):
                 document = _fields_of(document, raw_plain.names)
@@ -376,7 +243,7 @@ def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Se
             cases.append((value, _first_reason(_reason(broken), missing, _reason(lost))))
         if is_plain:
             document = document.getField("after") if kind == "change" else document
-            value, lost = _converted(document, raw_plain, None, wanted, None)
+            value, lost = _converted(document, raw_plain, None, wanted, surveyed.plain)
             cases.append((value, _first_reason(_reason(broken), _reason(lost))))
         if len(cases) == 1:
             return cases[0]
@@ -433,16 +300,12 @@ def declared_payload(columns: str) -> JsonReading:
     return JsonReading(ddl=columns, row=row)
 
 
-def is_enveloped(document: bytes | None) -> bool:
+def is_enveloped(document: bytes) -> bool:
     """Return whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
     try:
-        envelope = json.loads(document or b"null")
-    except ValueError:
+        return in_envelope(parse_json(document), "row")
+    except DecodeError:
         return False
-    if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
-        return False
-    schema = envelope["schema"]
-    return schema is None or (isinstance(schema, dict) and isinstance(schema.get("type"), str))
 
 
 def _document_ddl(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
@@ -456,7 +319,7 @@ def _reason(lost: Column | None) -> Column | None:
     return (
         None
         if lost is None
-        else F.when(lost, F.lit("a value does not fit the type of its column, or the range of that type"))
+        else F.when(lost, F.lit("a value does not fit the type of its column, or the range or digits of that type"))
     )
 
 
@@ -469,51 +332,61 @@ def _by_schema(
     schema: Column, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
 ) -> tuple[Column, Column | None]:
     """Return, of the conversions of several schemas, the one of the document's own; a document of another schema is lost."""
-    text = F.to_json(F.try_parse_json(_visible(schema)))
+    text = _normal(schema)
     value, lost = F.lit(None), F.lit(True)
     for candidate, (other, other_lost) in zip(schemas, options, strict=True):
-        is_this = F.get_json_object(schema, "$.type").isNull() if candidate is None else text == F.lit(candidate)
+        is_this = F.get_json_object(schema, "$.type").isNull()
+        if candidate is not None:
+            is_this = text == _normal(F.lit(candidate))
         value = F.when(is_this, other).otherwise(value)
         lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
     return value, lost
 
 
-def _raw(wanted: DataType | None, schema: Schema, observed: DataType | None) -> DataType | None:
+def _normal(text: Column) -> Column:
+    """Return a JSON text in the one form that all texts of the same content have."""
+    return F.to_json(F.try_parse_json(text))
+
+
+def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> DataType | None:
     """Return the type that a value is read as, before it is converted to the wanted one."""
     if wanted is None:
         return None
-    if wanted == WIDENED_BIGINT and not _is_decimal(schema):
+    if wanted == EXACT_NUMBER and not _is_decimal(schema):
         return StringType()  # rounded, not refused, behind its last decimal place
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
-        fields, observed_types = _fields(schema), _observed(observed)
+        fields, shapes = _fields(schema), _shapes(observed)
         raws = [
-            _raw(field.dataType, fields.get(field.name.lower()), observed_types.get(field.name.lower()))
-            for field in wanted
+            _raw(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower())) for field in wanted
         ]
         return StructType(
             [StructField(field.name, raw or StringType()) for field, raw in zip(wanted, raws, strict=True)]
         )
     if isinstance(wanted, ArrayType):
-        inner = observed.elementType if isinstance(observed, ArrayType) else None
+        inner = None if observed is None else observed.items
         return ArrayType(_raw(wanted.elementType, (schema or {}).get("items"), inner) or StringType())
     if isinstance(wanted, MapType):
-        inner = observed.valueType if isinstance(observed, MapType) else None
+        inner = values_of(observed)
         return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
     if schema is None:
-        return wanted
+        is_inexact = observed is not None and observed.kinds & INEXACT
+        return StringType() if isinstance(wanted, DoubleType) and is_inexact else wanted
     time = _time(schema, wanted)
     if time is not None:
         return StringType() if time.unit is None else LongType()
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
         return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
     if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
-        return StringType() if _is_base64(observed) else wanted
+        # Texts and numbers of one place only a variant tells from each other.
+        return {"base64": StringType(), "numeric": wanted, "both": VariantType()}[_decimal_format(observed)]
     return wanted
 
 
-def _is_base64(observed: DataType | None) -> bool:
-    """Return whether decimals are written so, by the values that there are, and not as numbers (``decimal.format=NUMERIC``)."""
-    return observed is None or isinstance(observed, StringType)
+def _decimal_format(observed: Shape | None) -> Literal["base64", "numeric", "both"]:
+    """Return how decimals are written, by the values that there are: Connect's ``decimal.format``, which may have changed."""
+    if observed is None or not observed.kinds & NUMBERS:
+        return "base64"
+    return "both" if observed.kinds & TEXT else "numeric"
 
 
 def _is_decimal(schema: Schema) -> bool:
@@ -527,23 +400,23 @@ def _time(schema: Schema, wanted: DataType) -> ConnectType | None:
     return named if named is not None and is_time and _column_type(named) == wanted else None
 
 
-def _is_changed(wanted: DataType, schema: Schema, observed: DataType | None) -> bool:
+def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> bool:
     """Return whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another
     unit."""
     if schema is None:
         return False
     if isinstance(wanted, StructType):
-        fields, observed_types = _fields(schema), _observed(observed)
+        fields, shapes = _fields(schema), _shapes(observed)
         return any(
-            _is_changed(field.dataType, fields.get(field.name.lower()), observed_types.get(field.name.lower()))
+            _is_changed(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower()))
             for field in wanted
         )
     if isinstance(wanted, ArrayType):
-        return _is_changed(wanted.elementType, schema.get("items"), getattr(observed, "elementType", None))
+        return _is_changed(wanted.elementType, schema.get("items"), None if observed is None else observed.items)
     if isinstance(wanted, MapType):
-        return _is_changed(wanted.valueType, schema.get("values"), getattr(observed, "valueType", None))
+        return _is_changed(wanted.valueType, schema.get("values"), values_of(observed))
     time = _time(schema, wanted)
-    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _is_base64(observed)
+    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _decimal_format(observed) != "numeric"
     return is_text or (time is not None and time.unit != "microseconds")
 
 
@@ -552,19 +425,25 @@ def _fields(schema: Schema) -> dict[str, Schema]:
     return {str(field.get("field")).lower(): field for field in (schema or {}).get("fields") or []}
 
 
-def _observed(observed: DataType | None) -> dict[str, DataType]:
-    """Return the types that were found of a struct's fields, by their names in lower case."""
-    return {field.name.lower(): field.dataType for field in observed} if isinstance(observed, StructType) else {}
+def _shapes(observed: Shape | None) -> dict[str, Shape]:
+    """Return the shapes of objects' fields by their names in lower case."""
+    fields = None if observed is None else observed.fields
+    return {name.lower(): shape for name, shape in (fields or {}).items()}
 
 
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
-    """Return one type to read values of two schemas as: text, where they differ."""
+    """Return one type to read values of two schemas as: text where they differ, or a variant, which has texts and numbers
+    apart."""
     if one == other or other is None or one is None:
         return one if other is None else other
     if isinstance(one, StructType) and isinstance(other, StructType) and one.names == other.names:
         pairs = zip(one, other, strict=True)
         return StructType([StructField(a.name, _one_raw(a.dataType, b.dataType) or StringType()) for a, b in pairs])
-    return StringType()
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return ArrayType(_one_raw(one.elementType, other.elementType) or StringType())
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return MapType(one.keyType, _one_raw(one.valueType, other.valueType) or StringType())
+    return VariantType() if VariantType() in (one, other) else StringType()
 
 
 def _converted(
@@ -572,7 +451,7 @@ def _converted(
     raw: DataType | None,
     schema: Schema,
     wanted: DataType | None,
-    observed: DataType | None,
+    observed: Shape | None,
     is_item: bool = False,
 ) -> tuple[Column, Column | None]:
     """Return a value in the wanted type, and whether it was lost on the way; None where it cannot be.
@@ -586,14 +465,14 @@ def _converted(
     if expected == wanted and raw == wanted and not _is_changed(wanted, schema, observed):
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
-        fields, observed_types = _fields(schema), _observed(observed)
+        fields, shapes = _fields(schema), _shapes(observed)
         done = [
             _converted(
                 value.getField(field.name),
                 raw[field.name].dataType,
                 fields.get(field.name.lower()),
                 field.dataType,
-                observed_types.get(field.name.lower()),
+                shapes.get(field.name.lower()),
                 is_item,
             )
             for field in wanted
@@ -602,7 +481,10 @@ def _converted(
         return F.when(value.isNotNull(), whole), _any([lost for _, lost in done])
     if isinstance(wanted, ArrayType | MapType) and type(raw) is type(wanted):
         name, part = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
-        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), getattr(observed, part, None), True
+        inner = values_of(observed)
+        if isinstance(wanted, ArrayType):
+            inner = None if observed is None else observed.items
+        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), inner, True
 
         def item_value(item: Column) -> Column:
             return _converted(item, *types)[0]
@@ -613,7 +495,16 @@ def _converted(
         if isinstance(wanted, ArrayType):
             return F.transform(value, item_value), F.exists(value, is_lost)
         return F.transform_values(value, lambda _, item: item_value(item)), F.exists(F.map_values(value), is_lost)
-    done_value, is_infinite = _scalar(value, raw, schema, wanted, expected, is_item)
+    if isinstance(raw, VariantType) and not isinstance(expected, VariantType):
+        value, raw = F.try_variant_get(value, "$", "string"), StringType()
+    if isinstance(
+        wanted, StructType | ArrayType | MapType
+    ):  # their text: the values of another schema have another type
+        begin = "[" if isinstance(wanted, ArrayType) else "{"
+        parsed = F.when(F.ltrim(value).startswith(begin), F.from_json(value, type_ddl(expected or wanted)))
+        done_value, lost = _converted(parsed, expected or wanted, schema, wanted, observed, is_item)
+        return done_value, (value.isNotNull() & parsed.isNull()) | _lost(lost)
+    done_value, is_infinite = _scalar(value, raw, schema, wanted, observed, is_item)
     lost = value.isNotNull() & done_value.isNull()
     return done_value, lost if is_infinite is None else lost & ~is_infinite
 
@@ -628,7 +519,7 @@ def _any(parts: Sequence[Column | None]) -> Column | None:
 
 
 def _scalar(
-    value: Column, raw: DataType, schema: Schema, wanted: DataType, expected: DataType | None, is_item: bool
+    value: Column, raw: DataType, schema: Schema, wanted: DataType, observed: Shape | None, is_item: bool
 ) -> tuple[Column, Column | None]:
     """Return a value in the wanted type, null where it has none there, and whether it stands for infinity."""
     if schema is not None:
@@ -642,18 +533,52 @@ def _scalar(
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
             return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
-        if _is_decimal(schema) and isinstance(wanted, StringType):
-            return _with_scale(value, F.lit(scale), is_item), None
-        if _is_decimal(schema) and isinstance(wanted, DecimalType) and isinstance(expected, StringType):
-            whole = _unscaled(value)
-            number = F.concat(whole.cast("string"), F.lit(f"E{-scale}")).try_cast(wanted)
-            return F.when(_has_zeros(whole, scale - wanted.scale), number), None
-        if _is_decimal(schema) and isinstance(wanted, DecimalType) and scale > wanted.scale:
-            number, exact = value.try_cast(wanted), DecimalType(_MAX_DIGITS, min(scale, _MAX_DIGITS))
-            return F.when(number.try_cast(exact) == value.try_cast(exact), number), None
+        if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
+            written = _decimal_format(observed)
+            text = F.try_variant_get(value, "$", "string") if isinstance(raw, VariantType) else value
+            if written == "numeric":
+                return _decimal_of_number(text, scale, wanted), None
+            of_text = _decimal_of_text(text, scale, wanted, is_item)
+            if written == "base64":
+                return of_text, None
+            is_text = F.schema_of_variant(value) == "STRING"
+            return F.when(is_text, of_text).otherwise(_decimal_of_number(text, scale, wanted)), None
     if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
         return F.try_to_binary(value, F.lit("base64")), None
+    if isinstance(wanted, DoubleType) and isinstance(raw, StringType) and schema is None:
+        return _double_of_text(value), None
     return value.try_cast(wanted), None
+
+
+def _decimal_of_text(text: Column, scale: int, wanted: DataType, is_item: bool) -> Column:
+    """Return a decimal of its bytes in base64; null where digits would be rounded."""
+    if not isinstance(wanted, DecimalType):
+        return _with_scale(text, F.lit(scale), is_item)
+    whole = _unscaled(text)
+    number = F.concat(whole.cast("string"), F.lit(f"E{-scale}")).try_cast(wanted)
+    return F.when(_has_zeros(whole, scale - wanted.scale), number)
+
+
+def _decimal_of_number(number: Column, scale: int, wanted: DataType) -> Column:
+    """Return a decimal of a number, or of its text; null where digits would be rounded."""
+    if not isinstance(wanted, DecimalType) or scale <= wanted.scale:
+        return number.try_cast(wanted)
+    exact = DecimalType(_MAX_DIGITS, min(scale, _MAX_DIGITS))
+    decimal = number.try_cast(wanted)
+    return F.when(decimal.try_cast(exact) == number.try_cast(exact), decimal)
+
+
+def _double_of_text(text: Column) -> Column:
+    """Return a number that a DOUBLE holds with all of its digits; null for others."""
+    number = text.try_cast("double")
+
+    def digits(of: Column) -> Column:
+        return F.regexp_replace(F.regexp_replace(of, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")
+
+    written, kept = digits(text), digits(number.cast("string"))
+    n_digits = F.length(written)
+    is_fraction_of_double = (n_digits <= WRITTEN_DIGITS) & (F.abs(number) < MAX_EXACT_WHOLE)
+    return F.when((n_digits <= SURE_DIGITS) | is_fraction_of_double | (written == kept), number)
 
 
 def _time_of_text(text: Column, wanted: DataType) -> Column:

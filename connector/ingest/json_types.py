@@ -1,13 +1,11 @@
-"""The type of JSON values that nobody has declared: found in the values themselves, and only widened.
+"""The type of a table whose JSON values nobody has declared: found in the values themselves, and only widened.
 
-Spark's ``schema_of_variant_agg`` finds it. Owns what of it a table can store, and how it grows with what the table has already.
+Owns how what the table has already grows with what is found.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from functools import reduce
 from typing import Final
 
 from pyspark.sql.types import (
@@ -21,22 +19,19 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
-    NullType,
     ShortType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
-    VariantType,
 )
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.json_shapes import EXACT_NUMBER, one_type
 from pykafka_wire.ingest.tables import quoted, type_ddl
 
 _log = logging.getLogger(__name__)
 
-#: What a BIGINT becomes at its first fraction: Delta widens it to no DOUBLE, and to this without losing a digit.
-WIDENED_BIGINT: Final = DecimalType(38, 18)
 #: An object within a document with more fields than this, when it is seen first, is a map: its names are values.
 _MAX_FIELDS: Final = 100
 #: A table with more columns than this, nested ones among them, is no table that anyone has declared.
@@ -45,32 +40,8 @@ _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
 
 
-def inferred_type(ddl: str | None) -> DataType | None:
-    """Return the type that ``schema_of_variant_agg`` has found; None where the values have none, as nulls and empty objects."""
-    if ddl is None:
-        return None
-    # Names with other characters are in backticks, so that no name can hold this.
-    return _storable(DataType.fromDDL(re.sub(r"(`[^`]*`)|OBJECT<", lambda part: part[1] or "STRUCT<", ddl)))
-
-
-def _storable(observed: DataType) -> DataType | None:
-    """Return a type that a table can have: exact whole numbers, doubles, and text for values of several kinds."""
-    if isinstance(observed, StructType):
-        fields = [(field.name, _storable(field.dataType)) for field in observed]
-        kept = [StructField(name, inner) for name, inner in fields if inner is not None]
-        return StructType(kept) if kept else None
-    if isinstance(observed, ArrayType):
-        inner = _storable(observed.elementType)
-        return None if inner is None else ArrayType(inner)
-    if isinstance(observed, DecimalType):
-        return DecimalType(_MAX_DIGITS, 0) if observed.scale == 0 else DoubleType()
-    if isinstance(observed, VariantType):
-        return StringType()
-    return None if isinstance(observed, NullType) else observed
-
-
 def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
-    """Return the type of a table that has ``held`` after values of ``found``: with new fields, and numbers as wide as they are.
+    """Return the type of a table that has ``held`` after values of ``observed``: with new fields, and numbers as wide as they are.
 
     Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
 
@@ -103,13 +74,9 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
     if isinstance(held, ArrayType) and isinstance(observed, ArrayType):
         return ArrayType(widened(held.elementType, observed.elementType) or held.elementType)
     if isinstance(held, MapType):
-        values = (
-            observed.valueType
-            if isinstance(observed, MapType)
-            else _one_type(observed)
-            if isinstance(observed, StructType)
-            else None
-        )
+        values = observed.valueType if isinstance(observed, MapType) else None
+        if isinstance(observed, StructType):
+            values = one_type(field.dataType for field in observed)
         return MapType(held.keyType, widened(held.valueType, values) or held.valueType)
     return _wider_number(held, observed)
 
@@ -119,10 +86,10 @@ def _wider_number(held: DataType, observed: DataType) -> DataType:
     if isinstance(held, _WHOLE) and isinstance(observed, _WHOLE):
         return max(held, observed, key=lambda data_type: _WHOLE.index(type(data_type)))
     if isinstance(observed, DoubleType | FloatType) and isinstance(held, LongType):
-        return WIDENED_BIGINT
+        return EXACT_NUMBER  # Delta widens a BIGINT to no DOUBLE
     if isinstance(observed, DoubleType) and isinstance(held, FloatType | ByteType | ShortType | IntegerType):
         return observed
-    if isinstance(held, DecimalType | LongType) and isinstance(observed, DecimalType):
+    if isinstance(held, (DecimalType, *_WHOLE)) and isinstance(observed, DecimalType):
         digits, scale = (held.precision, held.scale) if isinstance(held, DecimalType) else (20, 0)
         wide = max(digits - scale, observed.precision - observed.scale), max(scale, observed.scale)
         return DecimalType(sum(wide), wide[1]) if sum(wide) <= _MAX_DIGITS else held
@@ -140,25 +107,13 @@ def _grown(observed: DataType, name: str) -> DataType:
                 len(observed),
                 _MAX_FIELDS,
             )
-            return MapType(StringType(), _one_type(observed))
+            return MapType(StringType(), one_type(field.dataType for field in observed))
         return StructType(
             [StructField(field.name, _grown(field.dataType, f"{name}.{field.name}".lstrip("."))) for field in observed]
         )
     if isinstance(observed, ArrayType):
         return ArrayType(_grown(observed.elementType, name or "element"))
     return observed
-
-
-def _one_type(row_type: StructType) -> DataType:
-    """Return the type of a map's values, from fields: theirs, a number's where all are numbers, else text."""
-
-    def one(held: DataType, other: DataType) -> DataType:
-        if held == other:
-            return held
-        numbers = (LongType, DoubleType, DecimalType)
-        return DoubleType() if isinstance(held, numbers) and isinstance(other, numbers) else StringType()
-
-    return reduce(one, (field.dataType for field in row_type))
 
 
 def _n_columns(data_type: DataType) -> int:

@@ -6,10 +6,11 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
@@ -18,6 +19,7 @@ from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.checkpoints.positions import QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
+from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes import (
     ENVELOPE_FIELDS,
@@ -35,16 +37,13 @@ from pykafka_wire.ingest.changes import (
 from pykafka_wire.ingest.contracts import KAFKA_COLUMNS, Census, Contract, untaken
 from pykafka_wire.ingest.json_columns import (
     JsonReading,
-    JsonSurvey,
-    Kind,
     declared_payload,
     is_enveloped,
-    key_names,
     reading,
     row_type,
-    survey,
     without_absent,
 )
+from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, key_names, survey, survey_here
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import DELETE
 from pykafka_wire.ingest.reader_schemas import (
@@ -76,6 +75,8 @@ _KEY_FRAME: Final = (
 )
 #: More schemas than keys of a range have. Damaged keys begin with anything.
 _MAX_FRAMES: Final = 1000
+#: Types of so few records are looked for in this process.
+_FEW_RECORDS: Final = 1000
 #: So often may the columns of keys change in a range.
 _MAX_RUNS: Final = 1000
 
@@ -296,8 +297,6 @@ class TopicReader:
 
     def _source_type(self, topic: str, table: Table, column: str, column_format: str) -> DataType:
         """Return the type that the source gives to a column, by the newest schema."""
-        from pykafka_wire.datasource import PykafkaWireDataSource
-
         options = {**self._settings.kafka_options, "timesAsNumbers": "true", **_options_of(table)}
         if column_format in NEED_SCHEMA:
             options = self._settings.source_registry_options | options
@@ -454,7 +453,7 @@ class TopicReader:
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
 
     def _check_keys(
-        self, names: tuple[tuple[str, ...], ...], part: TopicRange, table: Table, value: DataType | None
+        self, names: Iterable[tuple[str, ...]], part: TopicRange, table: Table, value: DataType | None
     ) -> None:
         """Raise KeysDifferError: a primary key loses or gets columns in a range, which its rows of the type ``value`` have, too.
 
@@ -462,10 +461,10 @@ class TopicReader:
         """
         columns = {*value.names} if isinstance(value, StructType) else set()
         declared = _declared_key(table)
-        names = tuple({tuple(name for name in fields if not declared or name.lower() in declared) for fields in names})
-        pairs = [({*one}, {*other}) for one in names for other in names if {*one} < {*other}]
-        if any(more - less <= columns for less, more in pairs) or (table.mode == "cdc" and len(names) > 1):
-            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
+        kept = {tuple(name for name in fields if not declared or name.lower() in declared) for fields in names}
+        pairs = [({*one}, {*other}) for one in kept for other in kept if {*one} < {*other}]
+        if any(more - less <= columns for less, more in pairs) or (table.mode == "cdc" and len(kept) > 1):
+            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {sorted(kept)[:2]}")
 
     def _key_schemas(self, topic: str, table: Table) -> KeySchemas | None:
         """Return Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""
@@ -659,8 +658,9 @@ class TopicReader:
         """Return what the JSON texts of all records of a range are."""
         if not kinds:
             return {}
-        columns = ",".join(kinds)
-        options = {**self.options(part, table), "columns": columns}
+        options = {**self.options(part, table), "columns": ",".join(kinds)}
+        if part.n_offsets <= _FEW_RECORDS:  # a Spark job takes longer
+            return survey_here(_read_here(options), kinds)
         return survey(session.read.format("pykafka-wire").options(**options).load(), kinds)
 
     def _held(self, known: KnownTable | None, table: Table) -> dict[str, DataType | None]:
@@ -726,6 +726,16 @@ class TopicReader:
         prefix = self._settings.prefix
         types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
+
+
+def _read_here(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield what a read has, which this process reads."""
+    source = PykafkaWireDataSource(dict(options))
+    schema = source.schema()
+    assert isinstance(schema, StructType), "the options name columns"
+    reader = source.reader(schema)
+    for partition in reader.partitions():
+        yield from reader.read(partition)
 
 
 def _declared_key(table: Table) -> list[str]:

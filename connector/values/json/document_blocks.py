@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ _SEPARATOR: Final = binary_scalar(b"\n")
 _EMPTY_OBJECT: Final = binary_scalar(b"{}")
 #: pyarrow (26.0) ends the process with a segmentation fault on ``null`` outside of a document.
 _NULL_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*null")
+_FRACTION: Final = re.compile(rb"[0-9]+\.[0-9]+")
 _ROW: Final = re.compile(r" in row ([0-9]+)$")
 #: pyarrow's words for a value of another kind than its field's, and for one that its field's type does not take.
 _OTHER_KIND: Final = re.compile(r"Column\(.*/([^/()]+)\) changed from [a-z]+ to ([a-z]+) ")
@@ -192,11 +193,16 @@ class Block:
     def __len__(self) -> int:
         return len(self.edges) - 1
 
-    def parse(self, first: int, last: int, read_schema: pa.Schema) -> pa.RecordBatch:
+    def parse(
+        self, first: int, last: int, read_schema: pa.Schema, unexpected: Literal["ignore", "error"] = "ignore"
+    ) -> pa.RecordBatch:
         """Return pa.RecordBatch: the fields of ``read_schema`` in some of the documents.
 
+        Args:
+            unexpected: what becomes of other fields.
+
         Raises:
-            BlockError: a document is not valid, or a field is not what the schema says.
+            BlockError: a document is not valid, a field is not what the schema says, or an unexpected one is an error.
         """
         begin = int(self.edges[first])
         data = pa.py_buffer(self.buffer[begin : int(self.edges[last]) - 1])
@@ -205,7 +211,7 @@ class Block:
                 pa.BufferReader(data),
                 # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
                 pj.ReadOptions(use_threads=False, block_size=data.size + 1),
-                pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
+                pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior=unexpected),
             )
         except pa.ArrowException as error:
             text = str(error)
@@ -373,6 +379,29 @@ def _ambiguous_texts(buffer: ByteBuffer, names: Collection[str]) -> Ints:
         is_member[wanted] = False
     positions: Ints = opening[~is_member]
     return positions
+
+
+def has_long_fraction(buffer: ByteBuffer, n_digits: int) -> bool:
+    """Return whether a number has a point and so many digits, from the first on that is no zero; a text may look like one."""
+    points = np.flatnonzero(buffer == _POINT)
+    half = n_digits // 2
+
+    def is_digit(places: Ints) -> Flags:
+        return buffer.take(places, mode="clip") - _ZERO < 10
+
+    points = points[is_digit(points + half) | is_digit(points - half - 1)]
+    n_found, n_before = np.zeros(len(points), dtype=np.int64), np.zeros(len(points), dtype=np.int64)
+    for n, step in ((n_before, -1), (n_found, 1)):
+        is_inside = np.ones(len(points), dtype=np.bool_)
+        for distance in range(1, n_digits + 1):
+            is_inside &= is_digit(points + step * distance)
+            if not is_inside.any():
+                break
+            n += is_inside
+    n_found += n_before
+    begins = (points - n_before)[n_found >= n_digits].tolist()
+    numbers = (_FRACTION.match(buffer.data, begin) for begin in begins)
+    return any(number and len(number[0].replace(b".", b"").lstrip(b"0")) >= n_digits for number in numbers)
 
 
 def _long_numbers(buffer: ByteBuffer, is_digit: Flags, max_digits: int) -> Ints:

@@ -439,10 +439,7 @@ def test_no_control_character_is_printed() -> None:
     assert printable("a\x1b[2Jb\tü\n") == "a\\x1b[2Jb\\tü\\n"
 
 
-@pytest.mark.spark
-def test_schema_infers_the_type_of_json_values(
-    spark: Any, command: Command, at: list[str], topic: Any, outside: Any
-) -> None:
+def test_schema_infers_the_type_of_json_values(command: Command, at: list[str], topic: Any, outside: Any) -> None:
     name = topic(2)
     documents = ['{"id": 1, "a b": [1.5]}', "no JSON", '{"id": 123456789012345678901, "at": {"x": null, "y": true}}']
     values = [None, *(each.encode() for each in documents), b'\0\0\0\0\x07{"framed": "yes"}']

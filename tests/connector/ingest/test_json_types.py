@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from pyspark.sql.types import MapType, StructType
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.json_types import inferred_type, widened
+from pykafka_wire.ingest.json_columns import inferred
+from pykafka_wire.ingest.json_survey import Kind, key_names, survey, survey_of
+from pykafka_wire.ingest.json_types import widened
 
 pytestmark = pytest.mark.spark  # it parses DDL
 
 
 def fields(n: int, kind: str) -> str:
     return ", ".join(f"f{number}: {kind}" for number in range(n))
+
+
+def found(**values: Any) -> Any:
+    return inferred([json.dumps(values).encode()])
+
+
+def numbered(n: int, value: Any) -> dict[str, Any]:
+    return {f"f{number}": value for number in range(n)}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +46,9 @@ def fields(n: int, kind: str) -> str:
         ("a STRING", "a BIGINT", "a STRING"),
         ("a STRUCT<b: BIGINT>", "a STRUCT<b: DOUBLE, c: STRING>", "a STRUCT<b: DECIMAL(38,18), c: STRING>"),
         ("a ARRAY<BIGINT>", "a ARRAY<DOUBLE>", "a ARRAY<DECIMAL(38,18)>"),
+        ("a BIGINT", "a DECIMAL(38,18)", "a DECIMAL(38,18)"),
+        ("a INT", "a DECIMAL(38,18)", "a DECIMAL(38,18)"),
+        ("a DOUBLE", "a DECIMAL(38,18)", "a DOUBLE"),
         ("a MAP<STRING, BIGINT>", "a STRUCT<x: DOUBLE, y: DOUBLE>", "a MAP<STRING, DECIMAL(38,18)>"),
     ],
 )
@@ -43,14 +58,34 @@ def test_a_type_only_grows_and_as_delta_widens_columns(spark: Any, held: str, fo
 
 def test_an_object_with_very_many_fields_is_a_map(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "pykafka_wire.ingest")
-    grown = widened(None, inferred_type(f"OBJECT<id: BIGINT, tags: OBJECT<{fields(101, 'BIGINT')}>>"))
+    grown = widened(None, found(id=1, tags=numbered(101, 1)))
     assert grown == StructType.fromDDL("id BIGINT, tags MAP<STRING, BIGINT>")
     assert "Field tags has objects with 101 different fields" in caplog.text
-    mixed = widened(None, inferred_type(f"OBJECT<tags: OBJECT<s: STRING, {fields(100, 'DOUBLE')}>>"))
+    mixed = widened(None, found(tags={"s": "", **numbered(100, 0.5)}))
     assert mixed == StructType.fromDDL("tags MAP<STRING, STRING>")
-    whole = inferred_type(f"OBJECT<{fields(150, 'BIGINT')}>")
+    exact = widened(None, found(tags={"n": 12345678901234567890, **numbered(100, 0.5)}))
+    assert exact == StructType.fromDDL("tags MAP<STRING, DECIMAL(38,18)>")
+    whole = found(**numbered(150, 1))
     assert widened(None, whole) == whole, "a row may have many columns"
     known = StructType.fromDDL(f"tags STRUCT<{fields(50, 'BIGINT')}>")
-    assert not isinstance(widened(known, inferred_type(f"OBJECT<tags: OBJECT<{fields(150, 'BIGINT')}>>")), MapType)
+    assert not isinstance(widened(known, found(tags=numbered(150, 1))), MapType)
     with pytest.raises(IngestError, match="values have more than 2000 fields"):
-        widened(known, inferred_type(f"OBJECT<{fields(2_100, 'BIGINT')}>"))
+        widened(known, found(**numbered(2_100, 1)))
+
+
+def test_tasks_find_what_one_process_finds(spark: Any) -> None:
+    keys = [json.dumps({"id": n} if n % 5 else {"id": n, "at": "x"}).encode() for n in range(300)]
+    values = [json.dumps({"schema": None, "payload": {"n": n / 2}} if n % 3 else {"n": n}).encode() for n in range(300)]
+    keys[7], values[7], values[8] = b"text", b"{damaged", None  # type: ignore[call-overload]
+    places = "n BIGINT, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
+    moment = datetime(2026, 11, 26, tzinfo=timezone.utc)
+    rows = [(n, n % 2, n, moment, *pair) for n, pair in enumerate(zip(keys, values, strict=True))]
+    records = spark.createDataFrame(rows, places).repartition(3)
+    kinds: dict[str, Kind] = {"value": "row", "key": "key"}
+    seen = survey(records, kinds)
+    for column, texts in (("value", values), ("key", keys)):
+        assert seen[column] == survey_of(texts, kinds[column])
+    assert (seen["value"].is_loose, seen["value"].n_others, seen["key"].names) == (True, 1, {("id",), ("at", "id")})
+    named = {row.offset: (row.timestamp, row.names) for row in key_names(records).collect()}
+    assert len(named) == 299 and 7 not in named
+    assert {named[0][1] == ["at", "id"], named[1][1] == ["id"], named[1][0].timestamp() == moment.timestamp()} == {True}

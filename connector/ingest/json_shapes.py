@@ -1,0 +1,227 @@
+"""What the JSON values of one place are, of any number of documents, and the type that a column of them has.
+
+A shape only grows, and in any order to the same: how documents are divided among tasks and micro-batches does not show in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+#: Which values a place has, beside nulls, objects and arrays. A whole number is written without a point and an exponent; a large
+#: one is no BIGINT, and one beyond has more digits than a DECIMAL.
+TEXT: Final = 1
+BOOLEAN: Final = 2
+WHOLE: Final = 4
+LARGE: Final = 8
+BEYOND: Final = 16
+FRACTION: Final = 32
+#: The texts "NaN" and "Infinity", which stand for numbers where no other text is.
+NAN: Final = 64
+#: Of numbers: one has digits that a DOUBLE loses; one is too large for :data:`EXACT_NUMBER`.
+INEXACT: Final = 128
+HUGE: Final = 256
+NUMBERS: Final = WHOLE | LARGE | BEYOND | FRACTION
+_NOT_WHOLE: Final = FRACTION | NAN
+
+#: What numbers with fractions are where a DOUBLE would lose digits of them, and what a BIGINT becomes at its first fraction.
+EXACT_NUMBER: Final = DecimalType(38, 18)
+_MAX_DIGITS: Final = 38
+_HUGE: Final = 10**20
+#: From here on a DOUBLE has not every whole number.
+MAX_EXACT_WHOLE: Final = 1 << 53
+_MAX_LONG: Final = 1 << 63
+#: So many digits every DOUBLE keeps, and with so many it is written at most.
+SURE_DIGITS: Final = 15
+WRITTEN_DIGITS: Final = 17
+#: The most that the exact value of a DOUBLE has.
+_MAX_EXACT_DIGITS: Final = 767
+_INFINITE: Final = frozenset({"NaN", "Infinity", "+Infinity", "-Infinity"})
+#: Objects and arrays that are deeper in a document are text.
+_MAX_DEPTH: Final = 100
+
+
+@dataclass(slots=True)
+class Shape:
+    """
+    Attributes:
+        kinds: of the values that are neither objects nor arrays, as bits.
+        fields: those of the objects, by their names; None without an object.
+        items: those of the arrays; None without an array.
+    """
+
+    kinds: int = 0
+    fields: dict[str, Shape] | None = None
+    items: Shape | None = None
+
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Take in a value, as :func:`~pykafka_wire.values.json_values.text.parse_json` reads it."""
+        kind = type(value)
+        if kind is str:
+            self.kinds |= NAN if value in _INFINITE else TEXT
+        elif kind is int:
+            self.kinds |= WHOLE if -MAX_EXACT_WHOLE <= value <= MAX_EXACT_WHOLE else _kinds_of_whole(value)
+        elif kind is Decimal:
+            self.kinds |= _kinds_of_fraction(value)
+        elif kind is bool:
+            self.kinds |= BOOLEAN
+        elif kind is float:  # NaN and the infinities, as other programs than JSON's write them
+            self.kinds |= NAN
+        elif kind is dict:
+            if depth == _MAX_DEPTH:
+                self.kinds |= TEXT
+                return
+            if self.fields is None:
+                self.fields = {}
+            for name, inner in value.items():
+                shape = self.fields.get(name)
+                if shape is None:
+                    shape = self.fields[name] = Shape()
+                shape.add(inner, depth + 1)
+        elif kind is list:
+            if depth == _MAX_DEPTH:
+                self.kinds |= TEXT
+                return
+            if self.items is None:
+                self.items = Shape()
+            for inner in value:
+                self.items.add(inner, depth + 1)
+
+    def merge(self, other: Shape) -> None:
+        """Take in all values of another shape."""
+        self.kinds |= other.kinds
+        if other.fields is not None:
+            if self.fields is None:
+                self.fields = {}
+            for name, shape in other.fields.items():
+                self.fields.setdefault(name, Shape()).merge(shape)
+        if other.items is not None:
+            if self.items is None:
+                self.items = Shape()
+            self.items.merge(other.items)
+
+    @property
+    def is_object(self) -> bool:
+        """Return whether all values are objects, or null."""
+        return self.fields is not None and self.items is None and not self.kinds
+
+    @property
+    def is_array(self) -> bool:
+        """Return whether all values are arrays, or null."""
+        return self.items is not None and self.fields is None and not self.kinds
+
+    @property
+    def n_sorts(self) -> int:
+        """Return how many sorts of values there are, of objects, arrays, texts, truth values and numbers."""
+        kinds = self.kinds
+        sorts = (
+            kinds & TEXT,
+            kinds & BOOLEAN,
+            kinds & (NUMBERS | NAN),
+            self.fields is not None,
+            self.items is not None,
+        )
+        return sum(map(bool, sorts))
+
+    @property
+    def type(self) -> DataType | None:
+        """Return a type that a column of the values has; None where there are none, as nulls and empty objects.
+
+        Numbers are exact: a BIGINT, a DECIMAL, or a DOUBLE where that keeps the digits of each. Values of several sorts are text.
+        """
+        if self.n_sorts > 1:
+            return StringType()
+        if self.fields is not None:
+            typed = [(name, self.fields[name].type) for name in sorted(self.fields)]
+            kept = [StructField(name, inner) for name, inner in typed if inner is not None]
+            return StructType(kept) if kept else None
+        if self.items is not None:
+            inner = self.items.type
+            return None if inner is None else ArrayType(inner)
+        if self.kinds & (NUMBERS | NAN):
+            return self._number()
+        return StringType() if self.kinds & TEXT else BooleanType() if self.kinds & BOOLEAN else None
+
+    def _number(self) -> DataType:
+        kinds = self.kinds
+        if kinds & _NOT_WHOLE:
+            if not kinds & INEXACT:
+                return DoubleType()
+            return StringType() if kinds & (HUGE | NAN) else EXACT_NUMBER
+        if kinds & BEYOND:
+            return StringType()
+        return DecimalType(_MAX_DIGITS, 0) if kinds & LARGE else LongType()
+
+
+def merged(shapes: Iterable[Shape]) -> Shape:
+    """Return the shape of all values of several."""
+    whole = Shape()
+    for shape in shapes:
+        whole.merge(shape)
+    return whole
+
+
+def values_of(shape: Shape | None) -> Shape | None:
+    """Return the shape of the values of objects that are maps; None without one."""
+    return None if shape is None or shape.fields is None else merged(shape.fields.values())
+
+
+def one_type(types: Iterable[DataType]) -> DataType:
+    """Return the type of a map's values, from those of fields: theirs, a number's where all are numbers, else text."""
+    return reduce(_common, types)
+
+
+def _common(one: DataType, other: DataType) -> DataType:
+    numbers = (LongType, DoubleType, DecimalType)
+    if one == other:
+        return one
+    if not (isinstance(one, numbers) and isinstance(other, numbers)):
+        return StringType()
+    both = (one, other)
+    if any(isinstance(number, DoubleType) or number == EXACT_NUMBER for number in both):
+        return EXACT_NUMBER if any(isinstance(number, DecimalType) for number in both) else DoubleType()
+    return DecimalType(_MAX_DIGITS, 0)
+
+
+def _kinds_of_whole(value: int) -> int:
+    size = abs(value)
+    kinds = WHOLE if -_MAX_LONG <= value < _MAX_LONG else LARGE if size < 10**_MAX_DIGITS else BEYOND
+    # Python writes numbers of more than 4,300 digits as no text.
+    if size >= 10**_MAX_EXACT_DIGITS or not _is_kept(Decimal(size)):
+        kinds |= INEXACT
+    return kinds | HUGE if size >= _HUGE else kinds
+
+
+def _kinds_of_fraction(number: Decimal) -> int:
+    kinds = FRACTION if _is_kept(number) else FRACTION | INEXACT
+    return kinds | HUGE if abs(number) >= _HUGE else kinds
+
+
+def _is_kept(number: Decimal) -> bool:
+    """Return whether a DOUBLE keeps all digits of a number: it is the same, written with as many."""
+    digits = number.as_tuple().digits
+    n_digits = len(digits)
+    if n_digits <= SURE_DIGITS:
+        return True
+    text = "".join(map(str, digits)).strip("0")
+    n_digits = len(text)
+    if n_digits <= SURE_DIGITS or (n_digits <= WRITTEN_DIGITS and abs(number) < MAX_EXACT_WHOLE):
+        return True
+    if n_digits > _MAX_EXACT_DIGITS:
+        return False
+    return format(abs(float(number)), f".{n_digits - 1}e").partition("e")[0].replace(".", "").strip("0") == text

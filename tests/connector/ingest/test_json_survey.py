@@ -1,0 +1,207 @@
+"""What documents are, read together by pyarrow and one by one: the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.ingest import json_survey
+from pykafka_wire.ingest.json_columns import inferred
+from pykafka_wire.ingest.json_shapes import Shape, merged
+from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, survey_of
+
+pytestmark = pytest.mark.unit
+
+N = 300
+
+
+@pytest.mark.parametrize(
+    "numbers, wanted",
+    [
+        ("10", "bigint"),
+        ("10 10.5", "double"),
+        ("10.0", "double"),
+        ("1e5", "double"),
+        ("9007199254740993", "bigint"),
+        ("12345678901234567890", "decimal(38,0)"),
+        ("9007199254740993 1.5", "decimal(38,18)"),
+        ("9007199254740993 1e5", "decimal(38,18)"),
+        ("9007199254740992 1.5", "double"),
+        ("123456789012345680000 1.5", "double"),
+        ("123456789012345678901 1.5", "string"),
+        ("12345678901234567890 1.5", "decimal(38,18)"),
+        ("0.10000000000000001", "double"),
+        ("0.1000000000000000055511151231257827", "double"),
+        ("0.1234567890123456789", "decimal(38,18)"),
+        ("1.2345678901234567e-05", "double"),
+        ("9007199254740993.5 1", "decimal(38,18)"),
+        ('"NaN"', "double"),
+        ('"NaN" 7', "double"),
+        ('"NaN" 9007199254740993', "string"),
+        ('"NaN" "x"', "string"),
+        ("1" * 39, "string"),
+        ("1 true", "string"),
+        ("1 {}", "string"),
+        ("1 null", "bigint"),
+    ],
+)
+def test_a_column_of_numbers_keeps_the_digits_of_each_in_whatever_order_they_come(numbers: str, wanted: str) -> None:
+    for documents in (numbers.split(), numbers.split()[::-1], [*numbers.split()] * N):
+        found = inferred([b'{"a": %s}' % number.encode() for number in documents])
+        assert found is not None and found.simpleString() == f"struct<a:{wanted}>"
+        merged_type = merged(survey_of([number.encode()], "row").plain for number in documents).type
+        assert merged_type is not None and merged_type.simpleString() == wanted
+
+
+def test_values_of_no_type_have_no_column_and_fields_are_in_order() -> None:
+    found = inferred([b'{"z": 1, "b": {"y": [], "x": null, "w": {}}, "a": [[1], [2.5]], "n": null, "": true}'] * N)
+    assert found is not None and found.simpleString() == "struct<:boolean,a:array<array<double>>,z:bigint>"
+    assert [inferred([document]) for document in (b"{}", b"null", b"[]", b"{damaged", None)] == [None] * 5
+
+
+def document(make: random.Random, number: int) -> dict[str, Any]:
+    rows = [{"sku": str(n), "price": make.random()} for n in range(number % 3)]
+    return {
+        "id": number,
+        "price": make.random(),
+        "name": f"n\u00e9 {number}",
+        "rows": rows,
+        "place": {"x": number % 7, "y": None},
+    }
+
+
+def replaced(name: str, text: str) -> Callable[[dict[str, Any]], bytes]:
+    """A value in place of a document's, as text."""
+
+    def replace(row: dict[str, Any]) -> bytes:
+        return json.dumps({**row, name: "\0"}).replace('"\\u0000"', text).encode()
+
+    return replace
+
+
+ODD: list[Callable[[dict[str, Any]], bytes]] = [
+    *(
+        replaced("price", text)
+        for text in ("7", "7.0", "9007199254740993", '"NaN"', "0.12345678901234567891", "1e300", "null")
+    ),
+    *(replaced("id", text) for text in ("9007199254740993", "9223372036854775808", "1.5", '"text"', "-1", "NaN")),
+    *(replaced("place", text) for text in ('{"x": 1, "new": {"deep": [1]}}', "{}", "[]", '{"y": true}')),
+    *(replaced("rows", text) for text in ('[{"sku": 1}]', "[[1]]", "[null]", '[{"price": 123456789012345678901234}]')),
+    *(replaced("name", text) for text in ('"2026-01-01 00:00:00"', '"\\ud83d\\ude00"', "1")),
+    replaced("payload", "1"),
+    lambda row: b'{"schema": null, "payload": %s}' % json.dumps(row).encode(),
+    lambda row: b"\0\0\0\0\7" + json.dumps(row).encode(),
+    lambda row: b"  " + json.dumps(row, indent=2).encode() + b"\n",
+    lambda _: b"{damaged",
+    lambda _: b"[1]",
+    lambda _: b"5",
+    lambda _: b"",
+    lambda _: b'{"a": "\xff"}',
+]
+
+
+def one_by_one(documents: list[bytes], kind: Kind) -> JsonSurvey:
+    """What documents are, so few at once that pyarrow reads none of them."""
+    whole = JsonSurvey()
+    for first in range(0, len(documents), 50):
+        whole.merge(survey_of(documents[first : first + 50], kind))
+    return whole
+
+
+def compared(seen: JsonSurvey) -> tuple[Any, ...]:
+    return (
+        seen.plain.type, seen.payload.type, seen.schemas, seen.n_plain, seen.n_enveloped, seen.n_objects, seen.n_others, seen.names,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["row", "key"])
+def test_documents_that_pyarrow_reads_together_are_what_they_are_one_by_one(kind: Kind) -> None:
+    for seed in range(10):
+        make = random.Random(seed)
+        documents = [json.dumps(document(make, number)).encode() for number in range(N)]
+        for place in make.sample(range(N), seed % 4):
+            documents[place] = make.choice(ODD)(document(make, place))
+        assert compared(survey_of(documents, kind)) == compared(one_by_one(documents, kind)), seed
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_document_among_many_is_found(odd: Callable[[dict[str, Any]], bytes]) -> None:
+    make = random.Random(0)
+    documents = [json.dumps(document(make, number)).encode() for number in range(N)]
+    documents[N - 3] = odd(document(make, N - 3))
+    assert compared(survey_of(documents, "row")) == compared(one_by_one(documents, "row"))
+
+
+def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = Shape.add
+    n_added = 0
+
+    def count(self: Shape, value: Any, depth: int = 0) -> None:
+        nonlocal n_added
+        n_added += depth == 0
+        added(self, value, depth)
+
+    monkeypatch.setattr(Shape, "add", count)
+    make = random.Random(0)
+    rows = [document(make, number) for number in range(20 * N)]
+    survey_of([json.dumps(row).encode() for row in rows], "row")
+    assert n_added < N
+    n_added = 0
+    schema = {"type": "struct", "fields": [{"field": "id", "type": "int64"}]}
+    for kind, seen in (("row", {"schema": schema, "payload": None}), ("change", {"schema": schema, "payload": None})):
+        documents = [
+            json.dumps({**seen, "payload": row if kind == "row" else {"after": row, "op": "c"}}) for row in rows
+        ]
+        found = survey_of([text.encode() for text in documents], kind)  # type: ignore[arg-type]
+        assert (found.n_enveloped, found.n_plain) == (len(rows), 0)
+        assert found.payload.type == inferred([json.dumps(row).encode() for row in rows])
+        assert found.schemas == (json.dumps(schema),)
+    assert n_added < 4 * N
+
+
+def test_envelopes_of_several_schemas_beside_others_are_told_apart() -> None:
+    make = random.Random(1)
+    schemas = [{"type": "struct", "default": text, "fields": []} for text in ("A", "B")]
+    documents = []
+    for number in range(N):
+        row = document(make, number)
+        envelope = {"schema": schemas[number % 2], "payload": row if number % 5 else None}
+        documents.append(json.dumps(row if number % 7 == 0 else envelope).encode())
+    documents.append(b'{"payload": {"id": 1.5}, "schema": {"type": "struct", "default": 0.0}}')
+    documents.append(b'{"schema": {"type":"struct","default":"A","fields":[]}, "payload": {"more": 1}}')
+    documents.append(b'{"schema": {"type": "struct"}, "payload": {}, "id": 7}')
+    seen = survey_of(documents, "row")
+    assert compared(seen) == compared(one_by_one(documents, "row"))
+    assert sorted(map(str, seen.schemas)) == sorted(['{"type": "struct", "default": 0.0}', *map(json.dumps, schemas)])
+
+
+def test_objects_that_are_maps_do_not_become_columns_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths: list[int] = []
+    parse = json_survey.Block.parse
+
+    def note(self: Any, first: int, last: int, schema: pa.Schema, *given: Any, **more: Any) -> Any:
+        widths.append(len(schema.field("tags").type))
+        return parse(self, first, last, schema, *given, **more)
+
+    monkeypatch.setattr(json_survey.Block, "parse", note)
+    documents = [b'{"tags": {"%d": 1}}' % number for number in range(5_000)]
+    seen = survey_of(documents, "row")
+    assert seen.plain.fields is not None and len(seen.plain.fields["tags"].fields or {}) == 5_000
+    assert max(widths) < 2_001
+
+
+def test_digits_are_those_that_a_double_writes() -> None:
+    make = random.Random(2)
+    for _ in range(2_000):
+        number = make.choice(
+            (make.random(), make.uniform(-1e18, 1e18), make.uniform(-1e-9, 1e-9), float(make.getrandbits(70)))
+        )
+        shape = Shape()
+        shape.add(Decimal(repr(number)))
+        assert shape.type is not None and shape.type.simpleString() == "double", repr(number)
