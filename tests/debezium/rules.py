@@ -70,6 +70,12 @@ def connect_decimal(scale: int) -> Callable[[str], str]:
     return read
 
 
+def connect_decimals(scale: int) -> Callable[[str], str]:
+    """The same of an array."""
+    read = connect_decimal(scale)
+    return lambda text: json.dumps([None if each is None else read(each) for each in json.loads(text)])
+
+
 def variable_scale(text: str) -> str:
     """Debezium's struct of a scale and of the bytes of a whole number."""
     found = json.loads(text)
@@ -158,7 +164,7 @@ TYPED: Final[dict[str, Rule]] = {
         types="array<timestamp>", database=_MICROS_OF_ITEMS,
         delta="to_json(transform({}, x -> unix_micros(x)))", read=document,
     ),
-    r"numeric\(10,2\)\[\]": Rule(types=r"array<decimal\(10,2\)>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
+    r"numeric\((\d+),(\d+)\)\[\]": Rule(types=r"array<decimal\({0},{1}\)>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
     r"numeric\[\]": Rule(types="array<string>", database="to_json({}::text[])::text", delta="to_json(transform({}, x -> CAST(x AS STRING)))", read=exact_items),
     r"double precision\[\]": replace(_ITEMS, types="array<double>", read=doubles),
     r"jsonb?\[\]": Rule(types="array<string>", database=_TEXTS_OF_ITEMS, delta="to_json({})", read=documents),
@@ -204,9 +210,8 @@ PLAIN: Final[dict[str, Rule]] = {
         types="array<string>", database=_MICROS_OF_ITEMS,
         delta="to_json(transform({}, x -> unix_micros(CAST(x AS TIMESTAMP))))", read=document,
     ),
-    r"numeric\(10,2\)\[\]": Rule(
-        types="array<string>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items,
-        read_delta=lambda text: json.dumps([connect_decimal(2)(each) for each in json.loads(text)]),
+    r"numeric\((\d+),(\d+)\)\[\]": Rule(
+        types="array<string>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items, read_delta=connect_decimals(0),
     ),
     r"numeric\[\]": Rule(
         types="array<struct<.*>>", database="to_json({}::text[])::text", delta="to_json({})", read=exact_items,
@@ -279,7 +284,8 @@ def rule_for(kind: str, *, has_schema: bool, others: Mapping[str, Rule]) -> Rule
                 and pattern.startswith(r"numeric\((\d+)")
                 and match.lastindex == 2
             ):
-                found = replace(found, read_delta=connect_decimal(int(match[2])))
+                read = connect_decimals if pattern.endswith(r"\[\]") else connect_decimal
+                found = replace(found, read_delta=read(int(match[2])))
             if rules is PLAIN and kind in _IN_MILLISECONDS:
                 found = replace(found, database=f"(({found.database})::bigint / 1000)::text")
             return found
