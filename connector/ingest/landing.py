@@ -574,7 +574,9 @@ class Landing:
         session.dataSource.register(PykafkaWireDataSource)
         for name, value in base.conf.getAll.items():
             is_new = session.conf.get(name, None) != value
-            if is_new and name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name):
+            # Hadoop's, such as keys of a store, are none of Spark's: it does not know whether they can be modified.
+            is_hadoop_s = not name.startswith("spark.")
+            if is_new and (is_hadoop_s or (name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name))):
                 session.conf.set(name, value)
         if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
             session.conf.set(_SNAPSHOT_PARTITIONS, "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -97,6 +98,33 @@ def wide(number: int) -> dict[str, Any]:
     return {"id": number - 5, "small": number, "price": Decimal(number) / 4, **optional}
 
 
+def enveloped(number: int) -> dict[str, Any]:
+    """A document of Kafka Connect's with its schema; every third one has a newer schema, with a field more."""
+    kinds = [
+        {"field": "id", "type": "int64"},
+        {"field": "small", "type": "int16", "optional": True},
+        {"field": "day", "type": "int32", "name": "io.debezium.time.Date", "optional": True},
+        {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": True},
+        {
+            "field": "price",
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2"},
+        },
+        {"field": "raw", "type": "bytes", "optional": True},
+        {"field": "tags", "type": "array", "items": {"type": "string"}, "optional": True},
+    ]
+    payload: dict[str, Any] = {
+        "id": number, "small": None if number % 2 else -number, "day": 20_000 + number, "at": 1_700_000_000_000_000 + number,
+        "price": base64.b64encode((number * 100 - 5).to_bytes(3, "big", signed=True)).decode(),
+        "raw": base64.b64encode(bytes([number])).decode(), "tags": ["a", "b"][: number % 3],
+    }  # fmt: skip
+    if number % 3 == 2:
+        kinds.append({"field": "note", "type": "string", "optional": True})
+        payload["note"] = f"å {number}"
+    return {"schema": {"type": "struct", "fields": kinds}, "payload": payload}
+
+
 def read_by_others(folder: Path) -> dict[str, list[str]]:
     """The table's rows by offset, as text, as DuckDB, Polars and deltalake read them."""
     stored = DeltaTable(folder)
@@ -133,7 +161,7 @@ def compact(shop: Shop, lake: Path, name: str) -> None:
 def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Spark's job: the other tests have few records, which the driver writes. And they are the same when they are compacted."""
     monkeypatch.setattr("pykafka_wire.ingest.file_landing._FEW_RECORDS", -1)
-    for name in ("wide", "kinds", "free"):
+    for name in ("wide", "kinds", "free", "enveloped"):
         shop.create(name)
     shop.send_avro("wide", WIDE, [wide(number) for number in range(40)])
     shop.send("wide", [None, b"\x00no such schema"])
@@ -141,6 +169,8 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: 
     shop.send("kinds", [b"{", None])
     shop.send_json("free", [{"partition": n, "seen": {"page": "a", "tags": [n, None]}, "at": str(n)} for n in range(5)])
     shop.send("free", [b"["])
+    shop.send_json("enveloped", [enveloped(number) for number in range(9)])
+    shop.send_json("enveloped", [{**enveloped(0), "payload": None}])
     kinds = Table(topic=r".*\.kinds", format="json", schema="kind STRING, n INT, at TIMESTAMP", partition_by=("kind",))
     rows: dict[str, dict[str, list[str]]] = {}
     for way_of in ("auto", "spark", "compacted"):
@@ -149,14 +179,17 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: 
         folder = shop.folder / way_of
         given = {
             "checkpoint": f"{folder}/checkpoint", "into": f"{folder}/lake", "headers": True,
-            "tables": [Table(**{**as_dict(kinds), **more}), Table(topic=r".*\.free", format="json", **more)],
+            "tables": [
+                Table(**{**as_dict(kinds), **more}),
+                Table(topic=r".*\.(free|enveloped)", format="json", **more),
+            ],
             "defaults": Table(topic=".*", **more),
         }  # fmt: skip
         ingest = shop.run(**given)
-        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 1)] * 3
+        assert [(each.error, each.rejects) for each in ingest.statuses.values()] == [(None, 1)] * 4
         found = rows[way_of] = {"newest": [repr(sorted(each.newest_ms or 0 for each in ingest.statuses.values()))]}
         assert "0" not in found["newest"][0].strip("[]").split(", ")
-        for name in ("wide", "kinds", "free"):
+        for name in ("wide", "kinds", "free", "enveloped"):
             table = folder / "lake" / f"{shop.prefix}_{name}"
             if way_of == "compacted":
                 compact(shop, table.parent, table.name)
@@ -236,6 +269,29 @@ def test_new_columns_stay_with_tasks_and_a_wider_type_goes_to_spark(shop: Shop) 
     assert shop.rows("orders", "id") == [(1,), (2,), (4,), (2**40,)]
     assert sorted(str(row.note) for row in shop.table("orders").collect()) == [*["None"] * 3, "x"]
     assert way(shop.folder / "lake" / f"{shop.prefix}_orders") == {"tasks", "Spark"}
+
+
+@pytest.mark.long
+def test_paths_without_a_file_system_are_in_that_of_hadoop_s_settings(shop: Shop) -> None:
+    """By Hadoop's view of mounted folders: no path of it is a folder of this machine."""
+    mounted = shop.folder / "mounted"
+    mounted.mkdir()
+    shop.spark = shop.spark.newSession()
+    shop.spark.conf.set("fs.defaultFS", "viewfs://shop/")
+    shop.spark.conf.set("fs.viewfs.mounttable.shop.link./mnt_shop", mounted.as_uri())
+    asked = {
+        "checkpoint": "/mnt_shop/checkpoint",
+        "into": "/mnt_shop/lake",
+        "defaults": Table(topic=".*", format="json", schema="n INT"),
+    }
+    name = shop.create("orders")
+    for n in range(2):
+        shop.send_json("orders", [{"n": n}])
+        status = shop.run(**asked).statuses[name]
+        assert (status.error, status.rows, status.by_spark) == (None, 1, "viewfs: is a scheme that only Spark knows")
+    stored = DeltaTable(mounted / "lake" / f"{shop.prefix}_orders")
+    assert sorted(stored.to_pyarrow_table()["n"].to_pylist()) == [0, 1]
+    assert (mounted / "checkpoint" / "commits").is_dir() and not Path("/mnt_shop").exists()
 
 
 @pytest.mark.long
