@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -214,13 +215,25 @@ def test_tasks_read_the_rows_that_spark_reads(lake: Lake, monkeypatch: pytest.Mo
     table.create(first, Table(topic="kinds"), "q", None)
     values = [(1, Decimal("1.25"), ("Oslo", [{"a": 1}, {}])), (None, None, None), (2, None, (None, None))]
     table.append(spark.createDataFrame(values, first), None)
-    more = spark.sql("""
-        SELECT 3000000000L AS n, CAST(123456789012.25 AS DECIMAL(14,2)) AS price,
-          named_struct('city', 'Rome', 'marks', null, 'zip', 'x') AS place, X'00ff' AS raw, DATE '1582-10-04' AS day,
-          TIMESTAMP '1700-01-01 00:00:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-29 02:30:00' AS local,
-          array(null, 'a') AS tags, true AS flag, double('NaN') AS ratio
-    """)
-    table.append(more, None)
+    second = (
+        "n BIGINT, price DECIMAL(14,2), place STRUCT<city: STRING, marks: ARRAY<MAP<STRING, INT>>, zip: STRING>, raw BINARY, "
+        "day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, tags ARRAY<STRING>, flag BOOLEAN, ratio DOUBLE"
+    )
+    at = datetime(2026, 3, 29, 2, 30, 0, 1)
+    place = ("Rome", None, "x")
+    more = (
+        3_000_000_000,
+        Decimal("123456789012.25"),
+        place,
+        b"\0\xff",
+        date(1582, 10, 4),
+        at,
+        at,
+        [None, "a"],
+        True,
+        0.5,
+    )
+    table.append(spark.createDataFrame([more], second), None)
     by_spark = sorted(map(repr, table.rows.collect()))
     assert len(by_spark) == 4
     monkeypatch.setattr("pykafka_wire.ingest.iceberg_files._OF_HADOOP", frozenset())
