@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -37,7 +36,7 @@ from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.library_checks import check_libraries
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
-from pykafka_wire.page.address import PageSettings, reason_of
+from pykafka_wire.page.address import PageSettings, open_server, reason_of
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
@@ -156,7 +155,7 @@ def _check_ports(page: PageSettings | None, metrics_port: tuple[str, int] | None
         page.listen().close()
     if metrics_port is not None:
         try:
-            socket.create_server(metrics_port).close()
+            open_server(*metrics_port).close()
         except OSError as error:
             raise _metrics_refused(metrics_port, error) from error
 

@@ -8,7 +8,7 @@ read the files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -87,10 +87,13 @@ class _FilesTask(SentToWorkers):
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def delete_orphans(stored: Any, before: datetime) -> int:
-    """Delete files that no snapshot of pyiceberg's table names, and that were written before a moment; return how many.
+def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], None]) -> int:
+    """Delete files that pyiceberg's table names nowhere, and that were written before a moment; return how many.
 
     Such are the files of attempts that failed, what was replaced in snapshots that are forgotten by now, and their manifests.
+
+    Args:
+        check_running: raises if the run has ended; asked before each file.
     """
     named = _names_in(stored)
     n_deleted = 0
@@ -102,13 +105,14 @@ def delete_orphans(stored: Any, before: datetime) -> int:
         for file in filesystem.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True, recursive=True)):
             is_old = file.is_file and file.mtime_ns < before.timestamp() * 1e9
             if is_old and _UNIQUE.fullmatch(file.base_name) and file.base_name not in named:
+                check_running()
                 filesystem.delete_file(file.path)
                 n_deleted += 1
     return n_deleted
 
 
 def _names_in(stored: Any) -> set[str]:
-    """Return the names, without folders, of what the snapshots of a table consist of."""
+    """Return the names, without folders, of what the snapshots of a table consist of, and of their statistics."""
     snapshots = stored.metadata.snapshots
     manifests = {
         manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(stored.io)
@@ -116,6 +120,7 @@ def _names_in(stored: Any) -> set[str]:
     paths = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
     for manifest in manifests.values():
         paths |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(stored.io)}
+    paths |= {part.statistics_path for part in (*stored.metadata.statistics, *stored.metadata.partition_statistics)}
     return {path.rpartition("/")[2] for path in paths}
 
 

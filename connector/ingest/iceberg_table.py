@@ -15,7 +15,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,6 +109,8 @@ def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
         name: resolve(value, f"catalog.{name}") if value.startswith(_REFERENCES) else value
         for name, value in settings.catalog.items()
     }
+    # Else a REST catalog may leave out snapshots without a name: the position may be in one, and their files are no orphans.
+    given["snapshot-loading-mode"] = "all"
     return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
 
 
@@ -316,6 +318,15 @@ class IcebergTable:
             yield snapshot
             snapshot = by_id.get(snapshot.parent_snapshot_id)
 
+    def _all_before(self) -> Iterator[Any]:
+        """Yield the current snapshot and those before it, the newest first, also beyond those that are forgotten."""
+        sequence_number = None
+        for snapshot in self._snapshots():
+            yield snapshot
+            sequence_number = snapshot.sequence_number
+        others = sorted(self._table.metadata.snapshots, key=lambda other: other.sequence_number or 0, reverse=True)
+        yield from (other for other in others if (other.sequence_number or 0) < (sequence_number or 0))
+
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
         rows = DataType.fromDDL(columns)
@@ -454,10 +465,11 @@ class IcebergTable:
     def _has(self, landed: Landed) -> bool:
         """Return whether the table has a micro-batch already, or stands elsewhere than where it begins."""
         application, number = landed.transaction["txnAppId"], landed.micro_batch
-        parts = (
-            (snapshot.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@") for snapshot in self._snapshots()
+        looked_at = self._all_before() if self._is_of_rejects else self._snapshots()
+        of_application = (
+            _micro_batch_of(snapshot) for snapshot in looked_at if _application_of(snapshot) == application
         )
-        if next((int(last) for name, _, last in parts if name == application), -1) >= number:
+        if next(of_application, -1) >= number:
             return True
         if self._is_of_rejects:
             return False
@@ -605,6 +617,13 @@ class IcebergTable:
             snapshot.snapshot_id for snapshot in chain if _SUMMARY in snapshot.summary.additional_properties
         )
         kept = {next(with_position, None)}
+        if (
+            self._is_of_rejects
+        ):  # an older driver's rejects are refused by the newest snapshot of the table that they are of
+            newest_of = {
+                _application_of(snapshot): snapshot.snapshot_id for snapshot in reversed([*self._all_before()])
+            }
+            kept |= {*newest_of.values()}
         for name, ref in metadata.refs.items():
             oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
             n_of_ref = ref.min_snapshots_to_keep or n_kept
@@ -632,14 +651,14 @@ class IcebergTable:
         if expired:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
-    def clean(self, keep_ms: int) -> None:
+    def clean(self, keep_ms: int, check_running: Callable[[], None] = lambda: None) -> None:
         """Delete files that no snapshot names and that are older, once a day, unless the table's owner keeps them."""
         self.refresh()
         properties, now = self._table.metadata.properties, datetime.now(timezone.utc)
         is_kept = properties.get(_COLLECTED, "true").lower() == "false"
         if is_kept or now.timestamp() - float(properties.get(VACUUMED_PROPERTY, 0)) < _CLEAN_EVERY_S:
             return
-        n_deleted = delete_orphans(self._table, now - timedelta(milliseconds=keep_ms))
+        n_deleted = delete_orphans(self._table, now - timedelta(milliseconds=keep_ms), check_running)
         if n_deleted:
             _log.info("%d files of table %s were deleted, which no snapshot names.", n_deleted, self.identifier)
         self.alter({VACUUMED_PROPERTY: str(int(now.timestamp()))})
@@ -648,6 +667,15 @@ class IcebergTable:
 def _summary_of(landed: Landed) -> dict[str, str]:
     transaction = landed.transaction
     return {_SUMMARY: landed.to_json(), f"{_SUMMARY}.transaction": f"{transaction['txnAppId']}@{landed.micro_batch}"}
+
+
+def _application_of(snapshot: Any) -> str:
+    """Return whose commits are numbered together; empty for another program's snapshot."""
+    return str(snapshot.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@")[0]
+
+
+def _micro_batch_of(snapshot: Any) -> int:
+    return int(snapshot.summary[f"{_SUMMARY}.transaction"].rpartition("@")[2])
 
 
 def landed_in(summary: Mapping[str, Any]) -> Landed | None:

@@ -45,6 +45,8 @@ _REJECTS_COLUMNS: Final = (
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
 #: Each commit computes the state of its table's log for the transaction's id; Delta's default, 50 tasks, is for huge logs.
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+#: Commits of one process to a local folder wait for each other; a setting may have turned it off.
+_COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
 #: How long a run that ends by itself waits for tables that are retrying, from the first failure on.
 _PATIENCE_S: Final = 30.0
 #: Between two looks at pauses that are over, and at the causes of tables that are stopped; the latter twice as long each time.
@@ -580,6 +582,7 @@ class Landing:
                 session.conf.set(name, value)
         if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
             session.conf.set(_SNAPSHOT_PARTITIONS, "2")
+        session.conf.set(_COMMIT_LOCK, "true")
         return session
 
 

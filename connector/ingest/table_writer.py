@@ -715,6 +715,7 @@ class TableWriter:
             F.lit(micro_batch).cast("bigint").alias("micro_batch"),
         )
         self._surroundings.await_rejects()
+        self._surroundings.check_running()
         # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
         application = f":{self._name}:{self._target.id}{self._part}"
         self._rejects.append(rejected, self._landed(part, micro_batch, application=application))

@@ -82,7 +82,7 @@ class DeltaUpkeep:
     """
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
-        # OPTIMIZE and MERGE conflict; Spark's commits of one process wait for each other.
+        # OPTIMIZE and MERGE conflict. Spark's commits of one process wait for each other: in local folders by Delta's commit lock.
         self.is_alone = table.mode != "append"
         self.commits_alone = settings.is_folder and stored_uri(settings.into).partition(":")[0] not in _SAFE_STORES
         self._settings = settings
@@ -91,6 +91,8 @@ class DeltaUpkeep:
         self._log: TableLog | None = None
         self._next_look = 1
         self._rests_until = 0.0
+        #: When this run has vacuumed it, or tried to.
+        self._vacuumed_at: float | None = None
         # A catalog such as Unity Catalog does it itself.
         self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
 
@@ -116,11 +118,12 @@ class DeltaUpkeep:
                 _log.info("Table %s is compacted: it has many small files.", self._name)
                 target.optimize(self._table.target_bytes)
         finally:
+            self._rest(time.monotonic() - begun)
             check_running()
             if self._is_vacuum_due(target):
+                self._vacuumed_at = time.monotonic()
                 target.vacuum(duration_ms(self._table.keep, "keep"))
                 target.alter({VACUUMED_PROPERTY: str(int(time.time()))})
-            self._rest(time.monotonic() - begun)
 
     def _rest(self, busy_s: float) -> None:
         self._rests_until = time.monotonic() + busy_s * _REST
@@ -138,6 +141,8 @@ class DeltaUpkeep:
         return has_many_small_files(self._log_of(target).commits, self._table.target_bytes)
 
     def _is_vacuum_due(self, target: LandedTable) -> bool:
+        if self._vacuumed_at is not None and time.monotonic() - self._vacuumed_at < _VACUUM_EVERY_S:
+            return False
         now, log = time.time(), self._log_of(target)
         if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
             return False  # it is young
@@ -171,8 +176,7 @@ class ExpiringUpkeep:
         table, keep_ms = IcebergTable(session, self._settings, self._name), duration_ms(self._table.keep, "keep")
         table.expire(keep_ms)
         if self._table.compact != "false":
-            check_running()
-            table.clean(keep_ms)
+            table.clean(keep_ms, check_running)
 
 
 def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 import secrets
 import socket
 from dataclasses import dataclass
@@ -65,8 +66,7 @@ class PageSettings:
             OptionError: the port is in use, or the host is not this machine's.
         """
         try:
-            family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(address[:2], family=family, backlog=64)
+            return open_server(self.host, self.port)
         except (OSError, UnicodeError) as error:
             text = reason_of(error) if isinstance(error, OSError) else str(error)
             raise OptionError(
@@ -75,9 +75,17 @@ class PageSettings:
             ) from None
 
 
+def open_server(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address of either family. Raises OSError, UnicodeError."""
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family, backlog=64)
+
+
 def reason_of(error: OSError) -> str:
     """Return why a server cannot listen, without the address, which ``create_server`` adds."""
-    return (error.strerror or str(error)).partition(" (while attempting")[0]
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return str(error.strerror or error)
+    return os.strerror(error.errno)
 
 
 def _format_error(text: str) -> OptionError:

@@ -21,6 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table.statistics import PartitionStatisticsFile
+from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import StringType
 
@@ -373,6 +375,19 @@ def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
     stored = opened()._table
     rows = rows_of(opened())
     stored.io.new_output(f"{stored.location()}/data/a-neighbours.parquet").create().close()
+    statistics = (
+        f"{stored.location()}/metadata/partition-stats-{stored.current_snapshot().snapshot_id}-{uuid.uuid4()}.parquet"
+    )
+    stored.io.new_output(statistics).create().close()
+    with stored.transaction() as transaction:
+        registered = PartitionStatisticsFile(
+            **{
+                "snapshot-id": stored.current_snapshot().snapshot_id,
+                "statistics-path": statistics,
+                "file-size-in-bytes": 1,
+            }
+        )
+        transaction._apply((SetPartitionStatisticsUpdate(partition_statistics=registered),))
 
     def files() -> set[str]:
         filesystem, folder = opened().folder.open()
@@ -393,7 +408,12 @@ def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
     data = {path.rpartition("/")[2] for path in opened()._table.inspect.all_files()["file_path"].to_pylist()}
     manifests = opened()._table.inspect.all_manifests()["path"].to_pylist()
     lists = [snapshot.manifest_list for snapshot in opened()._table.metadata.snapshots]
-    assert files() == {"a-neighbours.parquet", *data, *(path.rpartition("/")[2] for path in [*manifests, *lists])}
+    assert files() == {
+        "a-neighbours.parquet",
+        statistics.rpartition("/")[2],
+        *data,
+        *(path.rpartition("/")[2] for path in [*manifests, *lists]),
+    }
     assert len(before) > len(files()) + 4
     assert rows_of(opened()) == rows
     monkeypatch.undo()
@@ -501,6 +521,25 @@ def test_rejects_of_several_tables_have_positions_of_their_own(tmp_path: Path) -
         append(IcebergTable(nothing, settings, "_rejects"), each)
     with pytest.raises(AlreadyLandedError):
         append(IcebergTable(nothing, settings, "_rejects"), rejects(3, 0, ":b:1"))
+
+
+def test_an_older_drivers_rejects_are_refused_after_many_commits_of_other_tables(tmp_path: Path) -> None:
+    settings = iceberg_settings(tmp_path)
+    made_in_catalog(settings)
+
+    def rejects() -> IcebergTable:
+        return IcebergTable(None, settings, settings.rejects)
+
+    rejects().create_of(SCHEMA, TABLE, "q", None)
+    of_quiet = replace(landed(5, 0, 3), application=":quiet:id")
+    append(rejects(), of_quiet)
+    for number in range(22):
+        append(rejects(), replace(landed(number, 0, 3), application=":busy:id"))
+    for _ in range(2):
+        rejects().expire(7 * 24 * 3_600_000)
+    assert len(rejects()._table.metadata.snapshots) < 23
+    with pytest.raises(AlreadyLandedError):
+        append(rejects(), of_quiet)
 
 
 def _add_column(table: IcebergTable) -> None:
