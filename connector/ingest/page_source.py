@@ -250,13 +250,15 @@ class IngestPage:
             self._completeness.planned(planned_at, self._ends)
             self._take_waits(planned_at, _offsets(source["endOffset"]))
             durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
-            if "addBatch" not in durations:  # nothing was new
+            number = int(progress["batchId"])
+            # Nothing was new; or the newest one, which is looked at until the next trigger, is known.
+            if "addBatch" not in durations or (self._batches and self._batches[-1].number >= number):
                 continue
             phases = {phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()}
-            figures = None if self._reads is None else self._reads.of_batch(int(progress["batchId"]))
+            figures = None if self._reads is None else self._reads.of_batch(number)
             self._batches.append(
                 ShownMicroBatch(
-                    number=int(progress["batchId"]),
+                    number=number,
                     started_at=planned_at,
                     rows=_n_planned(_offsets(source["startOffset"]), _offsets(source["endOffset"])),
                     seconds=durations.get("triggerExecution", 0.0),

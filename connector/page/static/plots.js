@@ -91,7 +91,8 @@ export class TimePlot {
     this.series = series;
     this.step = step;
     this.most = nice(Math.max(...series.flat().map((value) => value ?? 0), 0));
-    [1, 0.5, 0].forEach((share, index) => setText(this.scale[index], this.format(this.most * share)));
+    const [top, middle, bottom] = [1, 0.5, 0].map((share) => this.format(this.most * share));
+    [top, middle === top ? "" : middle, bottom].forEach((text, index) => setText(this.scale[index], text));
     series.forEach((values, index) => {
       const found = runs(values, this.n, WIDTH, HEIGHT, this.most);
       setAttribute(this.paths[index], "d", found.map(line).join("") || "M0,0");

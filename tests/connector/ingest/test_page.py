@@ -120,6 +120,9 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert sum(each["rows"] for each in landed) == 11
         assert sum(each["end"]["0"] - each["start"]["0"] for each in landed) == one["partitions"][0]["position"]
 
+        numbers = [batch["number"] for batch in read(page, "/api/ingest")["micro_batches"]]
+        assert numbers == sorted(set(numbers)), "each is there once, however often the newest one is looked at"
+
         bad = read(page, f"/api/table/history?topic={quote(topic['bad'])}")
         assert HOSTILE in {each["name"] for each in bad["columns"]}
         assert {each["value"] for each in bad["rejects"]} == {
