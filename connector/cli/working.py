@@ -152,7 +152,8 @@ class Working:
         seconds = time.monotonic() - self._since
         if self._steps is not None:
             n_records, n_done, n_all = self._steps()
-            spent = f"{n_records:,} records, {n_done} of {n_all} tasks, {duration(seconds)}"
+            # A narrow terminal cuts the end: the bar shows the tasks, too.
+            spent = f"{n_records:,} records, {duration(seconds)}, {n_done} of {n_all} tasks"
             return bar(n_done, n_all, f"{self._text}: {spent}" if n_all else f"{self._text} … {duration(seconds)}")
         if self._done is None or not self._total:
             so_far = "" if self._done is None else f"{self._done():,} records, "

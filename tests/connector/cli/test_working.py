@@ -45,7 +45,7 @@ def test_what_is_unknown_is_left_out() -> None:
 def test_tasks_of_spark_show_how_far_it_is() -> None:
     shown = Working()
     shown.show("comparing orders (1 of 3)", steps=lambda: Steps(n_records=1234, n_done=6, n_all=8))
-    assert str(shown.drawn()) == "━" * 18 + "─" * 6 + " comparing orders (1 of 3): 1,234 records, 6 of 8 tasks, 1s"
+    assert str(shown.drawn()) == "━" * 18 + "─" * 6 + " comparing orders (1 of 3): 1,234 records, 1s, 6 of 8 tasks"
     shown.show("comparing orders (1 of 3)", steps=lambda: Steps(0, 0, 0))
     assert str(shown.drawn()) == "─" * 24 + " comparing orders (1 of 3) … 1s"
 
