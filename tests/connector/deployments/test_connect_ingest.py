@@ -20,6 +20,8 @@ PROGRAM = Path(__file__).with_name("connect_ingest_program.py")
 DELTA = (
     "--conf=spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "--conf=spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # By default 200 tasks for each of the many small jobs that look for values that were not sent: minutes.
+    "--conf=spark.sql.shuffle.partitions=2",
 )
 #: More than the driver reads and writes for itself.
 MANY = 10_001
