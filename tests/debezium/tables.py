@@ -402,7 +402,7 @@ OPERATIONS: Final = (
         create=(
             "CREATE TABLE defaults (id integer PRIMARY KEY, a integer NOT NULL DEFAULT 7, b text NOT NULL DEFAULT 'x', c numeric(10,2) NOT NULL DEFAULT 1.50,"
             " d timestamp NOT NULL DEFAULT '2020-01-01', e boolean NOT NULL DEFAULT true, f double precision NOT NULL DEFAULT 0, g date NOT NULL DEFAULT '2020-01-01',"
-            " h timestamptz NOT NULL DEFAULT '2020-01-01Z', i jsonb NOT NULL DEFAULT '{}', j integer[] NOT NULL DEFAULT '{}', k mood NOT NULL DEFAULT 'sad', l bytea NOT NULL DEFAULT '\\x00ff')",
+            " h timestamptz NOT NULL DEFAULT '2020-01-01Z', i jsonb NOT NULL DEFAULT '{}', j integer[] NOT NULL DEFAULT '{1}', k mood NOT NULL DEFAULT 'sad', l bytea NOT NULL DEFAULT '\\x00ff')",
             "INSERT INTO defaults (id) VALUES (1), (2), (3)",
         ),
         steps=(
