@@ -79,7 +79,7 @@ class _TableTask:
         #: Whether its files are to be looked after, or are; whether nothing is landed meanwhile; whether Spark commits what is.
         self.is_tended = False
         self.is_withheld = False
-        self.is_sparks = False
+        self.spark_commits = False
         self.state = TableState()
         self.progress = TableProgress()
         #: Rejects of this run when the table of rejects was counted last.
@@ -350,7 +350,7 @@ class Landing:
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
     def _writer(self, session: SparkSession, table: _TableTask) -> TableWriter:
-        return TableWriter(session, self._surroundings, table.destination, table.progress, by_spark=table.is_sparks)
+        return TableWriter(session, self._surroundings, table.destination, table.progress, by_spark=table.spark_commits)
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:
@@ -401,7 +401,9 @@ class Landing:
                 describe_jobs(session, f"{name}, upkeep")
                 if upkeep.is_needed(session):
                     with beside:
-                        self._tended = name
+                        with self._changed:
+                            self._check_running()
+                            self._tended = name
                         upkeep.run(session, self._check_running)
         except Exception as error:
             _log.log(
@@ -419,16 +421,16 @@ class Landing:
         without the table, and it gets what it lacks afterwards."""
         upkeep = table.upkeep
         with self._changed:
-            if upkeep.is_alone or upkeep.commits_alone:
+            if upkeep.is_alone or upkeep.spark_commits:
                 self._changed.wait_for(lambda: self._is_closed or not table.is_running)
-            table.is_withheld, table.is_sparks = upkeep.is_alone, upkeep.commits_alone
+            table.is_withheld, table.spark_commits = upkeep.is_alone, upkeep.spark_commits
         try:
             self._check_running()
             with self._writers_lock(table) if upkeep.is_alone else nullcontext():
                 yield
         finally:
             with self._changed:
-                table.is_withheld = table.is_sparks = False
+                table.is_withheld = table.spark_commits = False
                 target = table.target
                 is_behind = target is not None and table.lacks(target.part)
                 # One that is retrying or stopped is tried again in any case.

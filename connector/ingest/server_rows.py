@@ -25,12 +25,15 @@ def computed_on_server(rows: DataFrame) -> DataFrame:
 
     A session of Spark Connect asks for their release in a thread of its own, which nothing waits for.
     """
-    rows = rows.localCheckpoint()
-    plan = _kept_plan(rows)
-    if plan is not None:
-        weakref.finalize(plan, _release, type(plan), plan._relation_id, plan._spark_session).atexit = False
-        plan._spark_session = None
-    return rows
+    kept = rows.localCheckpoint()
+    plan = _kept_plan(kept)
+    if plan is None:
+        return kept
+    # PySpark takes the thread's active session for theirs, in which the server does not have them.
+    session: Any = rows.sparkSession
+    weakref.finalize(plan, _release, type(plan), plan._relation_id, session).atexit = False
+    plan._spark_session = None
+    return type(kept)(plan, session)
 
 
 def _kept_plan(rows: DataFrame) -> Any:

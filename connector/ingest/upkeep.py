@@ -48,11 +48,11 @@ class Upkeep(Protocol):
 
     Attributes:
         is_alone: nothing may be landed into the table meanwhile.
-        commits_alone: what is landed meanwhile has to be committed by Spark.
+        spark_commits: what is landed meanwhile has to be committed by Spark.
     """
 
     is_alone: bool
-    commits_alone: bool
+    spark_commits: bool
 
     def is_time(self, n_commits: int) -> bool:
         """Return whether to look at the table after so many commits of this run."""
@@ -84,7 +84,7 @@ class DeltaUpkeep:
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
         # OPTIMIZE and MERGE conflict. Spark's commits of one process wait for each other: in local folders by Delta's commit lock.
         self.is_alone = table.mode != "append"
-        self.commits_alone = settings.is_folder and stored_uri(settings.into).partition(":")[0] not in _SAFE_STORES
+        self.spark_commits = settings.is_folder and stored_uri(settings.into).partition(":")[0] not in _SAFE_STORES
         self._settings = settings
         self._table = table
         self._name = name
@@ -154,7 +154,7 @@ class ExpiringUpkeep:
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
         self.is_alone = table.mode != "append"
-        self.commits_alone = False
+        self.spark_commits = False
         self._settings = settings
         self._table = table
         self._name = name

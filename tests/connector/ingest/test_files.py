@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -325,7 +326,7 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
 
 @pytest.mark.long
 def test_a_run_ends_when_its_compaction_has(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, until: Callable[..., Any]
 ) -> None:
     """A later run of this process, or of another one, would commit beside it."""
     shop.create("orders")
@@ -348,9 +349,8 @@ def test_a_run_ends_when_its_compaction_has(
     closing = threading.Thread(target=ingest.close)
     closing.start()
     try:
-        closing.join(1)
+        until(lambda: f"The files of table {shop.prefix}_orders are being compacted" in caplog.text, what="the line")
         assert closing.is_alive()
-        assert f"The files of table {shop.prefix}_orders are being compacted" in caplog.text
     finally:
         may_end.set()
     closing.join(60)

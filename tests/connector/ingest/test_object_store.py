@@ -84,9 +84,6 @@ class IcebergLake:
     def rows(self, name: str) -> Any:
         return load_catalog("lake", **self._catalog).load_table(f"shop.{name}").scan().to_arrow()
 
-    def check_writers(self, name: str) -> None:
-        """Nobody but tasks writes Iceberg tables without a jar of Iceberg's."""
-
 
 def n_rows_of(commit: Mapping[str, Any]) -> int:
     return int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
@@ -159,7 +156,8 @@ def test_topics_become_tables_in_an_object_store(
     assert sorted(rows["id"].to_pylist()) == list(range(N_FIRST + 10))
     assert rows["note"].null_count == N_FIRST
     assert lake.rows("_rejects")["value"].to_pylist() == [b"damaged"]
-    lake.check_writers(name)
+    if isinstance(lake, DeltaLake):  # Iceberg's tables nobody but tasks writes: there is no jar of Iceberg's
+        lake.check_writers(name)
     shop.send_avro("orders", NEW_COLUMN, [{"id": -1}])
     run("ingest", str(file), "--once")
     for engine in ("duckdb", "spark"):
