@@ -194,7 +194,7 @@ class TableWriter:
         *,
         by_spark: bool = False,
     ) -> None:
-        """``by_spark``: only Spark may commit to the table now."""
+        """Open the table; with ``by_spark`` only Spark may commit to it now."""
         self._session = session
         self._surroundings = surroundings
         self._settings = surroundings.settings

@@ -68,6 +68,7 @@ def test_old_records_of_an_ingest_that_began_at_the_latest_ones_need_no_table(sh
 
 
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="min_rows needs Spark 4.2")
+@pytest.mark.long
 def test_a_topic_that_waits_for_min_rows_needs_no_table(shop: Shop) -> None:
     waits = replace(ASKED["defaults"], min_rows=100, max_delay="1d")
     asked = {**ASKED, "tables": [replace(waits, topic=rf"{shop.prefix}\.waits")]}

@@ -488,7 +488,7 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"--metrics-port {port}: " in run("--once", "--metrics-port", port, code=2).stderr
+        assert f"--metrics-port 127.0.0.1:{port}: " in run("--once", "--metrics-port", port, code=2).stderr
     assert "5 records" in run("--verify").stdout
     shop.spark.sql(f"DELETE FROM delta.`{into}/{shop.prefix}_orders` WHERE id = 3")
     assert "1 lost" in run("--verify", code=1).stdout

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 _T0 = 1_700_000_000_000
 
 
+@pytest.mark.long
 def test_keys_that_move_to_a_new_partition_keep_their_newest_value_and_stay_deleted(shop: Shop) -> None:
     """Offsets of two partitions cannot be compared: timestamps decide."""
     users = shop.create("users", partitions=1)

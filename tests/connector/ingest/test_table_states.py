@@ -431,6 +431,7 @@ def test_a_table_that_is_compacted_does_not_hold_up_the_others_and_follows(
     assert shop.rows("users", "id") == ([(3,)] if mode == "upsert" else [(number + 1,) for number in range(n)])
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)
