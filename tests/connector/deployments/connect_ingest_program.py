@@ -24,7 +24,7 @@ ingest = Ingest(
     checkpoint=f"{folder}/checkpoint",
     kafka={"bootstrap.servers": servers},
     topics=f"{clicks}|{users}|{moved}|{odd}",
-    into=f"{folder}/lake",
+    into=f"file://{folder}/lake",  # with its file system: else Spark writes the files
     tables=tables,
 )
 spark = SparkSession.builder.getOrCreate()
