@@ -98,13 +98,14 @@ def test_tables_are_filtered_by_words_and_by_state(serve: Any, tab: Any) -> None
     assert found.texts(".row .name") == ["shop.orders.07"]
     assert found.texts(".shown") == ["1 of 500 tables"]
     found.fill("#filter", "registry did not respond")
-    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)")} == {"Retrying"}
+    # Rows out of sight have no text until they are drawn.
+    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)") if text} == {"Retrying"}
     found.fill("#filter", "no such thing")
     assert "No table matches." in found.text("main")
     found.press("Escape")
     assert len(found.texts(".row .name")) == 500
     found.click("button:has-text('Stopped')")
-    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)")} == {"Stopped"}
+    assert {text.split()[0] for text in found.texts(".tables .row:not(.heads)") if text} == {"Stopped"}
     found.click("button:has-text('Stopped')")
     found.click("[role=columnheader] button:has-text('Topic')")
     names = found.texts(".row .name")
