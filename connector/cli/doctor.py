@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from shutil import get_terminal_size
 from typing import Final
 
 import click
@@ -21,11 +20,11 @@ from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import (
     FAILED,
     REFUSED,
-    UNLIMITED_WIDTH,
     UNREACHABLE,
     counted,
     exit_code,
     printable,
+    width,
 )
 from pykafka_wire.cli.tiers import remote_share, tier_offsets
 from pykafka_wire.wire.cluster import Cluster
@@ -255,6 +254,5 @@ def _print(check: Check) -> None:
 
 def _indented(text: str, end: str = "", n_columns: int = 19) -> str:
     """Return a text that is printed behind so many columns, its further lines below its first."""
-    columns = get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED_WIDTH
-    lines = textwrap.wrap(printable(text) + end, max(20, columns - n_columns), break_on_hyphens=False)
+    lines = textwrap.wrap(printable(text) + end, max(20, width() - n_columns), break_on_hyphens=False)
     return f"\n{' ' * n_columns}".join(lines)

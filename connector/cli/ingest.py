@@ -125,8 +125,8 @@ def ingest(
         page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values)
         port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
         check_libraries(settings, with_page=page is not None, with_metrics=port is not None)
-        is_run = not (is_plan or is_verify or is_replay)
-        _check_ports(page if is_run else None, port if is_run else None)
+        if not (is_plan or is_verify or is_replay):
+            _check_ports(page, port)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.ingest import Ingest  # loads Spark

@@ -32,9 +32,14 @@ REFUSED: Final = 4
 INTERRUPTED: Final = 130
 _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the console where standard output is no terminal: no line is broken for want of room.
-UNLIMITED_WIDTH: Final = 400
+_UNLIMITED_WIDTH: Final = 400
 #: Columns whose cells must not wrap: the other columns of the table become narrower instead.
 _UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
+
+
+def width() -> int:
+    """Return how many columns standard output has."""
+    return get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED_WIDTH
 
 
 def console() -> Console:
@@ -42,7 +47,7 @@ def console() -> Console:
     from rich.console import Console
 
     made = Console(highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(highlight=False, no_color=True, width=UNLIMITED_WIDTH)
+    return made if made.is_terminal else Console(highlight=False, no_color=True, width=_UNLIMITED_WIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ def _lines_of(rows: Sequence[dict[str, Any]], *, title: str, without: Collection
     names = [name for name in dict.fromkeys(chain(*rows)) if name not in without]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    room = get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED_WIDTH
+    room = width()
     if sum(widths) + 2 * (len(widths) - 1) >= room or not all(text.isascii() for text in chain(names, *cells)):
         return None
     numbers = [any(isinstance(row.get(name), int) for row in rows) for name in names]

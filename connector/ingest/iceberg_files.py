@@ -45,6 +45,11 @@ class IcebergFolder:
     location: str
     properties: Mapping[str, str]
 
+    @classmethod
+    def of(cls, stored: Any, name: str = "data") -> IcebergFolder:
+        """Return a folder of pyiceberg's table, by its name in the table's location."""
+        return cls(location=f"{stored.location().rstrip('/')}/{name}", properties=dict(stored.io.properties))
+
     def open(self) -> tuple[FileSystem, str]:
         """Return the file system, pyarrow's, and the folder in it."""
         filesystem, (folder,) = self._open([self.location])
@@ -98,10 +103,7 @@ def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], No
     named = _names_in(stored)
     n_deleted = 0
     for name in _FOLDERS:
-        folder = IcebergFolder(
-            location=f"{stored.location().rstrip('/')}/{name}", properties=dict(stored.io.properties)
-        )
-        filesystem, path = folder.open()
+        filesystem, path = IcebergFolder.of(stored, name).open()
         for file in filesystem.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True, recursive=True)):
             is_old = file.is_file and file.mtime_ns < before.timestamp() * 1e9
             if is_old and _UNIQUE.fullmatch(file.base_name) and file.base_name not in named:

@@ -138,11 +138,7 @@ def stored_dataset(settings: Settings, name: str) -> Any:
     paths = _plain_files(stored, None)
     if not paths:
         return stored.scan().to_arrow()
-    return _folder_of(stored).dataset(paths, pa.schema(arrow_type(stored.schema())))
-
-
-def _folder_of(stored: Any) -> IcebergFolder:
-    return IcebergFolder(location=f"{stored.location().rstrip('/')}/data", properties=dict(stored.io.properties))
+    return IcebergFolder.of(stored).dataset(paths, pa.schema(arrow_type(stored.schema())))
 
 
 def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
@@ -405,7 +401,7 @@ class IcebergTable:
     @property
     def folder(self) -> IcebergFolder:
         """Return where tasks write files."""
-        return _folder_of(self._table)
+        return IcebergFolder.of(self._table)
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
         """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
@@ -617,13 +613,10 @@ class IcebergTable:
             snapshot.snapshot_id for snapshot in chain if _SUMMARY in snapshot.summary.additional_properties
         )
         kept = {next(with_position, None)}
-        if (
-            self._is_of_rejects
-        ):  # an older driver's rejects are refused by the newest snapshot of the table that they are of
-            newest_of = {
-                _application_of(snapshot): snapshot.snapshot_id for snapshot in reversed([*self._all_before()])
-            }
-            kept |= {*newest_of.values()}
+        if self._is_of_rejects:
+            # An older driver's rejects are refused by the newest snapshot of the table that they are of.
+            oldest_first = reversed([*self._all_before()])
+            kept |= {*{_application_of(snapshot): snapshot.snapshot_id for snapshot in oldest_first}.values()}
         for name, ref in metadata.refs.items():
             oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
             n_of_ref = ref.min_snapshots_to_keep or n_kept

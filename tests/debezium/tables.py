@@ -411,7 +411,7 @@ OPERATIONS: Final = (
         ),
     ),
     Table(
-        # Connect's converters write the default in place of null unless they are told otherwise.
+        # Connect's converters write the default in place of null unless a setting says not to.
         name="nulls_of_defaults",
         create=("CREATE TABLE nulls_of_defaults (id integer PRIMARY KEY, a integer DEFAULT 7, b text DEFAULT 'x')", "INSERT INTO nulls_of_defaults VALUES (1, NULL, NULL), (2, 2, 'y')"),
         steps=(("UPDATE nulls_of_defaults SET a = NULL, b = NULL WHERE id = 2", "INSERT INTO nulls_of_defaults VALUES (3, NULL, 'z')"),),
