@@ -76,8 +76,7 @@ class _TableTask:
         self.topic = destination.topic
         self.name = destination.name
         self.upkeep = upkeep
-        #: Whether its files are to be looked after, or are; whether nothing is landed meanwhile; whether Spark commits what is.
-        self.is_tended = False
+        #: While its files are looked after: whether nothing is landed; whether Spark commits what is.
         self.is_withheld = False
         self.spark_commits = False
         self.state = TableState()
@@ -162,9 +161,9 @@ class Landing:
         #: The table of rejects has as few files as the others: each of them adds to it. Spark alone commits there, or pyiceberg.
         self._rejects_upkeep = open_upkeep(settings, replace(settings.defaults, mode="append"), settings.rejects)
         self._n_rejecting = 0
-        self._is_rejects_tended = False
-        #: The name of the table whose files are looked after now.
-        self._tended: str | None = None
+        #: Of the tables whose files are to be looked after, or are; and the name of the one that is at work.
+        self._tended: set[Upkeep] = set()
+        self._in_upkeep: str | None = None
         self._remaking = threading.Lock()
         #: Rejects by table, as the run has found them.
         self._held_rejects: Mapping[str, int] = {}
@@ -227,7 +226,7 @@ class Landing:
             self._is_closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not any(table.is_running for table in self._tables.values()))
-            tended = self._tended
+            tended = self._in_upkeep
         if tended is not None:
             _log.warning(
                 "The files of table %s are being compacted or vacuumed: the run ends when that is done.", tended
@@ -371,31 +370,16 @@ class Landing:
             self._n_rejecting += 1
         if self._is_closed:
             return
-        if not table.is_tended and table.upkeep.is_time(table.progress.commits):
-            table.is_tended = True
-            self._upkeep.submit(self._tend, table)
-        if self._n_rejecting and not self._is_rejects_tended and self._rejects_upkeep.is_time(self._n_rejecting):
-            self._is_rejects_tended = True
-            self._upkeep.submit(self._tend_rejects)
+        self._begin_upkeep(table.name, table.upkeep, table.progress.commits, self._beside(table))
+        self._begin_upkeep(self._settings.rejects, self._rejects_upkeep, self._n_rejecting, nullcontext())
 
-    def _tend(self, table: _TableTask) -> None:
-        """Look after a table's files, beside what is landed where both can be."""
-        try:
-            self._run_upkeep(table.name, table.upkeep, self._beside(table))
-        finally:
-            with self._changed:
-                table.is_tended = False
-                self._changed.notify_all()
+    def _begin_upkeep(self, name: str, upkeep: Upkeep, n_commits: int, beside: AbstractContextManager[None]) -> None:
+        """Let a table's files be looked after, if it is time for it after so many commits; the caller holds the lock."""
+        if upkeep not in self._tended and upkeep.is_time(n_commits):
+            self._tended.add(upkeep)
+            self._upkeep.submit(self._tend, name, upkeep, beside)
 
-    def _tend_rejects(self) -> None:
-        try:
-            self._run_upkeep(self._settings.rejects, self._rejects_upkeep, nullcontext())
-        finally:
-            with self._changed:
-                self._is_rejects_tended = False
-                self._changed.notify_all()
-
-    def _run_upkeep(self, name: str, upkeep: Upkeep, beside: AbstractContextManager[None]) -> None:
+    def _tend(self, name: str, upkeep: Upkeep, beside: AbstractContextManager[None]) -> None:
         try:
             with self._lent_session() as session:
                 describe_jobs(session, f"{name}, upkeep")
@@ -403,7 +387,7 @@ class Landing:
                     with beside:
                         with self._changed:
                             self._check_running()
-                            self._tended = name
+                            self._in_upkeep = name
                         upkeep.run(session, self._check_running)
         except Exception as error:
             _log.log(
@@ -413,7 +397,10 @@ class Landing:
                 sentence_of(error),
             )
         finally:
-            self._tended = None
+            with self._changed:
+                self._in_upkeep = None
+                self._tended.discard(upkeep)
+                self._changed.notify_all()
 
     @contextmanager
     def _beside(self, table: _TableTask) -> Iterator[None]:
@@ -539,9 +526,9 @@ class Landing:
         def is_over() -> bool:
             is_late = time.monotonic() >= (self._patience_ends or 0.0)
             return self._is_closed or not (
-                self._is_rejects_tended
+                self._tended
                 or any(
-                    table.is_running or table.is_tended or (table.state.stage is Stage.RETRYING and not is_late)
+                    table.is_running or (table.state.stage is Stage.RETRYING and not is_late)
                     for table in self._tables.values()
                 )
             )
