@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -192,3 +193,18 @@ def iceberg_rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The URL of a catalog of Iceberg's REST protocol, which all tests share."""
     with rest_catalog(tmp_path_factory.mktemp("rest")) as url:
         yield url
+
+
+def hold_compaction(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let one small file be enough for a compaction, which tells that it has begun, and waits until it may go on."""
+    has_begun, may_end = threading.Event(), threading.Event()
+    optimize = LandedTable.optimize
+
+    def wait(table: LandedTable, target_bytes: int) -> None:
+        has_begun.set()
+        assert may_end.wait(60)
+        optimize(table, target_bytes)
+
+    monkeypatch.setattr(LandedTable, "optimize", wait)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    return has_begun, may_end

@@ -25,7 +25,7 @@ from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
-from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -330,16 +330,7 @@ def test_a_run_ends_when_its_compaction_has(
 ) -> None:
     """A later run of this process, or of another one, would commit beside it."""
     shop.create("orders")
-    has_begun, may_end = threading.Event(), threading.Event()
-    optimize = LandedTable.optimize
-
-    def wait(table: LandedTable, target_bytes: int) -> None:
-        has_begun.set()
-        assert may_end.wait(60)
-        optimize(table, target_bytes)
-
-    monkeypatch.setattr(LandedTable, "optimize", wait)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    has_begun, may_end = hold_compaction(monkeypatch)
     monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
     shop.send_json("orders", [{"n": 0}])
     ingest = shop.ingest(defaults=Table(topic=".*", format="json", schema="n INT"))

@@ -25,9 +25,8 @@ from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_status import Stage, TableState
-from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
-from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 from tests.connector.test_access_revoked import ALICE, rule
 from tests.http_server import QuietHandler, http_server
 
@@ -401,16 +400,7 @@ def test_a_table_that_is_compacted_does_not_hold_up_the_others_and_follows(
     def rows() -> tuple[int, int]:
         return ingest.statuses[users].rows, ingest.statuses[clicks].rows
 
-    has_begun, may_end = threading.Event(), threading.Event()
-    optimize = LandedTable.optimize
-
-    def wait(self: Any, target_bytes: int) -> None:
-        has_begun.set()
-        assert may_end.wait(60)
-        optimize(self, target_bytes)
-
-    monkeypatch.setattr(LandedTable, "optimize", wait)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    has_begun, may_end = hold_compaction(monkeypatch)
     send(1)
     with running(shop, **asked) as (ingest, _):
         try:
