@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from pykafka_wire.checkpoints.files import local_folder
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
 from pykafka_wire.wire.masking import without_secrets
+
+if TYPE_CHECKING:  # an optional library
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergMetadata:
+    """What an Iceberg table says of itself: its properties, and the summaries of its snapshots, from the current one back."""
+
+    properties: Mapping[str, str]
+    summaries: Sequence[Mapping[str, str]]
 
 
 def is_iceberg(table: str) -> bool:
@@ -21,8 +34,8 @@ def is_iceberg(table: str) -> bool:
     )
 
 
-def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> dict[str, str]:
-    """Copy columns of an Iceberg table's newest snapshot to a Parquet file, batch by batch; returns the table's properties.
+def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> IcebergMetadata:
+    """Copy columns of an Iceberg table's newest snapshot to a Parquet file, batch by batch; return what the table says of itself.
 
     Args:
         table: a folder on this machine, or the path or URI of a metadata file.
@@ -45,12 +58,21 @@ def copy_columns(table: str, columns: Sequence[str] | None, file: Path) -> dict[
         with pq.ParquetWriter(file, batches.schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        return dict(stored.properties)
+        return IcebergMetadata(properties=dict(stored.properties), summaries=list(_summaries(stored)))
     except (ValidationError, ValueError, OSError) as error:
         raise OffsetsError(
             f"the Iceberg table {without_secrets(table)} cannot be read ({' '.join(str(error).split())[:300]}): give its folder, "
             "or the path of its newest metadata file, and columns that it has."
         ) from error
+
+
+def _summaries(stored: Table) -> Iterator[Mapping[str, str]]:
+    snapshot = stored.current_snapshot()
+    while snapshot is not None:
+        if snapshot.summary is not None:
+            yield snapshot.summary.additional_properties
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else stored.snapshot_by_id(parent)
 
 
 def _newest_metadata(table: str) -> str:

@@ -22,10 +22,20 @@ def table_at(spark: SparkSession, table: str) -> DataFrame:
     Raises:
         OffsetsError: there is none.
     """
+    return pinned_table(spark, table)[0]
+
+
+def identifier_of(table: str) -> str:
+    """Return how SQL names a table that is given by its name, or by its path."""
+    return f"delta.`{table}`" if "/" in table else table
+
+
+def pinned_table(spark: SparkSession, table: str) -> tuple[DataFrame, int | None]:
+    """Return what :func:`table_at` does, and the table's version, None where it is no Delta table."""
     from pyspark.errors import AnalysisException
 
     try:
-        return pinned(spark, f"delta.`{table}`" if "/" in table else table)[0]
+        return pinned(spark, identifier_of(table))
     except AnalysisException as error:
         raise OffsetsError(
             f"the table {without_secrets(table)} cannot be read ({str(error).splitlines()[0][:300]}): give its name, as "

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ from pykafka_wire.errors import OptionError
 if TYPE_CHECKING:  # loads Spark
     from pyspark.sql import SparkSession
 
-    from pykafka_wire.checkpoints.tables import KafkaColumns
+    from pykafka_wire.checkpoints.reference import CheckpointReference
+    from pykafka_wire.ingest.proof import StoredTable
 
 
 @click.command()
@@ -56,68 +58,107 @@ def prove(
 
     With CHECKPOINT, the checkpointLocation of a streaming query, the table is compared with what the query has read, up
     to its newest committed micro-batch. Without, with what its topics have between the table's lowest and highest
-    offset of each partition: the table may be any program's. TABLE is a name, or the path of a Delta or Iceberg table,
+    offset of each partition: the table may be any program's. The table of an ingest is compared, either way, with its
+    own topic, up to where the table says that it is landed. TABLE is a name, or the path of a Delta or Iceberg table,
     with columns for Kafka's partition and offset, and for the topic if there are several. What is lost, doubled or
     altered is named by partition and offset; the exit code is 1 then.
     """
-    from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
-
     if len(places) > 2:
         raise click.UsageError("give TABLE, or CHECKPOINT and TABLE.")
     table, rejects = _whole_path("TABLE", places[-1]), rejects and _whole_path("--rejects", rejects)
     names = _column_names(columns)
-    if len(places) == 1:
-        if ledger is not None:
-            raise click.UsageError("--ledger is a query's: give its CHECKPOINT, too.")
-        sys.exit(_prove_table(table, names, prefix=prefix, topic=topic, is_whole=is_whole, rejects=rejects))
-    if topic is not None or is_whole:
+    query = None if len(places) == 1 else _query_at(places[0])
+    if query is None and ledger is not None:
+        raise click.UsageError("--ledger is a query's: give its CHECKPOINT, too.")
+    if query is not None and (topic is not None or is_whole):
         raise click.UsageError("a checkpoint says which topics were read from where: leave out --topic and --whole.")
-    try:
-        reference = parse_reference(places[0], "the checkpoint")
-        QueryLog(StoredFiles(reference.path, "the checkpoint"))  # before Spark starts
-    except OptionError as error:
-        raise click.UsageError(error.message) from error
-    from pykafka_wire.ingest.proof import prove_query
+    from pykafka_wire.ingest import proof  # loads Spark
 
-    with working("starting Spark", with_spark=True) as progress:
-        spark = session("prove")
-        with _columns_of(spark, table, names, prefix) as held:
-            proofs = prove_query(
-                spark, kafka_options(), reference, held, rejects=rejects, ledger=ledger and absolute(ledger)
+    with working("starting Spark", with_spark=True) as progress, contextlib.ExitStack() as tables:
+        spark, options = session("prove"), kafka_options()
+        stored = tables.enter_context(_stored(spark, table, names, prefix))
+        part = stored.landed_range()
+        if query is not None:
+            stored.check_query(query.id, query.reference.path)
+        if part is not None and rejects is None:
+            rejects = _rejects_beside(spark, table, stored)
+        of_rejects = None if rejects is None else tables.enter_context(_stored(spark, rejects, {}, None)).columns
+        ledger = ledger and absolute(ledger)
+        if part is not None and not is_whole and topic in (None, part.topic):
+            proofs = iter([proof.prove_landed(spark, options, stored, part, rejects=of_rejects, ledger=ledger)])
+        elif query is not None:
+            proofs = proof.prove_query(
+                spark, options, query.reference, stored.columns, rejects=of_rejects, ledger=ledger
             )
-            code = show_proofs(spark, proofs, progress)
+        else:
+            proofs = proof.prove_table(
+                spark, options, stored.columns, topic=topic, is_whole=is_whole, rejects=of_rejects
+            )
+        code = show_proofs(spark, proofs, progress)
     sys.exit(code)
 
 
-def _prove_table(
-    table: str, names: dict[str, str], *, prefix: str | None, topic: str | None, is_whole: bool, rejects: str | None
-) -> int:
-    from pykafka_wire.ingest.proof import prove_table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Query:
+    """A streaming query by its checkpoint; ``id`` is Spark's, None where the checkpoint has none."""
 
-    with working("starting Spark", with_spark=True) as progress:
-        spark = session("prove")
-        with _columns_of(spark, table, names, prefix) as held:
-            proofs = prove_table(spark, kafka_options(), held, topic=topic, is_whole=is_whole, rejects=rejects)
-            return show_proofs(spark, proofs, progress)
+    reference: CheckpointReference
+    id: str | None
+
+
+def _query_at(place: str) -> _Query:
+    """Return the query whose checkpoint is at a place: before Spark starts."""
+    from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
+
+    try:
+        reference = parse_reference(place, "the checkpoint")
+        return _Query(reference=reference, id=QueryLog(StoredFiles(reference.path, "the checkpoint")).query_id())
+    except OptionError as error:
+        raise click.UsageError(error.message) from error
 
 
 @contextlib.contextmanager
-def _columns_of(spark: SparkSession, table: str, names: dict[str, str], prefix: str | None) -> Iterator[KafkaColumns]:
-    """Yield Kafka's columns of a table; those of an Iceberg table by its path are copied to a file of this machine for a while."""
+def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str | None) -> Iterator[StoredTable]:
+    """Yield a table; Kafka's columns of an Iceberg table by its path are copied to a file of this machine for a while."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
-    from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
-    from pykafka_wire.ingest.proof import check_whole, properties_of
+    from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of, pinned_table
+    from pykafka_wire.ingest.proof import StoredTable, properties_of
+    from pykafka_wire.ingest.tables import landed_history
 
     if "/" not in table or not is_iceberg(table):
-        held = KafkaColumns.of(table_at(spark, table), table, prefix, names)
-        check_whole(table, properties_of(spark, table))
-        yield held
+        rows, version = pinned_table(spark, table)
+        history = iter(()) if version is None else landed_history(spark, identifier_of(table), version)
+        yield StoredTable(
+            columns=KafkaColumns.of(rows, table, prefix, names),
+            properties=properties_of(spark, table),
+            landed=next(history, None),
+        )
         return
+    from pykafka_wire.ingest.iceberg_table import landed_in  # whose library is optional
+
     with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
         file = Path(folder, "columns.parquet")
-        properties = copy_columns(table, sorted({name.split(".")[0] for name in names.values()}) or None, file)
-        check_whole(table, properties)
-        yield KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names)
+        metadata = copy_columns(table, sorted({name.split(".")[0] for name in names.values()}) or None, file)
+        yield StoredTable(
+            columns=KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names),
+            properties=metadata.properties,
+            landed=next(filter(None, map(landed_in, metadata.summaries)), None),
+        )
+
+
+def _rejects_beside(spark: SparkSession, table: str, stored: StoredTable) -> str | None:
+    """Return the rejects of a table's ingest under the name that they have unless its settings say otherwise; None without."""
+    from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
+    from pykafka_wire.ingest.proof import properties_of
+    from pykafka_wire.ingest.settings import DEFAULT_REJECTS
+    from pykafka_wire.ingest.tables import QUERY_PROPERTY
+
+    folder, separator, _ = table.rstrip("/").rpartition("/" if "/" in table else ".")
+    rejects = f"{folder}{separator}{DEFAULT_REJECTS}"
+    if "/" in table and is_iceberg(table):
+        return rejects if is_iceberg(rejects) else None
+    is_same = properties_of(spark, rejects).get(QUERY_PROPERTY) == stored.properties[QUERY_PROPERTY]
+    return rejects if is_same else None
 
 
 def _column_names(text: str | None) -> dict[str, str]:

@@ -31,10 +31,10 @@ from pykafka_wire.ingest.changes import (
 from pykafka_wire.ingest.comparison import Comparison, before
 from pykafka_wire.ingest.contracts import Contract
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
-from pykafka_wire.ingest.proof import Proof, mistake_of, prove
+from pykafka_wire.ingest.proof import Proof, mistake_of, prove, range_of
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
-from pykafka_wire.ingest.tables import START_PROPERTY, TOPIC_PROPERTY, TopicTable, start_of
+from pykafka_wire.ingest.tables import TOPIC_PROPERTY, TopicTable
 from pykafka_wire.ingest.topic_log import has_records, kept_range
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
@@ -234,9 +234,7 @@ def _landed_range(target: TopicTable, topic: str, version: int | None = None) ->
     landed, properties = next(target.history(version), None), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
         raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
-    started = start_of(properties[START_PROPERTY])
-    start = {p: started.get(p, 0) for p in landed.end}
-    return TopicRange(topic=topic, topic_id=landed.topic_id, start=start, end=landed.end)
+    return range_of(landed, properties)
 
 
 def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:

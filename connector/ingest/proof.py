@@ -21,14 +21,23 @@ from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
-from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
+from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.tables import PART_PROPERTY
+from pykafka_wire.ingest.tables import (
+    COLUMNS_PROPERTY,
+    PART_PROPERTY,
+    QUERY_PROPERTY,
+    START_PROPERTY,
+    TOPIC_PROPERTY,
+    Landed,
+    start_of,
+)
 from pykafka_wire.ingest.topic_log import TopicLog
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
+from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
 if TYPE_CHECKING:
@@ -186,21 +195,98 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
 
 
 def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
-    """Return a table's properties, by its name or a Delta table's path."""
-    identifier = f"delta.`{table}`" if "/" in table else table
+    """Return a table's properties, by its name or a Delta table's path; none where it has none, or does not exist."""
     try:
-        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()}
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier_of(table)}").collect()}
     except PySparkException:  # of a catalog without properties: then it is no ingest's table
         return {}
 
 
-def check_whole(table: str, properties: Mapping[str, str]) -> None:
-    """Raise OffsetsError for a table in which an ingest has put a part of its topic's records."""
-    if (taken := properties.get(PART_PROPERTY)) is not None:
-        raise OffsetsError(
-            f"the table {table} has a part of its topic's records ({taken}), as the settings of its ingest say, which "
-            "compares it by them: pykafka-wire ingest FILE.toml --verify."
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTable:
+    """A table to prove: Kafka's columns in it, and what it says of itself.
+
+    Attributes:
+        landed: what its newest commit of an ingest holds; None where there is none.
+    """
+
+    columns: KafkaColumns
+    properties: Mapping[str, str]
+    landed: Landed | None
+
+    def landed_range(self) -> TopicRange | None:
+        """Return what the table of an ingest says that it holds, of its own topic; None for any other table.
+
+        Raises:
+            OffsetsError: the settings of its ingest alone say what it should hold.
+        """
+        table, topic, query = self.columns.table, *map(self.properties.get, (TOPIC_PROPERTY, QUERY_PROPERTY))
+        if query is not None and topic is None:
+            raise OffsetsError(
+                f"the table {table} has the rejects of an ingest: name it by --rejects, beside the table that lacks them."
+            )
+        holds = "a row for each key" if COLUMNS_PROPERTY in self.properties else None
+        if (taken := self.properties.get(PART_PROPERTY)) is not None:
+            holds = f"a part of its topic's records ({taken})"
+        if holds is not None:
+            raise OffsetsError(
+                f"the table {table} has {holds}, as the settings of its ingest say, which compares it by them: "
+                "pykafka-wire ingest FILE.toml --verify."
+            )
+        return None if topic is None or self.landed is None else range_of(self.landed, self.properties)
+
+    def check_query(self, query: str | None, checkpoint: str) -> None:
+        """Raise OffsetsError where a checkpoint, whose query has this id, says nothing of what an ingest has put in the table."""
+        table, owner = self.columns.table, self.properties.get(QUERY_PROPERTY)
+        if owner is not None and query not in (None, owner):
+            raise OffsetsError(
+                f"the table {table} is of the ingest whose query has the id {owner}, and {without_secrets(checkpoint)} is the "
+                f"checkpoint of query {query}: name that ingest's, or leave the checkpoint out."
+            )
+        if owner is not None and self.landed is None:
+            raise OffsetsError(
+                f"no commit of the table {table} says up to where it is landed, as those of an ingest do; a copy has none. "
+                f"Compare it without the checkpoint: pykafka-wire prove {table}."
+            )
+
+
+def range_of(landed: Landed, properties: Mapping[str, str]) -> TopicRange:
+    """Return what a table holds by its newest commit and its properties."""
+    started = start_of(properties[START_PROPERTY])
+    start = {p: started.get(p, 0) for p in landed.end}
+    return TopicRange(topic=properties[TOPIC_PROPERTY], topic_id=landed.topic_id, start=start, end=landed.end)
+
+
+def prove_landed(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    stored: StoredTable,
+    part: TopicRange,
+    *,
+    rejects: KafkaColumns | None = None,
+    ledger: str | None = None,
+) -> Proof:
+    """Compare the table of an ingest with its own topic, up to where the table says that it is landed.
+
+    Args:
+        part: :meth:`StoredTable.landed_range`.
+        rejects: those of the ingest.
+        ledger: the folder that the topic's ``options`` have as ``dataLossLedger``.
+
+    Raises:
+        NoBrokerAvailableError, AuthenticationError: the topic cannot be compared.
+    """
+    table = stored.columns.table
+    try:
+        held = stored.columns.of_topic(part.topic)
+        if rejects is not None:
+            name = table.rstrip("/").replace("/", ".").rpartition(".")[2]
+            of_table = rejects.rows.where(F.col("table") == name) if "table" in rejects.rows.columns else rejects.rows
+            held = held.unionByName(replace(rejects, rows=of_table).of_topic(part.topic).where(before(part.end)))
+        lost = [] if ledger is None else _ledger_of(spark, ledger, part.topic)
+        return prove(spark, options, part, held, table, ledger=lost)
+    except Exception as error:
+        return Proof(topic=part.topic, table=table, start={}, until={}, comparison=None, mistake=mistake_of(error))
 
 
 def prove_query(
@@ -209,14 +295,14 @@ def prove_query(
     reference: CheckpointReference,
     columns: KafkaColumns,
     *,
-    rejects: str | None = None,
+    rejects: KafkaColumns | None = None,
     ledger: str | None = None,
 ) -> Iterator[Proof]:
     """Compare a table with each topic that a query has read, up to its newest committed micro-batch.
 
     Args:
         columns: of the table.
-        rejects: a table of records that were not landed in the table, with ``topic``, ``partition`` and ``offset``.
+        rejects: of a table of records that were not landed in the table.
         ledger: the folder that the query has as ``dataLossLedger``.
 
     Raises:
@@ -249,8 +335,8 @@ def prove_query(
             start = {p: min(lowest.get(p, end[p]), retained.get(TopicPartition(topic, p), end[p])) for p in end}
         held = held.where(_is_read(start, end, planned))
         if rejects is not None:
-            of_rejects = KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(topic)
-            held = held.unionByName(of_rejects.where(_is_read(start, end, planned) & before(end)))
+            of_rejects = rejects.of_topic(topic).where(_is_read(start, end, planned) & before(end))
+            held = held.unionByName(of_rejects)
         topic_id = stands.offsets.topic_ids.get(topic)
         part = TopicRange(
             topic=topic,
@@ -274,7 +360,7 @@ def prove_table(
     *,
     topic: str | None = None,
     is_whole: bool = False,
-    rejects: str | None = None,
+    rejects: KafkaColumns | None = None,
 ) -> Iterator[Proof]:
     """Compare a table that any program has written with each topic that it has rows of.
 
@@ -301,7 +387,7 @@ def prove_table(
     for name in topics:
         held = columns.of_topic(name)
         if rejects is not None:
-            held = held.unionByName(KafkaColumns.of(table_at(spark, rejects), rejects, None).of_topic(name))
+            held = held.unionByName(rejects.of_topic(name))
         proof = Proof(topic=name, table=columns.table, start={}, until={}, comparison=None)
         try:
             yield _prove_rows(spark, options, name, held, columns.table, is_whole=is_whole)

@@ -36,6 +36,8 @@ CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
 WRITERS: Final = ("auto", "spark")
 COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
+#: The name of the table of rejects, unless the settings have another one.
+DEFAULT_REJECTS: Final = "_rejects"
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 #: Shorter than a micro-batch takes: tasks close files long before they are committed, and VACUUM deletes those of no commit.
@@ -167,7 +169,7 @@ class Settings:
     storage: Mapping[str, str] = field(default_factory=dict, metadata=_row("where the [object store](delta-and-iceberg.md#who-writes-the-files) of Delta tables is, and the credentials for it, under deltalake's names; without it the cloud's usual chain has them", experimental=True))
     prefix: str = field(default="_kafka_", metadata=_row("before the names of Kafka's columns in each table"))
     headers: bool = field(default=False, metadata=_row("whether tables have the column of headers"))
-    rejects: str = field(default="_rejects", metadata=_row("name of the table of values that could not be read"))
+    rejects: str = field(default=DEFAULT_REJECTS, metadata=_row("name of the table of values that could not be read"))
     starting_offsets: str = field(default="earliest", metadata=_row("`earliest` or `latest`: where a first start begins. Topics that appear later are read from their beginning", choices=("earliest", "latest")))
     max_rows: int = field(default=10_000_000, metadata=_row("the most records of a micro-batch, over all topics"))
     parallel: int = field(default=4, metadata=_row("tables that are written side by side"))

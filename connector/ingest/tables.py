@@ -131,6 +131,24 @@ class Landed:
         return cls(**{**known, **offsets, "schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added})
 
 
+def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
+    """Yield what each commit of an ingest to a Delta table holds, the newest first, as far back as the table's history goes.
+
+    Args:
+        version: of the newest commit to look at, by default the table's.
+    """
+    recent = _commits_of(session, identifier, _RECENT)
+    yield from _landed_in(recent, version)
+    if len(recent) == _RECENT:
+        yield from _landed_in(_commits_of(session, identifier, None)[_RECENT:], version)
+
+
+def _commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Row]:
+    """Return version, metadata and metrics of a table's newest commits."""
+    history = session.sql(f"DESCRIBE HISTORY {identifier}" + ("" if limit is None else f" LIMIT {limit}"))
+    return history.select("version", "userMetadata", "operationMetrics").collect()
+
+
 def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
     for commit in commits:
         n_added = (commit.operationMetrics or {}).get("numOutputRows")
@@ -294,15 +312,8 @@ class LandedTable:
         return next(self.history(), None)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """Yield what each commit of an ingest holds, the newest first, as far back as the table's history goes.
-
-        Args:
-            version: of the newest commit to look at, by default the table's.
-        """
-        recent = self._commits(_RECENT)
-        yield from _landed_in(recent, version)
-        if len(recent) == _RECENT:
-            yield from _landed_in(self._commits(None)[_RECENT:], version)
+        """Return what each commit of an ingest holds: :func:`landed_history`."""
+        return landed_history(self._session, self.identifier, version)
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
         """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
@@ -314,10 +325,7 @@ class LandedTable:
 
     def _commits(self, limit: int | None) -> list[Row]:
         """Return version, metadata and metrics of commits."""
-        history = self._session.sql(
-            f"DESCRIBE HISTORY {self.identifier}" + ("" if limit is None else f" LIMIT {limit}")
-        )
-        return history.select("version", "userMetadata", "operationMetrics").collect()
+        return _commits_of(self._session, self.identifier, limit)
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import StreamingQueryException
 
+from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, IngestError
 from pykafka_wire.ingest.tables import LandedTable
 from tests.connector.ingest.rest_catalog import rest_catalog
@@ -146,6 +148,12 @@ class Shop:
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         return sorted(tuple(row) for row in self.table(name).select(*columns).collect())
+
+    def prove(self, name: str, *options: str, with_checkpoint: bool = True) -> Any:
+        """The command ``prove`` of one of the tables."""
+        table = f"{self.folder}/lake/{name if name.startswith('_') else f'{self.prefix}_{name}'}"
+        places = [str(self.folder / "checkpoint")] * with_checkpoint + [table]
+        return CliRunner().invoke(commands, ["prove", *places, "-b", self.outside.servers, *options])
 
     def versions(self, name: str) -> int:
         """How many commits the table has."""

@@ -92,6 +92,14 @@ def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
         shop.create(name)
         shop.send(name, [b'{"n": 1}', b'{"n": "x"}'])
     shop.run(**ASKED)
+    # Each table holds its own topic, up to where it says so, and some records are rejects.
+    for with_checkpoint in (True, False):
+        done = shop.prove("kept", with_checkpoint=with_checkpoint)
+        assert done.exit_code == 0 and f"2 records of {shop.prefix}.kept; each there once" in done.stdout, done
+        assert "name it by --rejects" in str(shop.prove("_rejects", with_checkpoint=with_checkpoint).exception)
+    shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_gone`")
+    done = shop.prove("gone", with_checkpoint=False)
+    assert done.exit_code == 1 and "1 lost (partition, offset: (0, 0))" in done.stdout, done
     shop.outside.delete(f"{shop.prefix}.gone")
     shop.outside.delete(f"{shop.prefix}.again")
     shop.create("again")

@@ -179,6 +179,8 @@ def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_men
     stopped = ingest.statuses[f"{shop.prefix}.orders"]
     assert stopped.error is not None and "DELTA_FAILED_TO_MERGE_FIELDS" in stopped.error
     assert len(shop.rows("other", "id")) == 10
+    proved = shop.prove("orders")
+    assert proved.exit_code == 0 and "each there once" in proved.stdout and "1 records behind" in proved.stdout, proved
     figures = QueryFigures()
     figures.include(ingest.figures)
     found = {
@@ -248,6 +250,9 @@ def test_upsert_keeps_the_newest_value_of_each_key_and_tombstones_delete(shop: S
     shop.send("users", [b'{"n": 1}'])  # no key
     ingest = shop.run(**asked)
     assert shop.rows("users", "_kafka_key.id", "n") == [(1, 6), (2, 7), (3, 8), (4, 9)]
+    for with_checkpoint in (True, False):
+        refused = shop.prove("users", with_checkpoint=with_checkpoint)
+        assert "pykafka-wire ingest FILE.toml --verify" in str(refused.exception), refused
     assert [row.reason for row in shop.table("_rejects").collect()] == ["the record has no key, which names its row"]
     shop.send_json("users", [{"n": 50, "new": "x"}, None], keys=[{"id": 0}, {"id": 1}])
     shop.run(ingest=shop.ingest(**asked))
