@@ -54,7 +54,7 @@ from pykafka_wire.ingest.merging import (
 )
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable, clash, quoted
-from pykafka_wire.ingest.unsent_values import RowsUnder, is_older
+from pykafka_wire.ingest.unsent_values import REJECTED, RowsUnder, is_older
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +151,8 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
     """
     value, no_change = rows.schema["value"].dataType, F.lit(None).cast("string")
     row, row_type, is_delete = F.col("value"), value, F.col("value").isNull()
-    is_truncate, is_created, seen = F.lit(False), F.lit(False), F.lit(None).cast("bigint")
+    is_truncate, seen = F.lit(False), F.lit(None).cast("bigint")
+    is_created = F.lit(None).cast("boolean")  # not known
     if table.mode == "cdc" and value != UNTYPED:
         row, row_type = _field("value", value, "after")
         operation, _ = _field("value", value, "op")
@@ -308,6 +309,11 @@ def newest(changed: DataFrame) -> DataFrame:
         F.max_by("row", F.struct("row.timestamp", "partition")).alias("row")
     )
     return of_all.select("row.*")
+
+
+def searchable(changed: DataFrame) -> DataFrame:
+    """Return changes, rejected ones among them, as values are looked for in them."""
+    return changed.withColumn(REJECTED, F.col(REASON).isNotNull()).drop(REASON, TAKEN)
 
 
 def truncations(newest_changes: DataFrame) -> list[Truncation]:

@@ -24,6 +24,7 @@ from pykafka_wire.ingest.changes import (
     merge_changes,
     newest,
     rows_under,
+    searchable,
     stale_changes,
     truncations,
     without_truncated,
@@ -150,8 +151,7 @@ def _verified(
             truncated += [truncation for changed in good for truncation in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
         if table.where is not None:
-            again = [rows.where(F.col(REASON).isNull()) for rows in parts]
-            ranges = [[SearchRange(changes=rows, rows_under=None)] for rows in again]
+            ranges = [[SearchRange(changes=searchable(rows), start=part.start, rows_under=None)] for rows in parts]
             good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, ranges, strict=True)]
         rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
@@ -304,7 +304,7 @@ class _Replayed:
             damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
-                self._land(rows.where(F.col(REASON).isNull()), mended)
+                self._land(part, rows, mended)
                 self._rejects.delete_places(self._name, mended)
             n_others = self._drop_others(part, rejected, again) if n_there < n_rejected else 0
         finally:
@@ -333,17 +333,18 @@ class _Replayed:
             others.unpersist()
         return n_others
 
-    def _land(self, good: DataFrame, mended: DataFrame) -> None:
+    def _land(self, part: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
+        good = rows.where(F.col(REASON).isNull())
         late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
         if self._table.mode == "append":
-            rows = late.join(self._target.places, ["partition", "offset"], "left_anti")
-            self._target.append(self._reader.table_rows(rows), None)
+            lacking = late.join(self._target.places, ["partition", "offset"], "left_anti")
+            self._target.append(self._reader.table_rows(lacking), None)
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
         # A selected column is not what the database has sent.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
-        whole = [SearchRange(changes=good, rows_under=of_table)]
+        whole = [SearchRange(changes=searchable(rows), start=part.start, rows_under=of_table)]
         changed = self._contract.fitting(filled(changed, whole), has_unsent=True)
-        with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as rows:
-            merge_changes(self._target, rows, self._settings.prefix, None)
+        with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as merged:
+            merge_changes(self._target, merged, self._settings.prefix, None)

@@ -40,6 +40,7 @@ from pykafka_wire.ingest.changes import (
     merge_changes,
     newest,
     rows_under,
+    searchable,
     truncations,
     without_truncated,
     without_truncates,
@@ -553,21 +554,18 @@ class TableWriter:
     def _search_ranges(self, again: DataFrame, part: TopicRange, schema: ValueSchema) -> Iterator[SearchRange]:
         """Return where values that were not sent may be: in the changes of a range, and in those of commits before it."""
 
-        def good(rows: DataFrame) -> DataFrame:
-            return rows.where(F.col(REASON).isNull()).drop(REASON, TAKEN)
-
         # A selected column is not what the database has sent.
         if self._is_missing or self._table.select:
-            yield SearchRange(changes=good(again), rows_under=None)
+            yield SearchRange(changes=searchable(again), start=part.start, rows_under=None)
             return
         prefix = self._settings.prefix
-        yield SearchRange(changes=good(again), rows_under=rows_under(self._target, prefix))
+        yield SearchRange(changes=searchable(again), start=part.start, rows_under=rows_under(self._target, prefix))
         for landed, rows in islice(self._target.earlier(), _EARLIER_COMMITS):
             start = {p: min(offset, landed.start.get(p, offset)) for p, offset in part.start.items()}
             larger = kept_range(self._settings.kafka_options, replace(part, start=start))
             read = self._reader.read(self._session, larger, self._table, schema, self._target, with_headers=True)
             of_table = None if rows is None else rows_under(self._target, prefix, rows)
-            yield SearchRange(changes=good(read), rows_under=of_table)
+            yield SearchRange(changes=searchable(read), start=larger.start, rows_under=of_table)
 
     def _merge(
         self, changed: DataFrame, ranges: Callable[[], Iterator[SearchRange]], counted: Counts, landed: Landed

@@ -9,7 +9,7 @@ https://debezium.io/documentation/reference/stable/connectors/postgresql.html#po
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -34,14 +34,18 @@ class SearchRange:
     """Where values are looked for.
 
     Attributes:
-        changes: all changes of a range, with their headers.
+        changes: all changes of a range, with their headers and :data:`REJECTED`.
+        start: the range's first offset of each partition.
         rows_under: of places, in the table as it was before the range; None for one without rows.
     """
 
     changes: DataFrame
+    start: Mapping[int, int]
     rows_under: RowsUnder | None
 
 
+#: The column of changes that is true for a record that could not be read.
+REJECTED: Final = "_pykafka_wire_rejected"
 #: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 #: These keys in the type of a row's, null where there is none.
@@ -68,14 +72,15 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
 
     A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
     it had another key before: then its older values are in the range, or in the table. A row that keeps its key has them in the
-    table, where they stay.
+    table, where they stay. A delete that an update of its key follows ends no row: both were written again.
 
     Args:
         ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
             of one that has got another key was deleted before the range.
 
     Connect writes changes again after a crash. A creation of a row that is there, with no delete before it, is one that was
-    written again, and the row keeps its values.
+    written again, and the row keeps its values. Where compaction may have removed that delete, the table's row may be another one,
+    and a topic and a table look alike in both cases: the values are those under the old key, or not known.
     """
     row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
     lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
@@ -130,7 +135,8 @@ def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
         ]
         changes = changes.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*values)))
     events = changes.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
-    marks = (DELETE, CREATED, UNAVAILABLE, _FROM, _TO)
+    events = events.withColumn(DELETE, F.col(DELETE) & ~F.col(REJECTED))
+    marks = (DELETE, CREATED, UNAVAILABLE, REJECTED, _FROM, _TO)
     return events.where(F.col("key").isNotNull()).select("key", "value", "partition", "offset", "timestamp", *marks)
 
 
@@ -151,6 +157,22 @@ def _other_key(header: str, key_type: DataType) -> Column:
     ]
     options = [(key, [key.getField(name).isNotNull() for name in key_type.names]) for key in read]
     return F.coalesce(*(F.when(reduce(lambda a, b: a & b, there), key) for key, there in options))
+
+
+def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
+    """Return the ``target`` of the places before which a range has a change at each offset of their partition: no compaction has
+    removed one."""
+    is_before = (F.col("partition") == F.col("until.partition")) & (F.col("offset") < F.col("until.offset"))
+    n_before = (
+        searched.changes.where(~F.col(REJECTED))
+        .join(F.broadcast(places), is_before)
+        .groupBy("target")
+        .agg(F.count("*").alias("n"))
+    )
+    starts = F.create_map(*(F.lit(part) for pair in searched.start.items() for part in pair))
+    n_offsets = F.col("until.offset") - F.try_element_at(starts, F.col("until.partition"))
+    counted = places.join(n_before, "target", "left").where(F.coalesce("n", F.lit(0)) == n_offsets)
+    return counted.select("target")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,30 +202,54 @@ class _Search:
         places = targets.select("target", F.col("target").alias("current"), nowhere.alias("until"))
         known = computed_on_server(self._look(places, events))
         if searched.rows_under is not None:
-            known = self._of_repeated(known, searched.rows_under)
+            known = self._of_repeated(known, events, searched)
         return self._follow(known, events, searched.rows_under)
 
-    def _of_repeated(self, known: DataFrame, rows_under: RowsUnder) -> DataFrame:
-        """Return what is known, with the values of rows whose creation was written again."""
+    def _of_repeated(self, known: DataFrame, events: DataFrame, searched: SearchRange) -> DataFrame:
+        """Return what is known, with the values of rows whose creation was written again.
+
+        Without an origin where the table's row may be another one, and that under the old key as well.
+        """
         repeated = self.moved(known).where("origin.is_undeleted")
-        if repeated.isEmpty():
+        if searched.rows_under is None or repeated.isEmpty():
             return known
         place = F.struct("origin.partition", "origin.offset", "origin.timestamp").cast(_PLACE)
-        held = rows_under(repeated.select("target", F.col("target").alias("current"), place.alias("until")))
-        return computed_on_server(self.with_more(known, held.select("target", *self._of_table(held))))
+        places = repeated.select("target", F.col("target").alias("current"), place.alias("until"), "origin")
+        held = computed_on_server(searched.rows_under(places.drop("origin")))
+        places = places.join(held.select("target"), "target", "left_semi")
+        whole = computed_on_server(_without_gaps(places, searched))
+        of_table = held.join(whole, "target", "left_semi")
+        known = self.with_more(known, of_table.select("target", *self._of_table(of_table)))
+        doubtful = places.join(whole, "target", "left_anti").select("target", "origin")
+        in_partition = F.col("partition") == F.col("origin.partition")
+        is_later = F.when(in_partition, F.col("offset") > F.col("origin.offset")).otherwise(
+            F.col("timestamp") >= F.col("origin.timestamp")
+        )
+        is_of_old = F.col("key").eqNullSafe(F.col("origin.key")) & ~F.col(DELETE) & is_later
+        ambiguous = events.join(F.broadcast(doubtful), is_of_old).select("target", F.lit(True).alias("is_ambiguous"))
+        joined = known.join(ambiguous.distinct(), "target", "left")
+        return computed_on_server(
+            joined.withColumn("origin", F.when(F.col("is_ambiguous").isNull(), F.col("origin"))).drop("is_ambiguous")
+        )
 
     def _look(self, places: DataFrame, events: DataFrame) -> DataFrame:
         """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
         is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
         matches = events.join(F.broadcast(places), is_of_row)
         is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
-        sent = {name: F.when(~F.col(DELETE) & ~is_lacking[name], F.col("offset")) for name in self.names}
+        has_row = ~F.col(DELETE) & ~F.col(REJECTED)
+        sent = {name: F.when(has_row & ~is_lacking[name], F.col("offset")) for name in self.names}
         values = [
             F.max_by(F.struct(F.col(f"value.{quoted(name)}").alias("value")), sent[name]).alias(self.place(name))
             for name in self.names
         ]
         values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
-        is_begin = F.col(DELETE) | F.col(CREATED) | F.col(_FROM).isNotNull()
+        # Of a record that could not be read nobody knows whether it is a creation.
+        may_create = F.coalesce(CREATED, F.lit(True)) | F.col(REJECTED) | F.col(_FROM).isNotNull()
+        later = Window.partitionBy("target", "partition").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
+        next_creates = F.first(F.when(~F.col(DELETE), may_create), ignorenulls=True).over(later)
+        matches = matches.withColumn("ends", F.col(DELETE) & F.coalesce(next_creates, F.lit(True)))
+        is_begin = F.col("ends") | F.coalesce(CREATED, F.lit(False)) | F.col(_FROM).isNotNull()
         begun = F.when(is_begin, F.col("offset"))
         origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "partition", "offset", "timestamp")
         of_partition = matches.groupBy("target", "partition").agg(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -161,6 +163,56 @@ def test_a_replayed_change_gives_a_newer_one_the_value_that_was_not_sent_with_it
     assert (replayed.landed, shop.rows("rows", "id", "big", "n")) == (1, [(1, "X", 2)])
     (proof,) = verify(shop.spark, settings, ingest.topics())
     assert proof.is_right, str(proof)
+
+
+@pytest.mark.long
+def test_a_row_that_moves_to_a_compacted_rows_key_gets_none_of_its_values(
+    shop: Shop, topic: Callable[..., str]
+) -> None:
+    """Compaction removes the delete by which a repeated move and one onto a deleted row's key differ."""
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "300",
+        "max.compaction.lag.ms": "100",
+    }
+    name = topic(1, compacted, name=f"{shop.prefix}.rows")
+    unsent = "__debezium_unavailable_value"
+
+    def change(operation: str, key: int, big: str | None = None, n: int = 0, **header: int) -> Any:
+        after = None if operation == "d" else {"id": key, "big": big, "n": n}
+        value = {"before": None, "after": after, "source": {"connector": "postgresql"}, "op": operation}
+        return shop.outside.Record(
+            key=b'{"id": %d}' % key,
+            value=json.dumps(value).encode(),
+            headers=tuple(
+                (f"__debezium.{header_name}", b'{"id": %d}' % other) for header_name, other in header.items()
+            ),
+        )
+
+    def move(old: int, new: int, n: int) -> list[Any]:
+        return [change("d", old, newkey=new), change("c", new, unsent, n, oldkey=old)]
+
+    asked = {
+        "defaults": Table(
+            topic=".*", mode="cdc", format="json", schema="id INT, big STRING, n INT", key_schema="id INT"
+        )
+    }
+    first = [change("r", key, big) for key, big in zip(range(1, 8), "XAYZCRD", strict=True)]
+    shop.outside.produce(name, [*first, *move(5, 50, 1)])
+    shop.run(**asked)
+    # 2 moves to the key of 1, a new row to that of 3, and one of which the old key has another row to that of 4.
+    shop.outside.produce(name, [change("d", 1), *move(2, 1, 2), change("d", 3), change("c", 8, "B"), *move(8, 3, 2)])
+    shop.outside.produce(name, [change("d", 4), *move(6, 4, 2), change("c", 6, "new", 3), *move(5, 50, 1)])
+    deadline = time.monotonic() + 120
+    while b'{"id": 8}' in [each.key for each in shop.outside.consume(name) if b'"B"' in (each.value or b"")]:
+        assert time.monotonic() < deadline, "nothing was compacted"
+        shop.outside.produce(name, [change("r", 0)])
+        time.sleep(0.5)
+    shop.run(**asked)
+    assert shop.rows("rows", "id", "big", "n") == [
+        (0, None, 0), (1, "A", 2), (3, None, 2), (4, None, 2), (6, "new", 3), (7, "D", 0), (50, None, 1),
+    ]  # fmt: skip
 
 
 #: Changes of a table whose primary key loses b, or gets it: operation, key, and ``v`` of the row, whose b is 2 if its key has none.
