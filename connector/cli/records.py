@@ -129,13 +129,13 @@ def _records(
     cluster: Cluster, starts: dict[TopicPartition, int], follow: bool, decode: Callable[[Any], list[dict[str, Any]]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the records, each with what of it was decoded."""
-    from pykafka_wire.wire.fetch.range_read import fetch_ranges
-    from pykafka_wire.wire.records.decode import Columns
-
     positions = dict(starts)
     while True:
         ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
         if ranges := ranges_between(positions, ends):
+            from pykafka_wire.wire.fetch.range_read import fetch_ranges  # loads pyarrow
+            from pykafka_wire.wire.records.decode import Columns
+
             for chunk in fetch_ranges(cluster, ranges, columns=Columns(headers=True)):
                 yield from zip(records_of(chunk.ranges, chunk.records), decode(chunk), strict=True)
             positions |= ends
@@ -295,13 +295,13 @@ def produce(
 
     Ends when every record is acknowledged. The topic must exist.
     """
-    from pykafka_wire.wire.record_producer import RecordProducer
-
     parsed = [(name, value.encode()) for name, value in (parse_pair("-H", header) for header in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {counted(n_partitions, 'partition')}, numbered from 0.")
+        from pykafka_wire.wire.record_producer import RecordProducer  # loads pyarrow
+
         n_records = n_read = 0
         # Lines that a person types need no count.
         meanwhile = nullcontext() if values or sys.stdin.isatty() else working("")

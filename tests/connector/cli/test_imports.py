@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -16,14 +18,17 @@ HEAVY = ("numpy", "pyarrow", "pyspark", "py4j")
 PROGRAM = """
 import contextlib, io, sys
 from pykafka_wire.cli.app import application
-with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
     application(sys.argv[1:])
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
-def loaded(*arguments: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+def loaded(*arguments: str, environment: Mapping[str, str] | None = None) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
     return set(done.stdout.split())
 
 
@@ -38,8 +43,21 @@ def test_a_commands_help_loads_no_data_library(name: str) -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    "arguments", [("topics",), ("groups",), ("lag", "g"), ("offsets", "t"), ("transactions",), ("marker", "id")]
-)
+    "arguments",
+    [
+        ("topics",), ("groups",), ("lag", "g"), ("offsets", "t"), ("transactions",), ("marker", "id"), ("doctor",),
+        # Records alone need such a library: there are none.
+        ("tail", "no-such-topic"), ("produce", "no-such-topic", "x"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_asking_brokers_loads_no_library_of_data_or_screens(arguments: tuple[str, ...], kafka: Any) -> None:
     """Of a cluster with few topics: larger responses are read into NumPy's memory."""
     assert not loaded(*arguments, "-b", kafka.bootstrap_servers) & {*HEAVY, "rich"}
+
+
+def test_completion_loads_one_command() -> None:
+    asked = {"_PYKAFKA_WIRE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    for words in ("pykafka-wire tail --fo", "pykafka-wire ingest --ver"):
+        found = loaded(environment={**asked, "COMP_WORDS": words})
+        assert "click" in found and not found & set(HEAVY), words
