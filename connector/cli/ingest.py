@@ -32,7 +32,7 @@ from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import Steps, Working, working
-from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
 from pykafka_wire.ingest.library_checks import check_libraries
 from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 from pykafka_wire.options.option import duration_ms
@@ -124,7 +124,7 @@ def ingest(
         settings = _settings(file, given)
         page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values)
         port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
-        check_libraries(settings, with_page=page is not None, with_metrics=port is not None)
+        check_libraries(settings, is_plan=is_plan, with_page=page is not None, with_metrics=port is not None)
         if not (is_plan or is_verify or is_replay):
             _check_ports(page, port)
     except (IngestError, OptionError) as error:
@@ -248,6 +248,10 @@ def _plan(run: Ingest) -> int:
     output().message(
         f"{counted(topics, 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
     )
+    try:
+        check_libraries(run.settings)
+    except MissingLibraryError as error:  # this machine may be another one than the ingest's
+        output().message(f"Before it can run here: {error.message}")
     return FAILED if not planned or any(table.mistake for table in planned) else 0
 
 

@@ -151,6 +151,15 @@ def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
     assert [batch.n_landed("t", position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]
 
 
+#: A command where libraries are not installed.
+WITHOUT_WRITERS = """
+import sys
+sys.modules |= dict.fromkeys(("deltalake", "pandas"))
+from pykafka_wire.cli.app import application
+application(sys.argv[1:])
+"""
+
+
 @pytest.mark.broker
 def test_a_file_is_made_of_what_the_topics_have(
     kafka: Any, topic: Any, outside: Any, tmp_path: Path, command: Any
@@ -187,6 +196,13 @@ def test_a_file_is_made_of_what_the_topics_have(
         ("append", "json", "string"), ("upsert", "json", "json"), ("cdc", "json", "json"), ("append", "string", "binary"),
     ]  # fmt: skip
     assert "the file exists" in command(*asked, code=1).stderr
+    # Who writes nothing needs no library that writes.
+    arguments = ["ingest", str(file), "--topics", rf"{prefix}\.(events|texts)", "--plan"]
+    planned = subprocess.run([sys.executable, "-c", WITHOUT_WRITERS, *arguments], capture_output=True, text=True)
+    assert planned.returncode == 0 and f"{texts} -> {tmp_path}/" in planned.stdout, planned
+    assert "Install what is missing: pip install 'pykafka-wire[delta]'" in planned.stdout.splitlines()[-1]
+    refused = subprocess.run([sys.executable, "-c", WITHOUT_WRITERS, *arguments[:-1]], capture_output=True, text=True)
+    assert refused.returncode == 1 and "deltalake, for tasks" in refused.stderr, refused
 
 
 @pytest.mark.long
