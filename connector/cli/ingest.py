@@ -82,6 +82,13 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 )
 @click.option("--ui", metavar="[HOST:]PORT", help="Serve a page that shows the tables [default host: 127.0.0.1].")
 @click.option("--ui-values", is_flag=True, help="The page shows values of rejected records.")
+@click.option(
+    "--log-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append what Spark prints, and warnings, to this file [default: standard error; on a terminal a new file in "
+    "~/.local/state/pykafka-wire].",
+)
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
 @click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
 @click.option(
@@ -101,6 +108,7 @@ def ingest(
     metrics_port: str | None,
     ui: str | None,
     ui_values: bool,
+    log_file: Path | None,
     is_plan: bool,
     is_verify: bool,
     is_replay: bool,
@@ -138,7 +146,11 @@ def ingest(
         sys.exit(_verify(run))
     if is_replay:
         sys.exit(_replay(run))
-    sys.exit(_run(run, once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page))
+    try:
+        screen = IngestScreen(run.settings.title, is_quiet=output().json, log=log_file)
+    except OSError as error:
+        raise click.UsageError(f"--log-file {log_file}: {error.strerror}.") from error
+    sys.exit(_run(run, screen, once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page))
 
 
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
@@ -319,9 +331,17 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
     return Steps(n_records=n_records, n_done=n_done, n_all=n_tasks)
 
 
-def _run(run: Ingest, *, once: bool, every: str, metrics_port: tuple[str, int] | None, ui: PageSettings | None) -> int:
+def _run(
+    run: Ingest,
+    screen: IngestScreen,
+    *,
+    once: bool,
+    every: str,
+    metrics_port: tuple[str, int] | None,
+    ui: PageSettings | None,
+) -> int:
     """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
-    with IngestScreen(run.settings.title, is_quiet=output().json) as screen:
+    with screen:
         ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port, ui=ui)
         if ended.error is not None:
             raise ended.error
@@ -384,9 +404,10 @@ def _land(
         assert seen is not None
         error = query.exception()
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
+        screen.keep_output()
         raise IngestError(
             f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest "
-            "again." + screen.keep_output()
+            "again."
         ) from lost
     return _Ended(
         seen=seen,

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -25,10 +26,9 @@ from rich.text import Text
 
 from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.cli.working import SparkOutput, WithoutChatter, bar, outlook
-from pykafka_wire.errors import ConnectorError
+from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
+from pykafka_wire.cli.working import bar, outlook
 from pykafka_wire.ingest.settings import TABLE_STATE
-from pykafka_wire.wire.errors import WireError
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.watch import IngestWatch, Watched, WatchedTable
@@ -77,8 +77,16 @@ _UNLIMITED: Final = 300
 class IngestScreen:
     """A context in which the screen stands on standard output."""
 
-    def __init__(self, title: str, *, is_quiet: bool) -> None:
-        """Show nothing where ``is_quiet``: the command prints JSON."""
+    def __init__(self, title: str, *, is_quiet: bool, log: Path | None = None) -> None:
+        """Prepare the screen.
+
+        Args:
+            is_quiet: nothing is shown, since the command prints JSON.
+            log: gets what Spark's processes print, and warnings, without a terminal as well.
+
+        Raises:
+            OSError: ``log`` cannot be written.
+        """
         self._title = title
         self._console = console()
         self.is_live = self._console.is_terminal and not is_quiet
@@ -91,14 +99,13 @@ class IngestScreen:
         self._open = ExitStack()
         #: What Spark's processes have printed, and this package's log.
         self.spark: SparkOutput | None = None
+        if log is not None or (self.is_live and os.isatty(2)):
+            self.spark = SparkOutput(f"ingest {title}", log)
         self._warnings: _Warnings | None = None
 
     def __enter__(self) -> IngestScreen:
-        if self.is_live and os.isatty(2):
-            self.spark = self._open.enter_context(SparkOutput())
-        else:
-            self._open.enter_context(WithoutChatter())
-        self._warnings = _Warnings(has_states=self._is_quiet or self.is_live)
+        self._open.enter_context(WithoutChatter() if self.spark is None else self.spark)
+        self._warnings = _Warnings(has_states=self._is_quiet or self.is_live or self.spark is not None)
         logger = logging.getLogger("pykafka_wire")
         logger.addHandler(self._warnings)
         self._open.callback(logger.removeHandler, self._warnings)
@@ -112,21 +119,17 @@ class IngestScreen:
                     redirect_stderr=self.spark is None,
                 )
             )
+        if self.spark is not None:
+            self.line(f"log: {self.spark.path}")
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._ended.set()
-        is_riddle = isinstance(error, Exception) and not isinstance(
-            error, ConnectorError | WireError | click.ClickException
-        )
-        said = self.keep_output() if is_riddle else ""
         if self.spark is not None and self._warnings is not None:
             self.spark.is_kept |= self._warnings.n_written > 0
-        self._open.close()
+        self._open.__exit__(None if error is None else type(error), error, None)
         if error is not None:
             self.summary()
-            if said:
-                click.echo(said.strip(), err=True)
 
     def phase(self, text: str) -> None:
         """Show what is done from now on, until the next call; a terminal shows for how many seconds."""
@@ -171,7 +174,7 @@ class IngestScreen:
             return
         for note in list(self._warnings.notes)[-_NOTES:]:
             self._console.print(Text(note, style="yellow"))
-        if self._warnings.n_written:
+        if self.spark.is_kept:
             click.echo(f"Log, with all warnings and reasons: {self.spark.path}")
 
     def end(self, text: str) -> None:
@@ -181,13 +184,10 @@ class IngestScreen:
         else:
             click.echo(text)
 
-    def keep_output(self) -> str:
-        """Return a sentence that says where what Spark's processes have printed is, which stays there; empty if it was
-        printed here."""
-        if self.spark is None:
-            return ""
-        self.spark.is_kept = True
-        return f" What Spark has printed is in {self.spark.path}."
+    def keep_output(self) -> None:
+        """Keep what Spark's processes have printed."""
+        if self.spark is not None:
+            self.spark.is_kept = True
 
     def _look_again(self) -> None:
         while not self._ended.wait(_LOOK_EVERY_S):

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import click
+
 from pykafka_wire.cli.lag_samples import duration, rate
+from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _BAR_CELLS: Final = 24
-#: How lines begin that Java prints at each start.
-_CHATTER: Final = (b"WARNING: Using incubator modules", b"WARNING: A restricted method", b"WARNING: sun.misc.Unsafe")
-#: The file in the traceback of a worker that ends.
-_WORKER: Final = b"pyspark/daemon.py"
-_END: Final = b"\0\n"
-_LAST_LINES_S: Final = 2.0
 
 
 def bar(done: int, total: int, rest: str) -> Text:
@@ -43,73 +37,6 @@ def outlook(done: int, total: int, per_s: float) -> str:
     """Return ``1,234 of 5,000 records, 120/s, 31s left``."""
     text = f"{done:,} of {total:,} records"
     return text + (f", {rate(per_s)}/s, {duration((total - done) / per_s)} left" if per_s >= 1 and done < total else "")
-
-
-class SparkOutput:
-    """A context in which standard error is a file: Spark's processes have it from this one, and print much that is no error."""
-
-    def __init__(self) -> None:
-        number, name = tempfile.mkstemp(prefix="pykafka-wire-spark-", suffix=".log")
-        self.path = Path(name)
-        self.is_kept = False
-        self._file = number
-        #: The terminal, for those who still print there.
-        self.terminal = os.dup(2)
-
-    def __enter__(self) -> SparkOutput:
-        sys.stderr.flush()
-        os.dup2(self._file, 2)
-        os.close(self._file)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.stderr.flush()
-        os.dup2(self.terminal, 2)
-        os.close(self.terminal)
-        if not self.is_kept:
-            self.path.unlink(missing_ok=True)
-
-
-class WithoutChatter:
-    """A context in which standard error has no lines that are no news: Java's about its own modules, and the tracebacks by which
-    Spark's Python workers end when nobody reads their results any more. All other lines pass."""
-
-    def __init__(self) -> None:
-        self._passed = threading.Event()
-        self._error = os.dup(2)
-        self._received, self._sent = os.pipe()
-
-    def __enter__(self) -> WithoutChatter:
-        sys.stderr.flush()
-        os.dup2(self._sent, 2)
-        threading.Thread(target=self._pass, daemon=True, name="pykafka-wire-stderr").start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.stderr.flush()
-        os.write(self._sent, _END)
-        os.close(self._sent)
-        os.dup2(self._error, 2)
-        if self._passed.wait(_LAST_LINES_S):
-            os.close(self._error)
-
-    def _pass(self) -> None:
-        traceback: list[bytes] = []
-        # Spark's processes hold the other end for as long as they live.
-        with open(self._received, "rb") as lines:
-            for line in lines:
-                if line == _END:
-                    os.write(self._error, b"".join(traceback))
-                    self._passed.set()
-                    return
-                if traceback or line.startswith(b"Traceback "):
-                    traceback.append(line)
-                    is_last = len(traceback) > 1 and not line.startswith(b" ")
-                    if is_last and not any(_WORKER in line for line in traceback):
-                        os.write(self._error, b"".join(traceback))
-                    traceback = [] if is_last else traceback
-                elif not line.startswith(_CHATTER):
-                    os.write(self._error, line)
 
 
 class Steps(NamedTuple):
@@ -181,7 +108,7 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
             from rich.console import Console
             from rich.live import Live
 
-            output = running.enter_context(SparkOutput()) if with_spark else None
+            output = running.enter_context(_named_if_kept()) if with_spark else None
             terminal = sys.stderr if output is None else running.enter_context(os.fdopen(os.dup(output.terminal), "w"))
             to = Console(file=terminal, highlight=False)
             running.enter_context(
@@ -191,3 +118,16 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
         elif with_spark:
             running.enter_context(WithoutChatter())
         yield shown
+
+
+@contextmanager
+def _named_if_kept() -> Iterator[SparkOutput]:
+    """Yield a file that has what Spark prints; it is named on the terminal if it has what explains an error."""
+    command = click.get_current_context(silent=True)
+    output = SparkOutput(command.info_name if command is not None and command.info_name else "pykafka-wire")
+    try:
+        with output:
+            yield output
+    finally:
+        if output.is_kept:
+            click.echo(f"What Spark has printed: {output.path}", err=True)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pykafka_wire.cli.working import SparkOutput, Steps, Working, bar, outlook, working
+from pykafka_wire.cli.spark_output import SparkOutput, log_folder
+from pykafka_wire.cli.working import Steps, Working, bar, outlook, working
+from pykafka_wire.errors import IngestError
 from tests.connector.cli.conftest import plain, terminal_output
 
 PROGRAM = """
@@ -25,6 +27,11 @@ with working("starting Spark", with_spark=True) as progress:
     print("a result")
 print("an error of ours", file=sys.stderr)
 """
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
 def test_a_bar_has_what_is_done_the_rate_and_the_time_left() -> None:
@@ -84,16 +91,34 @@ print("behind", file=sys.stderr)
     assert time.monotonic() - started < 60
 
 
-def test_what_spark_has_printed_stays_where_an_error_names_it() -> None:
-    with SparkOutput() as kept:
+def test_what_spark_has_printed_stays_where_it_explains_an_error() -> None:
+    with pytest.raises(ValueError, match="x"), SparkOutput("ingest a/b") as kept:
         os.write(2, b"a stack\n")
-        kept.is_kept = True
-    with SparkOutput() as forgotten:
+        raise ValueError("x")
+    with pytest.raises(IngestError), SparkOutput("prove") as forgotten:
         os.write(2, b"a warning\n")
-    try:
-        assert kept.path.read_text() == "a stack\n" and not forgotten.path.exists()
-    finally:
-        kept.path.unlink()
+        raise IngestError("says itself why")
+    assert kept.path.parent == log_folder() and kept.path.name.startswith("ingest-a-b-2")
+    assert kept.path.read_text() == "a stack\n" and not forgotten.path.exists()
+
+
+def test_the_newest_logs_stay_and_those_that_are_written_to() -> None:
+    days = [f"ingest-202001{day}T000000Z-1.log" for day in range(10, 30)]
+    with SparkOutput("ingest") as in_use:
+        for name in days:
+            (log_folder() / name).write_text("x")
+        with SparkOutput("prove") as new:
+            assert {log.name for log in log_folder().iterdir()} == {in_use.path.name, new.path.name, *days[-8:]}
+            oldest = in_use.path.rename(log_folder() / "ingest-20200101T000000Z-1.log")
+            with SparkOutput("query"):
+                assert oldest.exists() and len(list(log_folder().iterdir())) == 11
+
+
+def test_where_there_is_no_home_the_log_is_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    with SparkOutput("ingest") as output:
+        assert output.path.exists()
+    assert not output.path.exists()
 
 
 def test_an_error_ends_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

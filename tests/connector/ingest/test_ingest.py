@@ -484,7 +484,10 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     landed, quiet = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
     assert (landed["rows"], landed["rejects"], landed["lag"], landed["error"]) == (5, 0, 0, None)
     assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
-    text = run("--once", "--ui", "0").stdout
+    assert "--log-file /none/log: No such file" in run("--once", "--log-file", "/none/log", code=2).stderr
+    log = shop.folder / "spark.log"
+    text = run("--once", "--ui", "0", "--log-file", str(log)).stdout
+    assert f"log: {log}\n" in text and log.exists()
     assert re.search(r"page: http://127\.0\.0\.1:\d+/$", text, re.MULTILINE)
     assert "PORT or HOST:PORT" in run("--ui", "here", code=2).output
     assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +- +- +- +0 +- *\n", text)

@@ -1,0 +1,144 @@
+"""Where standard error goes while Spark runs: its processes have it from this one, and print much that is no error.
+
+On a terminal it is a file; elsewhere lines that are no news are left out. Files are in :func:`log_folder`, which keeps the newest,
+unless a user names one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+import click
+
+from pykafka_wire.errors import ConnectorError
+from pykafka_wire.wire.errors import WireError
+
+#: How lines begin that Java prints at each start.
+_CHATTER: Final = (b"WARNING: Using incubator modules", b"WARNING: A restricted method", b"WARNING: sun.misc.Unsafe")
+#: The file in the traceback of a worker that ends.
+_WORKER: Final = b"pyspark/daemon.py"
+_END: Final = b"\0\n"
+_LAST_LINES_S: Final = 2.0
+#: So many files of earlier runs stay.
+_MAX_LOGS: Final = 10
+
+
+def log_folder() -> Path:
+    """Return the folder of a user's logs: ``~/.local/state/pykafka-wire``, unless ``XDG_STATE_HOME`` is set.
+    https://specifications.freedesktop.org/basedir-spec/latest/"""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "pykafka-wire")
+
+
+class SparkOutput:
+    """A context in which standard error is a file.
+
+    Attributes:
+        path: the file; its name has the command's or the ingest's name, the time in UTC, and the process's number.
+        is_kept: whether it stays at the end: where it explains an error, has warnings, or was named by a user.
+        terminal: for those who still print there.
+    """
+
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        """Open the file.
+
+        Args:
+            path: which a user names, and which is appended to.
+
+        Raises:
+            OSError: ``path`` cannot be written.
+        """
+        self.is_kept = path is not None
+        self.path = (path or _new_log(name)).absolute()
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # Spark's processes have it, too, for as long as they live.
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+        self.terminal = os.dup(2)
+
+    def __enter__(self) -> SparkOutput:
+        sys.stderr.flush()
+        os.dup2(self._file, 2)
+        os.close(self._file)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        sys.stderr.flush()
+        os.dup2(self.terminal, 2)
+        os.close(self.terminal)
+        # Others say themselves why they came up.
+        known = (ConnectorError, WireError, click.ClickException)
+        self.is_kept |= isinstance(error, Exception) and not isinstance(error, known)
+        if not self.is_kept:
+            self.path.unlink(missing_ok=True)
+
+
+def _new_log(name: str) -> Path:
+    """Return the place of a new file in :func:`log_folder`, in which the newest others stay; a temporary file if that cannot be
+    written."""
+    folder = log_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError
+    except OSError:  # no home
+        number, file = tempfile.mkstemp(prefix="pykafka-wire-", suffix=".log")
+        os.close(number)
+        return Path(file)
+    others = sorted(folder.glob("*.log"), key=lambda log: log.name.rsplit("-", 2)[1:], reverse=True)
+    for log in others[_MAX_LOGS - 1 :]:
+        with suppress(OSError), log.open() as opened:  # another process has removed it, or writes to it
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            log.unlink()
+    begun_at = datetime.now(timezone.utc)
+    return folder / f"{re.sub(r'[^A-Za-z0-9._]+', '-', name)}-{begun_at:%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
+
+
+class WithoutChatter:
+    """A context in which standard error has no lines that are no news: Java's about its own modules, and the tracebacks by which
+    Spark's Python workers end when nobody reads their results any more. All other lines pass."""
+
+    def __init__(self) -> None:
+        self._passed = threading.Event()
+        self._error = os.dup(2)
+        self._received, self._sent = os.pipe()
+
+    def __enter__(self) -> WithoutChatter:
+        sys.stderr.flush()
+        os.dup2(self._sent, 2)
+        threading.Thread(target=self._pass, daemon=True, name="pykafka-wire-stderr").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stderr.flush()
+        os.write(self._sent, _END)
+        os.close(self._sent)
+        os.dup2(self._error, 2)
+        if self._passed.wait(_LAST_LINES_S):
+            os.close(self._error)
+
+    def _pass(self) -> None:
+        traceback: list[bytes] = []
+        # Spark's processes hold the other end for as long as they live.
+        with open(self._received, "rb") as lines:
+            for line in lines:
+                if line == _END:
+                    os.write(self._error, b"".join(traceback))
+                    self._passed.set()
+                    return
+                if traceback or line.startswith(b"Traceback "):
+                    traceback.append(line)
+                    is_last = len(traceback) > 1 and not line.startswith(b" ")
+                    if is_last and not any(_WORKER in line for line in traceback):
+                        os.write(self._error, b"".join(traceback))
+                    traceback = [] if is_last else traceback
+                elif not line.startswith(_CHATTER):
+                    os.write(self._error, line)
