@@ -39,6 +39,7 @@ from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import (
     QUERY_PROPERTY,
+    VACUUM_EVERY_S,
     VACUUMED_PROPERTY,
     Landed,
     made_properties,
@@ -76,7 +77,6 @@ _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 #: which takes 0.6 ms of CPU for each of them (benchmarks/large_table.py).
 _NEWEST: Final = 20
 _SPACED: Final = 100
-_CLEAN_EVERY_S: Final = 24 * 3600.0
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 #: How the branches begin that MERGE writes to. Iceberg's runtime knows a branch by a prefix of a table's last name.
 _BRANCH: Final = "pykafka_wire_"
@@ -649,7 +649,7 @@ class IcebergTable:
         self.refresh()
         properties, now = self._table.metadata.properties, datetime.now(timezone.utc)
         is_kept = properties.get(_COLLECTED, "true").lower() == "false"
-        if is_kept or now.timestamp() - float(properties.get(VACUUMED_PROPERTY, 0)) < _CLEAN_EVERY_S:
+        if is_kept or now.timestamp() - float(properties.get(VACUUMED_PROPERTY, 0)) < VACUUM_EVERY_S:
             return
         n_deleted = delete_orphans(self._table, now - timedelta(milliseconds=keep_ms), check_running)
         if n_deleted:

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -43,6 +45,10 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 
 _log = logging.getLogger(__name__)
+
+
+#: Runs in this process, by the id of their query: one whose query has ended may still be writing.
+_RUNS: Final = WeakValueDictionary[str, Landing]()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +344,7 @@ class Ingest:
         spark.dataSource.register(PykafkaWireDataSource)
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
+        self._check_running_alone(spark)
         mistakes = [*filter(None, [missing_place(spark, self.settings), merge_mistake(spark, self.settings)])]
         log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:
@@ -345,10 +352,9 @@ class Ingest:
         else:
             mistakes += self._taken_tables(spark, [planned_table.table for planned_table in planned])
         _refuse(mistakes)
+        self._end_earlier_run(log)
         planned = self.planned_with_sql(spark, planned)
-        if self._landing is not None:  # of an earlier start, which may have stopped tables
-            self._landing.close()
-            self._landing = None
+        self._landing = None
         self._query = None
         self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
         for key, failure in self._mistaken.items():
@@ -369,6 +375,32 @@ class Ingest:
             .start()
         )
         return self._query
+
+    def _check_running_alone(self, spark: SparkSession) -> None:
+        """Raise IngestError if a query of this ingest's name is running in the session: Spark would refuse it after tables were
+        written."""
+        if any(query.name == self.query_name for query in spark.streams.active):
+            raise IngestError(
+                f"a query of the name {self.query_name!r} is running in this Spark session: stop it, and close its ingest. "
+                "Another ingest needs a name and a checkpoint of its own."
+            )
+
+    def _end_earlier_run(self, log: QueryLog | None) -> None:
+        """Return when no other run of this checkpoint in this process writes any more.
+
+        Raises:
+            IngestError: its query is running, in another Spark session.
+        """
+        earlier = {self._landing, None if log is None else _RUNS.get(log.query_id() or "")}
+        for landing in filter(None, earlier):
+            is_running = False
+            with suppress(Py4JError):  # its JVM has ended
+                is_running = landing is not self._landing and landing.is_running
+            if is_running:
+                raise IngestError(
+                    f"the ingest with the checkpoint {self.settings.checkpoint} is running in this process: stop its query first."
+                )
+            landing.close()  # it may be retrying tables
 
     def _stream_options(self) -> dict[str, str]:
         settings = self.settings
@@ -409,6 +441,7 @@ class Ingest:
                 self.settings, query, is_once=self._is_once, is_running=self._is_running,
                 receiver=None if self.reads is None else self.reads.receiver,
             )  # fmt: skip
+            _RUNS[query] = self._landing
             for key, failure in self._mistaken.items():
                 self._landing.begin_failed(self.settings.destination(key), failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)

@@ -25,7 +25,7 @@ from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
-from pykafka_wire.ingest.landing_progress import describe_jobs
+from pykafka_wire.ingest.landing_progress import describe_jobs, is_connect
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
@@ -172,6 +172,11 @@ class Landing:
         self._is_closed = False
 
     @property
+    def is_running(self) -> bool:
+        """Return whether the run has begun no end, and its query may write."""
+        return not self._is_closed and self._is_running()
+
+    @property
     def statuses(self) -> dict[str, TableStatus]:
         """Return what is known of each table now, by its key."""
         with self._changed:
@@ -303,7 +308,7 @@ class Landing:
                 self._end_attempt(table, started)
 
     def _take_failure(self, table: _TableTask, error: Exception) -> None:
-        if self._is_closed or not self._is_running():
+        if not self.is_running:
             _log.debug("The attempt to land table %s ended with the query.", table.name, exc_info=error)
             return
         failure = Failure.of(error)
@@ -411,13 +416,18 @@ class Landing:
             if upkeep.is_alone or upkeep.spark_commits:
                 self._changed.wait_for(lambda: self._is_closed or not table.is_running)
             table.is_withheld, table.spark_commits = upkeep.is_alone, upkeep.spark_commits
+        is_over = False
         try:
             self._check_running()
             with self._writers_lock(table) if upkeep.is_alone else nullcontext():
                 yield
+            is_over = True
         finally:
             with self._changed:
-                table.is_withheld = table.spark_commits = False
+                table.is_withheld = False
+                # Where its response was lost, the server of Spark Connect may go on with it.
+                is_elsewhere = self._session is not None and is_connect(self._session)
+                table.spark_commits = upkeep.spark_commits and is_elsewhere and not is_over
                 target = table.target
                 is_behind = target is not None and table.lacks(target.part)
                 # One that is retrying or stopped is tried again in any case.
@@ -539,7 +549,7 @@ class Landing:
 
     def _check_running(self) -> None:
         """Raise RuntimeError if the query has ended."""
-        if self._is_closed or not self._is_running():
+        if not self.is_running:
             raise RuntimeError("the query has ended")
 
     # Sessions

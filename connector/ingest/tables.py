@@ -39,6 +39,8 @@ PART_PROPERTY: Final = "pykafka-wire.takes"
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 #: When a folder was last rid of files that no version names, in seconds since the epoch.
 VACUUMED_PROPERTY: Final = "pykafka-wire.vacuumed"
+#: How often that is done, in seconds.
+VACUUM_EVERY_S: Final = 24 * 3600.0
 #: The key of the commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
@@ -354,6 +356,8 @@ class LandedTable:
         if table.cluster_by:
             writer = writer.clusterBy(*table.cluster_by)
         of_delta = {name: value for name, value in table.properties.items() if name.startswith("delta.")}
+        # Another ingest may have made it meanwhile.
+        writer = writer.mode("errorifexists")
         self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
         self.set_properties(table, landed)
 
@@ -406,14 +410,14 @@ class LandedTable:
     def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
         """Append rows, with the features that they need and the table does not have yet."""
         try:
-            self._save(rows.write, options)
+            self._save(rows.write.mode("append"), options)
         except Exception as error:
             if code_of(error) not in _FOR_FEATURES or not self._enable_for(rows.schema):
                 raise
-            self._save(rows.write, options)
+            self._save(rows.write.mode("append"), options)
 
     def _save(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
-        writer = writer.format("delta").mode("append").options(**{"mergeSchema": "true", **options})
+        writer = writer.format("delta").options(**{"mergeSchema": "true", **options})
         if self.is_folder:
             writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
         else:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pykafka_wire.checkpoints.files import stored_uri
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import KEPT_COMMITS, LoggedCommit, TableLog
-from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
+from pykafka_wire.ingest.tables import VACUUM_EVERY_S, VACUUMED_PROPERTY, LandedTable
 from pykafka_wire.options.option import duration_ms
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ _MANY_FILES: Final = KEPT_COMMITS // 2
 _SMALL_PART: Final = 1 / 4
 #: Delta's name of a compaction, in its log.
 _COMPACTION: Final = "OPTIMIZE"
-_VACUUM_EVERY_S: Final = 24 * 3600.0
 #: Rows are visible later while their table's files are looked after, and the JVM works as much as for thousands of commits. So for
 #: this many times as long a table is left alone afterwards, and from a run's first look on as if it had taken so long.
 _REST: Final = 100
@@ -141,12 +140,12 @@ class DeltaUpkeep:
         return has_many_small_files(self._log_of(target).commits, self._table.target_bytes)
 
     def _is_vacuum_due(self, target: LandedTable) -> bool:
-        if self._vacuumed_at is not None and time.monotonic() - self._vacuumed_at < _VACUUM_EVERY_S:
+        if self._vacuumed_at is not None and time.monotonic() - self._vacuumed_at < VACUUM_EVERY_S:
             return False
         now, log = time.time(), self._log_of(target)
-        if log.is_whole and log.commits and now - log.commits[0].at < _VACUUM_EVERY_S:
+        if log.is_whole and log.commits and now - log.commits[0].at < VACUUM_EVERY_S:
             return False  # it is young
-        return now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= _VACUUM_EVERY_S
+        return now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= VACUUM_EVERY_S
 
 
 class ExpiringUpkeep:

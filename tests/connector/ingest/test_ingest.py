@@ -414,6 +414,58 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     assert shop.spark.read.format("delta").load(str(path)).count() == 3
 
 
+@pytest.mark.long
+def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = shop.create("orders")
+    shop.send_json("orders", [{"id": n} for n in range(10)])
+    asked: dict[str, Any] = {
+        "registry": None,
+        "defaults": Table(topic=".*", format="json", schema="id INT", write="spark"),
+    }
+    other = shop.ingest(**asked, checkpoint=str(shop.folder / "other"), rejects="_others")
+    append_first, append = LandedTable.append_first, LandedTable.append
+
+    def after_the_other(*given: Any) -> None:
+        monkeypatch.setattr(LandedTable, "append_first", append_first)
+        shop.run(other)
+        append_first(*given)
+
+    with monkeypatch.context() as patched:  # the table is made by the other one while this one reads its rows
+        patched.setattr(LandedTable, "append_first", after_the_other)
+        patched.setattr("pykafka_wire.ingest.landing._PATIENCE_S", 5.0)
+        failed = shop.run(**asked, name="first").statuses[topic]
+    assert "belongs to the ingest whose query has the id" in (failed.error or ""), failed
+    assert other.statuses[topic].error is None and shop.rows("orders", "id") == [(n,) for n in range(10)]
+    # The same checkpoint: while the first one runs, and while it still writes.
+    has_failed, has_begun, may_end = (threading.Event() for _ in range(3))
+
+    def fail_then_wait(*given: Any) -> None:
+        if not has_failed.is_set():
+            has_failed.set()
+            raise RuntimeError("it is tried again beside the micro-batches")
+        has_begun.set()
+        assert may_end.wait(120)
+        append(*given)
+
+    first, second = (shop.ingest(**asked, checkpoint=str(shop.folder / "other"), rejects="_others") for _ in range(2))
+    query = first.start(shop.spark, every="0 seconds")
+    with pytest.raises(IngestError, match="is running in this Spark session: stop it"):
+        second.start(shop.spark)
+    with pytest.raises(IngestError, match="is running in this process: stop its query"):
+        second.start(shop.spark.newSession())
+    monkeypatch.setattr(LandedTable, "append", fail_then_wait)
+    shop.send_json("orders", [{"id": n} for n in range(10, 20)])
+    assert has_begun.wait(60)
+    query.stop()
+    starting = threading.Thread(target=shop.run, args=(second,))
+    starting.start()
+    starting.join(3)
+    assert starting.is_alive() and not second.statuses, "it did not wait for the first one"
+    may_end.set()
+    starting.join(120)
+    assert shop.rows("orders", "id") == [(n,) for n in range(20)] and second.statuses[topic].error is None
+
+
 def test_tables_of_a_schema_are_made_and_found_again(shop: Shop) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"n": 1}])
