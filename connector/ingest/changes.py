@@ -55,6 +55,7 @@ from pykafka_wire.ingest.merging import (
 from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import Landed, TopicTable, clash, quoted
 from pykafka_wire.ingest.unsent_values import REJECTED, RowsUnder, is_older
+from pykafka_wire.options.logged_once import is_first
 
 _log = logging.getLogger(__name__)
 
@@ -394,6 +395,7 @@ class Counts:
     n_rejects: int
     newest_ms: int = 0
     n_keyless: int = 0
+    n_null_keys: int = 0
     n_truncates: int = 0
     n_unavailable: int = 0
     untaken: Untaken | None = None
@@ -413,6 +415,7 @@ def counts(rows: DataFrame, table: Table) -> list[Column]:
     }
     if table.mode == "cdc":
         columns_by_name["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
+        columns_by_name["n_null_keys"] = F.count_if(_has_null("key", rows.schema) & F.col(REASON).isNull())
     if TRUNCATE in rows.columns:
         columns_by_name |= {
             "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
@@ -422,8 +425,28 @@ def counts(rows: DataFrame, table: Table) -> list[Column]:
     return [*columns, *(Untaken.columns(F.col(UNTAKEN)) if UNTAKEN in rows.columns else ())]
 
 
+def _has_null(name: str, schema: StructType) -> Column:
+    """Return whether a key has a null in one of its columns."""
+    key = schema[name].dataType if name in schema.names else None
+    if not isinstance(key, StructType) or not key.names:
+        return F.lit(False)
+    is_null = reduce(lambda a, b: a | b, (F.col(f"{name}.{quoted(field.name)}").isNull() for field in key))
+    return F.col(name).isNotNull() & is_null
+
+
 def check_keys(counted: Counts, table: Table, topic: str) -> None:
-    """Raise IngestError for changes of a table that has no primary key: nothing tells which row they change."""
+    """Raise IngestError for changes of a table that has no primary key: nothing tells which row they change.
+
+    Warn, once for each topic, of keys with a null.
+    """
+    if counted.n_null_keys and is_first("", "null in a key", topic):
+        _log.warning(
+            "%d changes of topic %s have a null in their key: the database's table has no primary key, and Debezium takes the "
+            "columns of a unique index for it, or those of message.key.columns. Rows with equal keys and nulls, which the database "
+            "allows, are one row here. Give the table a primary key, or name columns without nulls in message.key.columns.",
+            counted.n_null_keys,
+            topic,
+        )
     if table.mode == "cdc" and counted.n_keyless:
         raise IngestError(
             f"{counted.n_keyless} changes of topic {topic} have no key: the database's table has no primary key, and nothing "

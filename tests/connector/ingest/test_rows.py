@@ -98,7 +98,8 @@ def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave
 def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of Debezium: helper topics, changes without a key, a value that was never sent, and a damaged change, whose row is stale."""
+    """Of Debezium: helper topics, changes without a key or with a null in it, a value that was never sent, and a damaged change,
+    whose row is stale."""
 
     def change(number: int, **row: Any) -> dict[str, Any]:
         return {"before": None, "after": {"id": number, **row}, "source": {"connector": "postgresql"}, "op": "u"}
@@ -108,17 +109,19 @@ def test_what_no_row_can_be_made_of_is_left_out_or_stops_its_table_or_is_named(
 
     caplog.set_level(logging.WARNING, "pykafka_wire.ingest")
     asked = {"defaults": Table(topic=".*", mode="cdc", format="json"), "registry": None}
-    names = ("public.rows", "public.keyless", "transaction")
+    names = ("public.rows", "public.keyless", "public.indexed", "transaction")
     topics = [shop.create(name) for name in names]
     shop.send_json("transaction", [{"status": "BEGIN", "id": "1"}], keys=[{"id": "1"}])
     shop.send_json("public.keyless", [change(1, v="a"), change(2, v="b")])
+    shop.send_json("public.indexed", [change(1), change(2)], keys=[{"a": "x", "b": None}, {"a": "x", "b": 1}])
     send(change(1, v="a"), change(2, v="a"), change(3, v="a"))
     statuses = shop.run(**asked).statuses
-    assert sorted(statuses) == sorted(topics[:2])
+    assert sorted(statuses) == sorted(topics[:3])
+    assert f"1 changes of topic {topics[2]} have a null in their key" in caplog.text
     assert "2 changes of topic" in (statuses[topics[1]].error or "") and "no primary key" in (
         statuses[topics[1]].error or ""
     )
-    assert f"Topic {topics[2]} is left out: it has Debezium's transactions" in caplog.text
+    assert f"Topic {topics[3]} is left out: it has Debezium's transactions" in caplog.text
     table = f"delta.`{shop.folder}/lake/{shop.prefix}_public_rows`"
     shop.spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
     shop.spark.sql(f"UPDATE {table} SET note = 'mine'")
