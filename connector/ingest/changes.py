@@ -314,7 +314,13 @@ def newest(changed: DataFrame) -> DataFrame:
 
 def searchable(changed: DataFrame) -> DataFrame:
     """Return changes, rejected ones among them, as values are looked for in them."""
-    return changed.withColumn(REJECTED, F.col(REASON).isNotNull()).drop(REASON, TAKEN)
+    is_unread = F.coalesce(~F.col(REASON).isin(NO_KEY, NOTHING), F.lit(False)) & F.col("value").isNull()
+    columns = {
+        REJECTED: F.col(REASON).isNotNull(),
+        DELETE: F.col(DELETE) & ~is_unread,
+        CREATED: F.when(~is_unread, F.col(CREATED)),
+    }
+    return changed.withColumns(columns).drop(REASON, TAKEN)
 
 
 def truncations(newest_changes: DataFrame) -> list[Truncation]:
@@ -415,7 +421,11 @@ def counts(rows: DataFrame, table: Table) -> list[Column]:
     }
     if table.mode == "cdc":
         columns_by_name["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
-        columns_by_name["n_null_keys"] = F.count_if(_has_null("key", rows.schema) & F.col(REASON).isNull())
+        columns_by_name["n_null_keys"] = F.count_if(
+            _has_null("key", rows.schema)
+            & F.col(REASON).isNull()
+            & (F.col(TAKEN) if TAKEN in rows.columns else F.lit(True))
+        )
     if TRUNCATE in rows.columns:
         columns_by_name |= {
             "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
@@ -434,12 +444,15 @@ def _has_null(name: str, schema: StructType) -> Column:
     return F.col(name).isNotNull() & is_null
 
 
-def check_keys(counted: Counts, table: Table, topic: str) -> None:
+def check_keys(counted: Counts, table: Table, topic: str, identifier: str) -> None:
     """Raise IngestError for changes of a table that has no primary key: nothing tells which row they change.
 
-    Warn, once for each topic, of keys with a null.
+    Warn, once for each table, of keys with a null.
+
+    Args:
+        identifier: the table's.
     """
-    if counted.n_null_keys and is_first("", "null in a key", topic):
+    if counted.n_null_keys and is_first("", "null in a key", identifier):
         _log.warning(
             "%d changes of topic %s have a null in their key: the database's table has no primary key, and Debezium takes the "
             "columns of a unique index for it, or those of message.key.columns. Rows with equal keys and nulls, which the database "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from pykafka_wire.ingest.proof import Proof, mistake_of, prove, range_of
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import TOPIC_PROPERTY, TopicTable
-from pykafka_wire.ingest.topic_log import has_records, kept_range
+from pykafka_wire.ingest.topic_log import has_records, kept_range, may_be_compacted
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
 
@@ -151,7 +151,14 @@ def _verified(
             truncated += [truncation for changed in good for truncation in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
         if table.where is not None:
-            ranges = [[SearchRange(changes=searchable(rows), start=part.start, rows_under=None)] for rows in parts]
+            ranges = [
+                [
+                    SearchRange(
+                        changes=searchable(rows), start=part.start, may_be_compacted=lambda: True, rows_under=None
+                    )
+                ]
+                for rows in parts
+            ]
             good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, ranges, strict=True)]
         rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
@@ -344,7 +351,10 @@ class _Replayed:
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
         # A selected column is not what the database has sent.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
-        whole = [SearchRange(changes=searchable(rows), start=part.start, rows_under=of_table)]
+        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
+        whole = [
+            SearchRange(changes=searchable(rows), start=part.start, may_be_compacted=compacted, rows_under=of_table)
+        ]
         changed = self._contract.fitting(filled(changed, whole), has_unsent=True)
         with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as merged:
             merge_changes(self._target, merged, self._settings.prefix, None)

@@ -12,7 +12,6 @@ from itertools import compress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -394,8 +393,10 @@ class Ingest:
         earlier = {self._landing, None if log is None else _RUNS.get(log.query_id() or "")}
         for landing in filter(None, earlier):
             is_running = False
-            with suppress(Py4JError):  # its JVM has ended
+            try:
                 is_running = landing is not self._landing and landing.is_running
+            except Exception as error:  # its JVM, or its server of Spark Connect, has ended
+                _log.debug("An earlier run of this checkpoint cannot be asked.", exc_info=error)
             if is_running:
                 raise IngestError(
                     f"the ingest with the checkpoint {self.settings.checkpoint} is running in this process: stop its query first."

@@ -255,6 +255,9 @@ class Landing:
             table = open_table(session, self._settings, self._settings.rejects)
             if not table.exists:
                 table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
+                with self._changed:  # it may have been dropped
+                    for task in self._tables.values():
+                        task.progress.held_rejects = 0
                 return
             check_owner(table, self._query, topic=None)
             counted = table.rows.groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
@@ -264,13 +267,19 @@ class Landing:
                 task.progress.held_rejects += self._held_rejects.get(task.name, 0)
 
     def _await_rejects(self) -> None:
-        """Return when the table of rejects is there; what has failed before is tried again."""
+        """Return when the table of rejects is there; what has failed before is tried again, and one that was dropped meanwhile is
+        made anew: rows alone would make it a table of nobody."""
         assert self._rejects is not None
         with self._remaking:
-            if self._rejects.exception() is not None:  # in this thread: the others may all wait for it
+            is_failed = self._rejects.exception() is not None  # first, since it waits
+            if is_failed or not self._has_rejects():  # in this thread: the others may all wait for it
                 self._make_rejects()
                 self._rejects = Future()
                 self._rejects.set_result(None)
+
+    def _has_rejects(self) -> bool:
+        with self._lent_session() as session:
+            return open_table(session, self._settings, self._settings.rejects).exists
 
     def _check_rejects(self) -> None:
         """Raise IngestError if the table of rejects is another program's, or the process ends."""
@@ -416,12 +425,13 @@ class Landing:
             if upkeep.is_alone or upkeep.spark_commits:
                 self._changed.wait_for(lambda: self._is_closed or not table.is_running)
             table.is_withheld, table.spark_commits = upkeep.is_alone, upkeep.spark_commits
-        is_over = False
+        is_over = True
         try:
             self._check_running()
             with self._writers_lock(table) if upkeep.is_alone else nullcontext():
+                is_over = False
                 yield
-            is_over = True
+                is_over = True
         finally:
             with self._changed:
                 table.is_withheld = False

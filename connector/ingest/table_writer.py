@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +65,7 @@ from pykafka_wire.ingest.tables import (
     quoted,
     start_of,
 )
-from pykafka_wire.ingest.topic_log import kept_range
+from pykafka_wire.ingest.topic_log import kept_range, may_be_compacted
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
 from pykafka_wire.values.registry.registered_schema import RegistryId
@@ -542,30 +543,32 @@ class TableWriter:
         elif is_append:
             with computed(good) as rows:
                 counted = Counts.of(_counted(seen, self._name))
-                check_keys(counted, self._table, part.topic)
+                check_keys(counted, self._table, part.topic, self._target.identifier)
                 self._append(rows, replace(landed, n_rejects=counted.n_rejects))
         else:
             with computed(newest(good)) as changed:
                 counted = Counts.of(_counted(seen, self._name))
-                check_keys(counted, self._table, part.topic)
+                check_keys(counted, self._table, part.topic, self._target.identifier)
                 self._merge(changed, ranges, counted, replace(landed, n_rejects=counted.n_rejects))
         return counted
 
     def _search_ranges(self, again: DataFrame, part: TopicRange, schema: ValueSchema) -> Iterator[SearchRange]:
         """Return where values that were not sent may be: in the changes of a range, and in those of commits before it."""
 
+        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
+        whole = SearchRange(changes=searchable(again), start=part.start, may_be_compacted=compacted, rows_under=None)
         # A selected column is not what the database has sent.
         if self._is_missing or self._table.select:
-            yield SearchRange(changes=searchable(again), start=part.start, rows_under=None)
+            yield whole
             return
         prefix = self._settings.prefix
-        yield SearchRange(changes=searchable(again), start=part.start, rows_under=rows_under(self._target, prefix))
+        yield replace(whole, rows_under=rows_under(self._target, prefix))
         for landed, rows in islice(self._target.earlier(), _EARLIER_COMMITS):
             start = {p: min(offset, landed.start.get(p, offset)) for p, offset in part.start.items()}
             larger = kept_range(self._settings.kafka_options, replace(part, start=start))
             read = self._reader.read(self._session, larger, self._table, schema, self._target, with_headers=True)
             of_table = None if rows is None else rows_under(self._target, prefix, rows)
-            yield SearchRange(changes=searchable(read), start=larger.start, rows_under=of_table)
+            yield replace(whole, changes=searchable(read), start=larger.start, rows_under=of_table)
 
     def _merge(
         self, changed: DataFrame, ranges: Callable[[], Iterator[SearchRange]], counted: Counts, landed: Landed

@@ -36,15 +36,17 @@ class SearchRange:
     Attributes:
         changes: all changes of a range, with their headers and :data:`REJECTED`.
         start: the range's first offset of each partition.
+        may_be_compacted: whether the topic may lack records of the range.
         rows_under: of places, in the table as it was before the range; None for one without rows.
     """
 
     changes: DataFrame
     start: Mapping[int, int]
+    may_be_compacted: Callable[[], bool]
     rows_under: RowsUnder | None
 
 
-#: The column of changes that is true for a record that could not be read.
+#: The column of changes that is true for a rejected one. Of one that could not be read :data:`CREATED` is null.
 REJECTED: Final = "_pykafka_wire_rejected"
 #: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
@@ -72,7 +74,7 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
 
     A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
     it had another key before: then its older values are in the range, or in the table. A row that keeps its key has them in the
-    table, where they stay. A delete that an update of its key follows ends no row: both were written again.
+    table, where they stay. A delete that an update of its key and a delete follow ends no row: all were written again.
 
     Args:
         ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
@@ -135,7 +137,6 @@ def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
         ]
         changes = changes.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*values)))
     events = changes.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
-    events = events.withColumn(DELETE, F.col(DELETE) & ~F.col(REJECTED))
     marks = (DELETE, CREATED, UNAVAILABLE, REJECTED, _FROM, _TO)
     return events.where(F.col("key").isNotNull()).select("key", "value", "partition", "offset", "timestamp", *marks)
 
@@ -160,19 +161,28 @@ def _other_key(header: str, key_type: DataType) -> Column:
 
 
 def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
-    """Return the ``target`` of the places before which a range has a change at each offset of their partition: no compaction has
-    removed one."""
-    is_before = (F.col("partition") == F.col("until.partition")) & (F.col("offset") < F.col("until.offset"))
-    n_before = (
-        searched.changes.where(~F.col(REJECTED))
-        .join(F.broadcast(places), is_before)
-        .groupBy("target")
-        .agg(F.count("*").alias("n"))
+    """Return the ``target`` of the places before which a range has all changes of their key: none that compaction may have removed,
+    since the partition has a change at each offset, and none that could not be read."""
+    partition, key = F.col("partition").alias("in_partition"), F.col("key").alias("of_key")
+    is_unread = F.col(REJECTED) & F.col(CREATED).isNull()
+    is_gap = F.lit(False)
+    if searched.may_be_compacted():
+        starts = F.create_map(*(F.lit(part) for pair in searched.start.items() for part in pair))
+        number = F.row_number().over(Window.partitionBy("partition").orderBy("offset"))
+        is_gap = F.col("offset") - F.element_at(starts, F.col("partition")) >= number
+    marked = searched.changes.select(partition, key, "offset", is_gap.alias("is_gap"), is_unread.alias("is_unread"))
+    is_bad = F.col("is_gap") | (F.col("is_unread") & F.col("of_key").isNull())
+    of_partition = marked.groupBy("in_partition").agg(F.min(F.when(is_bad, F.col("offset"))).alias("bad"))
+    of_key = (
+        marked.where("is_unread AND of_key IS NOT NULL")
+        .groupBy("in_partition", "of_key")
+        .agg(F.min("offset").alias("unread"))
     )
-    starts = F.create_map(*(F.lit(part) for pair in searched.start.items() for part in pair))
-    n_offsets = F.col("until.offset") - F.try_element_at(starts, F.col("until.partition"))
-    counted = places.join(n_before, "target", "left").where(F.coalesce("n", F.lit(0)) == n_offsets)
-    return counted.select("target")
+    is_in = F.col("in_partition") == F.col("until.partition")
+    joined = places.join(of_partition, is_in, "left").drop("in_partition")
+    joined = joined.join(of_key, is_in & (F.col("of_key") == F.col("target")), "left")
+    is_whole = [F.coalesce(F.col("until.offset") < F.col(name), F.lit(True)) for name in ("bad", "unread")]
+    return joined.where(is_whole[0] & is_whole[1]).select("target")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +255,12 @@ class _Search:
         ]
         values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
         # Of a record that could not be read nobody knows whether it is a creation.
-        may_create = F.coalesce(CREATED, F.lit(True)) | F.col(REJECTED) | F.col(_FROM).isNotNull()
+        may_create = F.coalesce(CREATED, F.lit(True)) | F.col(_FROM).isNotNull()
         later = Window.partitionBy("target", "partition").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
         next_creates = F.first(F.when(~F.col(DELETE), may_create), ignorenulls=True).over(later)
-        matches = matches.withColumn("ends", F.col(DELETE) & F.coalesce(next_creates, F.lit(True)))
+        # A writing again has the delete again, which the place is at.
+        is_end = F.coalesce(next_creates | F.col("until.partition").isNull(), F.lit(True))
+        matches = matches.withColumn("ends", F.col(DELETE) & is_end)
         is_begin = F.col("ends") | F.coalesce(CREATED, F.lit(False)) | F.col(_FROM).isNotNull()
         begun = F.when(is_begin, F.col("offset"))
         origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "partition", "offset", "timestamp")

@@ -31,16 +31,19 @@ def parse_json(value: bytes | str) -> Any:
     """Return the value of a JSON document in UTF-8; NaN and the infinities, which JSON does not have, are floats.
 
     Raises:
-        DecodeError: the bytes are not one, or are nested deeper than Python reads.
+        DecodeError: the bytes are not one, or are nested deeper than Python reads, or a field's name is no text.
     """
     try:
         text = (value if isinstance(value, str) else value.decode()).removeprefix("\ufeff")
         try:
-            return _EXACT.decode(text)
+            parsed = _EXACT.decode(text)
         except (json.JSONDecodeError, UnicodeError):
             raise
         except ValueError:
-            return _LONG_NUMBERS.decode(text)
+            parsed = _LONG_NUMBERS.decode(text)
+        if "\\u" in text and ("\\ud" in text or "\\uD" in text):
+            _check_names(parsed)
+        return parsed
     except json.JSONDecodeError as error:
         # Not the error's own text, which may hold the value's.
         raise DecodeError(f"it is not JSON: an error at character {error.pos}") from error
@@ -50,6 +53,27 @@ def parse_json(value: bytes | str) -> Any:
         raise DecodeError("its JSON is nested too deep") from error
     except (ArithmeticError, ValueError) as error:
         raise DecodeError("its JSON holds a number that is too large for any type") from error
+
+
+def _check_names(parsed: Any) -> None:
+    """Raise DecodeError for a field's name with half a character (a surrogate without its other half)."""
+    parts = [parsed]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if not all(map(_is_text, part)):
+                raise DecodeError("the name of a field holds half a character (a surrogate)")
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 #: Each level takes a frame of Python's stack, which has a thousand.

@@ -205,3 +205,9 @@ def test_digits_are_those_that_a_double_writes() -> None:
         shape = Shape()
         shape.add(Decimal(repr(number)))
         assert shape.type is not None and shape.type.simpleString() == "double", repr(number)
+
+
+def test_a_name_with_half_a_character_is_that_documents_alone() -> None:
+    documents = [b'{"a": 1}'] * 200 + [b'{"\\ud800": 1}', b'{"o": [{"\\uDC00": 1}]}', b'{"\\ud83d\\ude00": "\\ud800"}']
+    seen = survey_of(documents, "row")
+    assert (seen.n_plain, seen.n_others, sorted(seen.plain.fields or ())) == (201, 2, ["a", "\U0001f600"])

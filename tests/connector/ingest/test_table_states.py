@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -419,6 +420,27 @@ def test_a_table_that_is_compacted_does_not_hold_up_the_others_and_follows(
             send(n)
             until(lambda n=n: rows() == (n, n), rows)  # type: ignore[misc]
     assert shop.rows("users", "id") == ([(3,)] if mode == "upsert" else [(number + 1,) for number in range(n)])
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_table_of_rejects_that_is_dropped_meanwhile_is_made_anew(shop: Shop) -> None:
+    topic, rejects = shop.create("clicks"), shop.folder / "lake" / "_rejects"
+    asked = {"registry": None, "defaults": Table(topic=".*", format="json", schema="id INT")}
+    with running(shop, **asked) as (ingest, _):
+        for n in (1, 2):
+            shop.send("clicks", [b'{"id": 1}', b"{damaged"])
+            until(
+                lambda n=n: ingest.statuses.get(topic) and ingest.statuses[topic].rejects == n, lambda: ingest.statuses
+            )
+            assert (ingest.statuses[topic].held_rejects, shop.table("_rejects").count()) == (1, 1)
+            if n == 1:
+                shutil.rmtree(rejects)
+    shop.send("clicks", [b'{"id": 1}', b"{damaged"])
+    ingest = shop.run(**asked)
+    assert ingest.statuses[topic].held_rejects == shop.table("_rejects").count() == 2
 
 
 @pytest.mark.long
