@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,12 +20,13 @@ from pykafka_wire.cli.ingest import show_proofs
 from pykafka_wire.cli.output import absolute
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
-from pykafka_wire.errors import OptionError
+from pykafka_wire.errors import OffsetsError, OptionError
 
 if TYPE_CHECKING:  # loads Spark
     from pyspark.sql import SparkSession
 
     from pykafka_wire.checkpoints.reference import CheckpointReference
+    from pykafka_wire.checkpoints.tables import KafkaColumns
     from pykafka_wire.ingest.proof import StoredTable
 
 
@@ -80,9 +82,11 @@ def prove(
         part = stored.landed_range()
         if query is not None:
             stored.check_query(query.id, query.reference.path)
-        if part is not None and rejects is None:
-            rejects = _rejects_beside(spark, table, stored)
-        of_rejects = None if rejects is None else tables.enter_context(_stored(spark, rejects, {}, None)).columns
+        of_rejects: KafkaColumns | None = None
+        if rejects is not None:
+            of_rejects = tables.enter_context(_stored(spark, rejects, {}, None)).columns
+        elif part is not None:
+            of_rejects = _rejects_beside(spark, table, stored, tables)
         ledger = ledger and absolute(ledger)
         if part is not None and not is_whole and topic in (None, part.topic):
             proofs = iter([proof.prove_landed(spark, options, stored, part, rejects=of_rejects, ledger=ledger)])
@@ -123,14 +127,20 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of, pinned_table
     from pykafka_wire.ingest.proof import StoredTable, properties_of
-    from pykafka_wire.ingest.tables import landed_history
+    from pykafka_wire.ingest.tables import TOPIC_PROPERTY, landed_history
 
     if "/" not in table or not is_iceberg(table):
         rows, version = pinned_table(spark, table)
+        properties = properties_of(spark, table)
+        if version is None and TOPIC_PROPERTY in properties:
+            raise OffsetsError(
+                f"the table {table} is an ingest's and not Delta's: give its folder, or the path of its newest metadata file, "
+                "which says up to where it is landed."
+            )
         history = iter(()) if version is None else landed_history(spark, identifier_of(table), version)
         yield StoredTable(
             columns=KafkaColumns.of(rows, table, prefix, names),
-            properties=properties_of(spark, table),
+            properties=properties,
             landed=next(history, None),
         )
         return
@@ -146,19 +156,26 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
         )
 
 
-def _rejects_beside(spark: SparkSession, table: str, stored: StoredTable) -> str | None:
+def _rejects_beside(
+    spark: SparkSession, table: str, stored: StoredTable, tables: contextlib.ExitStack
+) -> KafkaColumns | None:
     """Return the rejects of a table's ingest under the name that they have unless its settings say otherwise; None without."""
     from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
     from pykafka_wire.ingest.proof import properties_of
     from pykafka_wire.ingest.settings import DEFAULT_REJECTS
     from pykafka_wire.ingest.tables import QUERY_PROPERTY
 
-    folder, separator, _ = table.rstrip("/").rpartition("/" if "/" in table else ".")
+    owner = stored.properties.get(QUERY_PROPERTY)
+    place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/")
+    folder, separator, _ = place.rpartition("/" if "/" in place else ".")
     rejects = f"{folder}{separator}{DEFAULT_REJECTS}"
     if "/" in table and is_iceberg(table):
-        return rejects if is_iceberg(rejects) else None
-    is_same = properties_of(spark, rejects).get(QUERY_PROPERTY) == stored.properties[QUERY_PROPERTY]
-    return rejects if is_same else None
+        if not is_iceberg(rejects):
+            return None
+    elif properties_of(spark, rejects).get(QUERY_PROPERTY) != owner:
+        return None
+    found = tables.enter_context(_stored(spark, rejects, {}, None))
+    return found.columns if owner is not None and found.properties.get(QUERY_PROPERTY) == owner else None
 
 
 def _column_names(text: str | None) -> dict[str, str]:

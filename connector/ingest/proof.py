@@ -8,6 +8,7 @@ the ledger of lost ranges.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -57,6 +58,7 @@ class Proof:
         n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
             rows are older than the topic, or not there.
         n_untaken, untaken: records of the topic that none of its tables takes, and the first places of such; of its first table.
+        n_unwritten: rejects of the newest commit of an ingest that the table of rejects does not have, or not yet.
         lag: offsets from :attr:`until` to the end of the log.
         complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
     """
@@ -72,6 +74,7 @@ class Proof:
     stale: tuple[tuple[int, int], ...] = ()
     n_untaken: int = 0
     untaken: tuple[tuple[int, int], ...] = ()
+    n_unwritten: int = 0
     lag: int = 0
     complete_until: datetime | None = None
     mistake: str | None = None
@@ -104,6 +107,11 @@ class Proof:
         if self.n_untaken:
             named = ", ".join(map(str, self.untaken)) + (", …" if self.n_untaken > len(self.untaken) else "")
             parts.append(f"{self.n_untaken} others that no table takes (partition, offset: {named})")
+        if self.n_unwritten and comparison.n_lost:
+            parts.append(
+                f"{self.n_unwritten} rejects of its newest commit are not in the table of rejects: an ingest writes them behind "
+                "it, also at its next start, or they were replayed"
+            )
         for number, text in (
             (comparison.n_gone, "rows whose records the topic has deleted"),
             (comparison.n_compacted, "rows whose records compaction has removed from the topic"),
@@ -245,8 +253,8 @@ class StoredTable:
             )
         if owner is not None and self.landed is None:
             raise OffsetsError(
-                f"no commit of the table {table} says up to where it is landed, as those of an ingest do; a copy has none. "
-                f"Compare it without the checkpoint: pykafka-wire prove {table}."
+                f"no commit that the table {table} still has says up to where it is landed: it is a copy, or its log no longer has "
+                f"those of the ingest. Compare it without the checkpoint: pykafka-wire prove {table}."
             )
 
 
@@ -279,14 +287,35 @@ def prove_landed(
     table = stored.columns.table
     try:
         held = stored.columns.of_topic(part.topic)
+        n_unwritten = 0
         if rejects is not None:
-            name = table.rstrip("/").replace("/", ".").rpartition(".")[2]
-            of_table = rejects.rows.where(F.col("table") == name) if "table" in rejects.rows.columns else rejects.rows
-            held = held.unionByName(replace(rejects, rows=of_table).of_topic(part.topic).where(before(part.end)))
+            of_table = _of_table(rejects, part.topic, table).of_topic(part.topic)
+            held = held.unionByName(of_table.where(before(part.end)))
+            n_unwritten = _n_unwritten(stored.landed, of_table)
         lost = [] if ledger is None else _ledger_of(spark, ledger, part.topic)
-        return prove(spark, options, part, held, table, ledger=lost)
+        return replace(prove(spark, options, part, held, table, ledger=lost), n_unwritten=n_unwritten)
     except Exception as error:
         return Proof(topic=part.topic, table=table, start={}, until={}, comparison=None, mistake=mistake_of(error))
+
+
+def _of_table(rejects: KafkaColumns, topic: str, table: str) -> KafkaColumns:
+    """Return the rejects of a table, where there are some of several tables of its topic, and the table's place has its name."""
+    if "table" not in rejects.rows.columns or "topic" not in rejects.names:
+        return rejects
+    of_topic = rejects.rows.where(F.col(rejects.names["topic"]) == topic)
+    names = [row.table for row in of_topic.select("table").distinct().collect()]
+    place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/").replace("`", "")
+    name = re.split(r"[/.]", place)[-1].lower()
+    of_name = [other for other in names if other.lower() == name]
+    return replace(rejects, rows=rejects.rows.where(F.col("table").isin(of_name))) if of_name else rejects
+
+
+def _n_unwritten(landed: Landed | None, rejects: DataFrame) -> int:
+    """Return how many rejects of a table's newest commit are not there: it comes before they are written, or they were replayed."""
+    if landed is None or not landed.n_rejects:
+        return 0
+    n_written = rejects.where(before(landed.end) & ~before(landed.start)).count()
+    return max(0, landed.n_rejects - n_written)
 
 
 def prove_query(

@@ -97,6 +97,15 @@ def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
         done = shop.prove("kept", with_checkpoint=with_checkpoint)
         assert done.exit_code == 0 and f"2 records of {shop.prefix}.kept; each there once" in done.stdout, done
         assert "name it by --rejects" in str(shop.prove("_rejects", with_checkpoint=with_checkpoint).exception)
+    # As an Iceberg table in a catalog, of which the session shows no commits.
+    named = f"{shop.prefix}_of_catalog"
+    shop.spark.sql(
+        f"CREATE TABLE {named} (partition INT, offset BIGINT) USING parquet LOCATION '{shop.folder}/{named}' "
+        f"TBLPROPERTIES ('pykafka-wire.topic' = '{shop.prefix}.kept', 'pykafka-wire.query' = 'q')"
+    )
+    refused = CliRunner().invoke(commands, ["prove", named, "-b", shop.outside.servers])
+    assert "the path of its newest metadata file" in str(refused.exception), refused
+    shop.spark.sql(f"DROP TABLE {named}")
     shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_gone`")
     done = shop.prove("gone", with_checkpoint=False)
     assert done.exit_code == 1 and "1 lost (partition, offset: (0, 0))" in done.stdout, done

@@ -112,11 +112,16 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
     assert len(lake.rows("orders", "id")) == 12
     proofs = list(verify(shop.spark, shop.ingest(**lake.settings).settings, shop.ingest(**lake.settings).topics()))
     assert [proof.is_right for proof in proofs] == [True, True, True], list(map(str, proofs))
-    clicks = lake.table("clicks").location().removeprefix("file://")
-    proved = CliRunner().invoke(
-        commands, ["prove", str(shop.folder / "checkpoint"), clicks, "-b", shop.outside.servers]
-    )
-    assert proved.exit_code == 0 and f"7 records of {shop.prefix}.clicks; each there once" in proved.stdout, proved
+    rejects = lake.table("_rejects").metadata_location
+    clicks = lake.table("clicks")
+    of_catalog = (["--rejects", rejects], []) if "file:" in rejects else (["--rejects", rejects],)
+    for place in (clicks.location().removeprefix("file://"), clicks.metadata_location):
+        for named in of_catalog:
+            asked = ["prove", str(shop.folder / "checkpoint"), place, *named, "-b", shop.outside.servers]
+            proved = CliRunner().invoke(commands, asked)
+            assert proved.exit_code == 0 and f"7 records of {shop.prefix}.clicks; each there once" in proved.stdout, (
+                proved
+            )
     part = lake.catalog.load_table(f"{lake.namespace}.parts").location()
     refused = CliRunner().invoke(commands, ["prove", part.removeprefix("file://"), "-b", shop.outside.servers])
     assert "has a part of its topic's records (where n > 1)" in str(refused.exception), refused

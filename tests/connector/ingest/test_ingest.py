@@ -240,6 +240,11 @@ def test_rejects_have_bytes_headers_and_reason_and_are_landed_once_when_the_caus
         found = [(each.landed, each.damaged, each.gone) for each in replay_rejects(shop.spark, mended.settings)]
         assert found == ([expected] if expected else [])
     assert shop.table("orders").count() == 5 and shop.table("_rejects").count() == 0
+    shop.spark.sql(
+        f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_orders` WHERE _kafka_offset = 0 AND _kafka_partition = 0"
+    )
+    proved = shop.prove("orders")
+    assert "1 lost (partition, offset: (0, 0)); 2 rejects of its newest commit are not in" in proved.stdout, proved
 
 
 def test_upsert_keeps_the_newest_value_of_each_key_and_tombstones_delete(shop: Shop) -> None:
