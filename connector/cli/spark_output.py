@@ -34,8 +34,14 @@ _MAX_LOGS: Final = 10
 
 def log_folder() -> Path:
     """Return the folder of a user's logs: ``~/.local/state/pykafka-wire``, unless ``XDG_STATE_HOME`` is set.
-    https://specifications.freedesktop.org/basedir-spec/latest/"""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "pykafka-wire")
+    https://specifications.freedesktop.org/basedir-spec/latest/
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    state = Path(os.environ.get("XDG_STATE_HOME") or "")
+    # A relative one is to be ignored.
+    return Path(state if state.is_absolute() else Path.home() / ".local" / "state", "pykafka-wire")
 
 
 class SparkOutput:
@@ -57,11 +63,11 @@ class SparkOutput:
             OSError: ``path`` cannot be written.
         """
         self.is_kept = path is not None
-        self.path = (path or _new_log(name)).absolute()
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        # Spark's processes have it, too, for as long as they live.
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(self._file, fcntl.LOCK_SH)
+        if path is None:
+            self.path, self._file = _open_new(name)
+        else:
+            self.path = path.absolute()
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.terminal = os.dup(2)
 
     def __enter__(self) -> SparkOutput:
@@ -81,25 +87,37 @@ class SparkOutput:
             self.path.unlink(missing_ok=True)
 
 
-def _new_log(name: str) -> Path:
-    """Return the place of a new file in :func:`log_folder`, in which the newest others stay; a temporary file if that cannot be
-    written."""
-    folder = log_folder()
+def _open_new(name: str) -> tuple[Path, int]:
+    """Open a new file in :func:`log_folder`, in which the newest others stay; a temporary file if that cannot be written."""
     try:
+        folder = log_folder()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError
-    except OSError:  # no home
-        number, file = tempfile.mkstemp(prefix="pykafka-wire-", suffix=".log")
-        os.close(number)
-        return Path(file)
-    others = sorted(folder.glob("*.log"), key=lambda log: log.name.rsplit("-", 2)[1:], reverse=True)
-    for log in others[_MAX_LOGS - 1 :]:
-        with suppress(OSError), log.open() as opened:  # another process has removed it, or writes to it
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_old(folder)
+        begun_at = datetime.now(timezone.utc)
+        path = folder / f"{re.sub(r'[^A-Za-z0-9._]+', '-', name)}-{begun_at:%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except (OSError, RuntimeError):  # no home, or it is full
+        file, temporary = tempfile.mkstemp(prefix="pykafka-wire-", suffix=".log")
+        return Path(temporary), file
+    # Spark's processes have it, too, for as long as they live.
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return path, file
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove all logs but the newest, and those that are written to."""
+    logs = sorted(folder.glob("*.log"), key=lambda log: log.name.rsplit("-", 2)[1:], reverse=True)
+    for log in logs[_MAX_LOGS - 1 :]:
+        # For appending: NFS locks exclusively only what may be written.
+        with suppress(OSError), log.open("a") as opened:  # another process has removed it; or it is another user's
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            except OSError:  # a file system without locks
+                pass
             log.unlink()
-    begun_at = datetime.now(timezone.utc)
-    return folder / f"{re.sub(r'[^A-Za-z0-9._]+', '-', name)}-{begun_at:%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
 
 
 class WithoutChatter:

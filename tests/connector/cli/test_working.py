@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -114,11 +115,27 @@ def test_the_newest_logs_stay_and_those_that_are_written_to() -> None:
                 assert oldest.exists() and len(list(log_folder().iterdir())) == 11
 
 
-def test_where_there_is_no_home_the_log_is_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+def no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("state", ["/dev/null", "relative", ""])
+def test_where_there_is_no_home_the_log_is_temporary(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setattr(Path, "home", no_home)
     with SparkOutput("ingest") as output:
         assert output.path.exists()
     assert not output.path.exists()
+
+
+def test_a_file_that_a_user_names_may_be_locked_and_stays(tmp_path: Path) -> None:
+    """As by ``flock FILE pykafka-wire ingest … --log-file FILE``."""
+    file = tmp_path / "own.log"
+    with file.open("w") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        with SparkOutput("ingest", file):
+            os.write(2, b"a line\n")
+    assert file.read_text() == "a line\n"
 
 
 def test_an_error_ends_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
