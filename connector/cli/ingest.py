@@ -81,6 +81,11 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
     "--metrics-port", metavar="[HOST:]PORT", help="Serve metrics to Prometheus at this port [default host: 127.0.0.1]."
 )
 @click.option("--ui", metavar="[HOST:]PORT", help="Serve a page that shows the tables [default host: 127.0.0.1].")
+@click.option(
+    "--ui-token",
+    metavar="REFERENCE",
+    help="What the page asks for: env:NAME or file:/path [default: a new token at each start; none at 127.0.0.1].",
+)
 @click.option("--ui-values", is_flag=True, help="The page shows values of rejected records.")
 @click.option(
     "--log-file",
@@ -107,6 +112,7 @@ def ingest(
     every: str | None,
     metrics_port: str | None,
     ui: str | None,
+    ui_token: str | None,
     ui_values: bool,
     log_file: Path | None,
     is_plan: bool,
@@ -122,6 +128,10 @@ def ingest(
     """
     if sum((is_plan, is_verify, is_replay)) > 1:
         raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
+    if log_file is not None and (is_plan or is_verify or is_replay or new_file is not None):
+        raise click.UsageError("--log-file is for an ingest that runs: leave it out.")
+    if ui_token is not None and not ui_token.startswith(("env:", "file:")):
+        raise click.UsageError("--ui-token takes env:NAME or file:/path: others see the command line.")
     if once and every is not None:
         raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
     if new_file is not None:
@@ -130,7 +140,7 @@ def ingest(
     try:
         interval_ms = duration_ms(every or _EVERY, "--every")
         settings = _settings(file, given)
-        page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values)
+        page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values, token=ui_token)
         port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
         check_libraries(settings, is_plan=is_plan, with_page=page is not None, with_metrics=port is not None)
         if not (is_plan or is_verify or is_replay):

@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 #: Micro-batches that are kept.
 _BATCHES: Final = 60
+#: A trigger that takes longer to learn what is new waits for brokers.
+_SILENT_S: Final = 15.0
 #: What processes use is measured after so long, and sizes of tables are looked at.
 _MEASURED_S: Final = 5.0
 _SIZED_S: Final = 2.0
@@ -116,6 +118,7 @@ class IngestPage:
         self._batches: deque[ShownMicroBatch] = deque(maxlen=_BATCHES)
         self._ends: LogEnds = {}
         self._completeness = _Completeness(run.started_at)
+        self._silence = _Silence()
         self._first: dict[str, dict[int, int]] = {}
         #: Since when topics wait for ``min_rows``, and how many records they have.
         self._waiting: dict[str, tuple[float, int]] = {}
@@ -153,6 +156,7 @@ class IngestPage:
             tables=tuple(self._table(status, batch, now) for status in statuses),
             micro_batches=tuple(self._batches),
             running=_running(batch, {status.key: status for status in statuses}, now),
+            brokers_silent_s=self._silence.seconds(self._run.query, now, is_landing=batch is not None),
             bytes_written=self._sizes.written,
             bytes_read=None if self._reads is None else self._reads.total().bytes_received,
             processes=self._measured[1],
@@ -361,7 +365,7 @@ class IngestPage:
                 .rows.where(
                     (F.col("table") == self._settings.destination(topic).name) & F.col("micro_batch").isin(numbers)
                 )
-                .orderBy(F.desc("micro_batch"), F.desc("timestamp"))
+                .orderBy(F.desc("micro_batch"), F.desc("timestamp"), F.desc("offset"))
                 .select(
                     "partition", "offset", F.unix_micros("timestamp"), "reason", "micro_batch", F.length("value"), value
                 )
@@ -473,6 +477,27 @@ def _n_planned(start: LogEnds, end: LogEnds) -> int:
         for topic, end_offsets in end.items()
         for partition, offset in end_offsets.items()
     )
+
+
+class _Silence:
+    """Since when brokers are asked what is new: a trigger has begun, and neither its micro-batch nor its end has come."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[str, float] | None = None
+
+    def seconds(self, query: StreamingQuery, now: float, *, is_landing: bool) -> float | None:
+        """Return for how long; None where that is usual, or before the first trigger's end, when Spark's processes start."""
+        java: Any = query._jsq
+        newest = java.lastProgress()
+        if is_landing or newest is None or not java.isActive() or not java.status().isTriggerActive():
+            self._asked = None
+            return None
+        # An idle query has triggers all the time, and tells of one every 10 s.
+        told = str(newest.timestamp())
+        if self._asked is None or self._asked[0] != told:
+            self._asked = told, now
+        seconds = now - self._asked[1]
+        return seconds if seconds >= _SILENT_S else None
 
 
 class _Completeness:

@@ -7,13 +7,16 @@ import ipaddress
 import os
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security.secret_references import resolve
 
 _LOOPBACK: Final = "127.0.0.1"
+_MIN_TOKEN: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +26,21 @@ class PageSettings:
     Attributes:
         port: 0 for a free one.
         shows_values: whether it shows values of records: those of rejects.
+        token: what the page asks for, or a reference to it, ``env:NAME`` or ``file:/path``; None for a new one at each start, and
+            for none at a loopback address.
     """
 
     host: str = _LOOPBACK
     port: int = 0
     shows_values: bool = False
+    token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def parse(cls, text: str, *, shows_values: bool = False) -> PageSettings:
+    def parse(cls, text: str, *, shows_values: bool = False, token: str | None = None) -> PageSettings:
         """Return settings from ``[HOST:]PORT``; an IPv6 address stands in brackets.
 
         Raises:
-            OptionError: it is neither.
+            OptionError: it is neither, or the token cannot be used.
         """
         host, separator, port = text.strip().rpartition(":")
         if host.startswith("[") and host.endswith("]"):
@@ -43,7 +49,9 @@ class PageSettings:
             raise _format_error(text)
         if not (port.isascii() and port.isdigit() and int(port) < 2**16):
             raise _format_error(text)
-        return cls(host=host or _LOOPBACK, port=int(port), shows_values=shows_values)
+        settings = cls(host=host or _LOOPBACK, port=int(port), shows_values=shows_values, token=token)
+        settings.resolved_token()
+        return settings
 
     @classmethod
     def of(cls, given: PageSettings | str | int) -> PageSettings:
@@ -58,6 +66,26 @@ class PageSettings:
     def is_loopback(self) -> bool:
         """Return whether only programs of this machine can connect."""
         return _is_loopback(self.host)
+
+    def resolved_token(self) -> str | None:
+        """Return the token itself.
+
+        Raises:
+            OptionError: there is nothing where the reference leads, or the token could be guessed, or not be sent.
+        """
+        if self.token is None:
+            return None
+        try:
+            token = resolve(self.token, "the page's token")
+        except SettingsError as error:
+            raise OptionError(str(error)) from error
+        # Browsers send no other characters in a header.
+        if len(token) < _MIN_TOKEN or not all("!" <= character <= "~" for character in token):
+            raise OptionError(
+                f"the page's token has fewer than {_MIN_TOKEN} characters, or others than letters, digits and punctuation of "
+                "ASCII: make one at random."
+            )
+        return token
 
     def listen(self) -> socket.socket:
         """Return a socket that listens.
@@ -124,7 +152,7 @@ class Guard:
     """
 
     def __init__(self, settings: PageSettings) -> None:
-        self.token = None if settings.is_loopback else secrets.token_urlsafe(24)
+        self.token = settings.resolved_token() or (None if settings.is_loopback else secrets.token_urlsafe(24))
 
     def __repr__(self) -> str:
         return f"Guard(token={'***' if self.token else None})"

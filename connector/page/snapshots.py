@@ -155,6 +155,7 @@ class IngestSnapshot:
     Attributes:
         name: of the ingest, for people.
         running: the micro-batch of this moment, None between two of them.
+        brokers_silent_s: for so long brokers have been asked for new records without a response; None while they respond.
         settings: all that were set, as text, secrets masked.
         bytes_written: of data files, as far as commits were looked at; only its growth means something.
         bytes_read: that tasks have received from brokers since the start.
@@ -176,6 +177,7 @@ class IngestSnapshot:
     tables: tuple[TableSnapshot, ...]
     micro_batches: tuple[ShownMicroBatch, ...] = ()
     running: RunningBatch | None = None
+    brokers_silent_s: float | None = None
     bytes_written: int | None = None
     bytes_read: int | None = None
     processes: Mapping[str, ProcessFigures] = field(default_factory=dict)

@@ -92,7 +92,9 @@ async function poll() {
   try {
     const [ingest, ...documents] = await Promise.all(["/api/ingest", ...view.needs].map(get));
     if (view !== state.view) return;
-    Object.assign(state, { ingest, clock: ingest.at, at: performance.now(), failures: 0 });
+    Object.assign(state, { ingest, clock: ingest.at, at: performance.now(), failures: 0, locked: false, starting: false });
+    // In place of what was said of a topic that was not there.
+    if (view.element.parentNode !== main) main.replaceChildren(view.element);
     if (state.newest !== ingest.at) Object.assign(state, { newest: ingest.at, lastSeen: performance.now() });
     showIngest(ingest);
     view.show(ingest, documents, now);
@@ -132,6 +134,7 @@ function showIngest(ingest) {
 
 /** Whether data come, and what the ingest does. */
 function showConnection() {
+  if (state.locked) return;
   const seen = state.lastSeen === null ? null : (performance.now() - state.lastSeen) / 1000;
   const ingest = state.ingest;
   if (!ingest) {
@@ -139,20 +142,27 @@ function showConnection() {
     setAttribute(live, "data-kind", state.failures ? "lost" : "");
     return;
   }
-  const isLost = state.failures > 1 || seen > STALE_S;
+  // A connection that is refused tells at once; one response with an error, or one that takes long, may be followed by good ones.
+  const isLost = state.failures > (state.refused ? 0 : 1) || seen > STALE_S;
   const since = ingest.started_at === null ? "" : ` ${duration(now() - ingest.started_at)}`;
   const texts = { starting: "Starting", running: `Live${since ? `, running${since}` : ""}`, ended: "Ended", failed: "Failed" };
   setText(live, isLost ? `Last seen ${roughly(seen)} ago` : texts[ingest.state]);
   setAttribute(live, "data-kind", isLost ? "lost" : ingest.state);
   setAttribute(document.body, "data-lost", isLost ? "" : null);
   if (isLost) {
-    showBanner("lost", `Disconnected. These figures are of ${time(state.newest)}, ${roughly(seen)} ago. `, state.failures > 1
-      ? "The page tries again by itself; if the ingest has ended, so has its page."
-      : "The ingest's driver does not respond; the page goes on by itself.");
+    const why = state.starting ? "The ingest is starting again."
+      : !state.failures ? "The ingest's driver does not respond; the page goes on by itself."
+        : state.status ? `The server responds with the error ${state.status}; the page tries again by itself.`
+          : "Nothing responds any more: the ingest has ended or was killed, or its machine cannot be reached. The page tries again by itself.";
+    showBanner("lost", `Disconnected. These figures are of ${time(state.newest)}, ${roughly(seen)} ago. `, why);
   } else if (ingest.state === "failed") {
     showBanner("failed", "The ingest has failed. ", visible(ingest.error ?? "Its log has the reason."));
   } else if (ingest.state === "ended") {
     showBanner("ended", "The ingest has ended. ", "Started again, it continues where it is.");
+  } else if (ingest.brokers_silent_s !== null) {
+    setText(live, "No response from brokers");
+    setAttribute(live, "data-kind", "lost");
+    showBanner("lost", `Brokers do not respond, for ${roughly(ingest.brokers_silent_s + now() - ingest.at)}. `, "The ingest asks again by itself. What the tables lack is not known until then.");
   } else {
     banner.hidden = true;
   }
@@ -166,6 +176,7 @@ function showBanner(kind, title, text) {
 
 function showFailure(error) {
   if (error.status === 401) return askForToken();
+  Object.assign(state, { starting: error.status === 503, status: error.status, refused: error instanceof TypeError });
   if (error.status === 404 && state.view instanceof TableView) {
     main.replaceChildren(h("div", { class: "empty" }, h("h1", {}, "No such topic"), h("p", {}, `The ingest has no topic ${state.view.title} now: it was deleted, or its name is another one.`), h("p", {}, h("a", { href: "#/" }, "All tables"))));
     setAttribute(main, "aria-busy", null);
@@ -181,13 +192,16 @@ function showFailure(error) {
 
 function askForToken() {
   if (by("token")) return;
+  state.locked = true;
+  banner.hidden = true;
+  setAttribute(document.body, "data-lost", null);
   const input = h("input", { id: "token", type: "password", autocomplete: "off", "aria-describedby": "token-hint", required: true });
   const form = h("form", { class: "token", onsubmit: (event) => {
     event.preventDefault();
     sessionStorage.setItem(TOKEN, input.value.trim());
     navigate();
   } }, h("h1", {}, "Token"), h("label", { for: "token" }, "This page asks for the ingest's token"), input,
-  h("p", { id: "token-hint", class: "soft" }, sessionStorage.getItem(TOKEN) ? "The token is not that of this ingest: each start has a new one. " : "", "It is part of the link that was printed when the ingest was started."),
+  h("p", { id: "token-hint", class: "soft" }, sessionStorage.getItem(TOKEN) ? "The token is not that of this ingest: each start has a new one, unless --ui-token names one. " : "", "It is part of the link that was printed when the ingest was started."),
   h("button", { class: "button primary" }, "Open"));
   main.replaceChildren(form);
   setAttribute(main, "aria-busy", null);
@@ -221,7 +235,7 @@ addEventListener("keydown", (event) => {
 });
 
 setInterval(() => {
-  if (document.visibilityState !== "visible" || !state.ingest) return;
+  if (document.visibilityState !== "visible" || !state.ingest || state.locked) return;
   showConnection();
   state.view.tick?.(now);
 }, 1_000);

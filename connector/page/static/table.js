@@ -145,7 +145,7 @@ export class TableView {
       ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema", table.schema_id ?? "none of the registry's"],
       ["Table", table.table],
     ]);
-    if (table.held_rejects === 0 && !this.history?.rejects.length) this.parts.rejects.show({ rejects: [], known: true });
+    if (this.history || table.held_rejects === 0) this.showRejects();
     this.tick(now);
   }
 
@@ -157,7 +157,11 @@ export class TableView {
     this.parts.columns.show({ columns: history.columns, whole: history.is_whole });
     this.parts.changes.show({ changes: history.changes, whole: history.is_whole });
     this.parts.commits.show(history.commits);
-    this.parts.rejects.show({ rejects: history.rejects, known: true });
+    this.showRejects();
+  }
+
+  showRejects() {
+    this.parts.rejects.show({ rejects: this.history?.rejects ?? [], held: this.table?.held_rejects ?? 0 });
   }
 
   tick(now) {
@@ -213,7 +217,7 @@ function makeColumns({ columns, whole }) {
 
 function makeChanges({ changes, whole }) {
   if (!changes.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "It has not changed in the commits that are kept.");
-  return h("ol", { class: "line" }, ...changes.map((change) => {
+  return h("ol", { class: "line", tabindex: "0", "aria-label": "Changes of the schema" }, ...changes.map((change) => {
     const shown = change.version === 0 ? [] : change.changes;
     const title = change.version === 0 ? `made with ${change.changes.length} columns` : "";
     return h("li", {},
@@ -243,9 +247,10 @@ function makeCommits(commits) {
   return [table, more];
 }
 
-function makeRejects({ rejects }) {
-  if (!rejects.length) return h("p", { class: "soft" }, "None.");
-  return h("ol", { class: "rejects" }, ...rejects.map((reject) => {
+function makeRejects({ rejects, held }) {
+  if (!rejects.length) return h("p", { class: "soft" }, held ? `${count(held)} in the table of rejects.` : "None.");
+  const more = held > rejects.length ? h("p", { class: "soft of-all" }, `The newest ${rejects.length} of ${exact(held)}; the table of rejects has all of them.`) : null;
+  const list = h("ol", { class: "rejects", tabindex: "0", "aria-label": "Newest rejects" }, ...rejects.map((reject) => {
     const value = reject.size === null ? "a record without a value" : reject.value === null
       ? `a value of ${bytes(reject.size)}, which is shown with --ui-values` : null;
     return h("li", {},
@@ -253,4 +258,5 @@ function makeRejects({ rejects }) {
       h("p", { class: "reject-reason" }, visible(reject.reason)),
       value ? h("p", { class: "soft" }, value) : h("pre", { tabindex: "0", "aria-label": "Value" }, h("code", {}, visible(reject.value))));
   }));
+  return more ? [more, list] : list;
 }

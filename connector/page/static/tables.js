@@ -72,11 +72,11 @@ class Summary {
     this.element = h("dl", { class: "figures" }, ...figures.map((figure) => figure.element));
   }
 
-  show({ totals, plots }) {
+  show({ totals, plots, brokers_silent_s: silent }) {
     const bad = ["stopped", "retrying"].filter((state) => totals.states[state]).map((state) => `${count(totals.states[state])} ${STATES[state].toLowerCase()}`);
-    this.tables.show(count(totals.tables), bad.join(", ") || (totals.tables ? "all well" : ""), totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : "good");
+    this.tables.show(count(totals.tables), bad.join(", ") || (silent !== null ? "as before" : totals.tables ? "all well" : ""), totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : silent === null ? "good" : "");
     this.freshness.show(totals.oldest_s === null ? NONE : totals.oldest_s < 1 ? "now" : roughly(totals.oldest_s), "of the oldest table");
-    this.lag.show(count(totals.lag), totals.lag === null ? "not known yet" : catchUp(totals.lag, totals.catch_up_s));
+    this.lag.show(count(totals.lag), totals.lag === null ? "not known yet" : silent !== null ? "when brokers last responded" : catchUp(totals.lag, totals.catch_up_s));
     this.records.show(rate(totals.records_per_second));
     this.recordsPlot.show(plots.records_per_second);
     this.bytes.show(totals.bytes_per_second === null ? NONE : bytes(totals.bytes_per_second));

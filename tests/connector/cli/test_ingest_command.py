@@ -146,6 +146,19 @@ def test_states_of_tables_are_logged_to_a_file_and_other_warnings_shown_below_th
 
 
 @pytest.mark.unit
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--plan", "--log-file", "x"), "--log-file is for an ingest that runs"),
+        (("--ui", "0", "--ui-token", "a-token-of-ones-own"), "others see the command line"),
+    ],
+    ids=["log file", "token"],
+)
+def test_options_that_would_do_nothing_or_harm_are_refused(more: tuple[str, ...], said: str, command: Any) -> None:
+    assert said in command("ingest", "--topics", "a", "--into", "./lake", *more, code=2).stderr
+
+
+@pytest.mark.unit
 def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
     part = TopicRange(topic="t", topic_id="", start={0: 10, 1: 0}, end={0: 30, 1: 5})
     batch = MicroBatch(number=1, parts={"t": part}, positions={"t": {0: 4}})

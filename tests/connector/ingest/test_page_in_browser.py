@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
+import signal
+import socket
+import subprocess
 import threading
-from collections.abc import Callable, Mapping
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.ingest import Table
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.local.cluster import free_ports
+from tests.connector.cli.conftest import SCRIPT
+from tests.connector.conftest import QUIET
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import CONFLICT, FIRST, HOSTILE, SECOND
 from tests.connector.page.browser import open_browser
@@ -137,6 +151,107 @@ def test_the_first_picture_is_of_an_ingest_that_runs(shop: Shop) -> None:
         if ingest.page is not None:
             ingest.page.close()
         shutil.rmtree(LAKE, ignore_errors=True)
+
+
+def accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def read_document(url: str, path: str) -> tuple[dict[str, Any], int, float]:
+    """A document of the page, with its bytes and the seconds that it took."""
+    begun_at = time.monotonic()
+    with urllib.request.urlopen(url + path, timeout=30) as response:
+        data = response.read()
+    return json.loads(data), len(data), time.monotonic() - begun_at
+
+
+@contextmanager
+def running(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The command ``ingest`` in a process group of its own, which is killed at the end."""
+    command = [str(SCRIPT), "ingest", *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **(environment or {})}
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_page_in_trouble_never_looks_alive_and_recovers(host: str, tmp_path: Path) -> None:
+    """Ten thousand rejects, brokers that do not respond, a driver that is killed and started again."""
+    (port,), token = free_ports(1), "" if host == "127.0.0.1" else "a-token-of-ones-own"
+    with LocalCluster() as kafka:
+        producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
+        admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
+        for name, n_bad in (("clicks", 10_000), ("orders", 0)):
+            admin.create_topics([NewTopic(f"shop.{name}", 1, 1)])[f"shop.{name}"].result(60)
+            for n in range(12_000):
+                producer.produce(f"shop.{name}", b"{" if n < n_bad else b'{"n": %d}' % n)
+                producer.poll(0)
+        assert producer.flush(60) == 0
+        file = tmp_path / "shop.toml"
+        file.write_text(
+            f"checkpoint = '{tmp_path}/lake/_checkpoint'\ntopics = 'shop\\..*'\ninto = '{tmp_path}/lake'\n"
+            f"[kafka]\n'bootstrap.servers' = '{kafka.bootstrap_servers}'\n[defaults]\nformat = 'json'\nschema = 'n INT'\n",
+            encoding="utf-8",
+        )
+        asked = [str(file), "--every", "2s", "--ui", f"{host}:{port}", *(["--ui-token", "env:TOKEN"] if token else [])]
+        url = f"http://127.0.0.1:{port}/"
+        with open_browser() as browser, running(*asked, environment={"TOKEN": token}) as first:
+            deadline = time.monotonic() + 240
+            while not accepts(port):
+                assert time.monotonic() < deadline and first.poll() is None
+                time.sleep(0.5)
+            link = f"{url}#token={quote(token)}" if token else url
+            tab = browser.open(link)
+            tab.wait_for(".cell.rejects:has-text('10,000')", timeout_s=180)
+            if not token:
+                for path in (
+                    "api/ingest",
+                    "api/tables",
+                    "api/table?topic=shop.clicks",
+                    "api/table/history?topic=shop.clicks",
+                ):
+                    _, n_bytes, seconds = read_document(url, path)
+                    assert n_bytes < 100_000 and seconds < 10, (path, n_bytes, seconds)
+            tab.click("a:has-text('shop.clicks')")
+            tab.wait_for(".rejects-panel:has-text('The newest 20 of 10,000')", timeout_s=60)
+            assert tab.texts(".reject-place span:first-child")[0] == "partition 0, offset 9,999"
+            for scheme in ("light", "dark"):
+                for size in ((1280, 800), (390, 844)):
+                    for place in ("#/", "#/table/shop.clicks", "#/ingest"):
+                        seen = browser.open(link, size=size, scheme=scheme)
+                        seen.wait_for("main:not([aria-busy])")
+                        seen.evaluate(f"location.hash = '{place}'")
+                        seen.pause(2_000)
+                        seen.picture(f"trouble-{host}-{place.rpartition('/')[2]}-{size[0]}-{scheme}")
+                        assert seen.violations() == []
+                        seen.close()
+            tab.press("Escape")
+            (broker,) = kafka.nodes
+            broker.pause()
+            tab.wait_for("#banner:has-text('Brokers do not respond, for ')", timeout_s=60)
+            assert tab.text(".live") == "No response from brokers" and "all well" not in tab.text(".figures")
+            assert tab.violations() == []
+            tab.picture(f"trouble-{host}-brokers-gone")
+            broker.resume()
+            tab.wait_for(".live:has-text('Live')", timeout_s=60)
+            assert tab.is_hidden("#banner") and first.poll() is None
+            os.killpg(first.pid, signal.SIGKILL)
+            tab.wait_for(".live:has-text('Last seen')", timeout_s=6)
+            assert "Nothing responds any more" in tab.text("#banner")
+            tab.picture(f"trouble-{host}-killed")
+            with running(*asked, environment={"TOKEN": token}):
+                tab.wait_for(".live:has-text('Live')", timeout_s=180)
+                assert tab.is_hidden("#banner")
+                tab.wait_for(".cell.rejects:has-text('10,000')", timeout_s=60)
 
 
 def write(shop: Shop, ended: threading.Event, conflict_s: float) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -207,6 +208,20 @@ def test_a_page_for_other_machines_asks_for_the_token(serve: Serve, caplog: pyte
     assert token not in caplog.text
     assert token not in repr(page)
     assert page.url != serve(settings=PageSettings(host="0.0.0.0")).url
+
+
+def test_a_token_of_ones_own_stays_and_is_asked_for_everywhere(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGE_TOKEN", token := "a-token:of/ones+own")
+    page = serve(settings=PageSettings(token="env:PAGE_TOKEN"))
+    assert page.url.endswith(f"/#token={quote(token, safe='')}")
+    assert ask(page, "/api/ingest").status == 401
+    assert ready(page, "/api/ingest", Authorization=f"Bearer {token}").status == 200
+    for bad in ("short", "with blanks in between", " blanks-at-the-end ", "näive-but-long-enough", ""):
+        monkeypatch.setenv("PAGE_TOKEN", bad)
+        with pytest.raises(OptionError, match="the page's token has fewer than 16 characters, or others"):
+            PageSettings.parse("8080", token="env:PAGE_TOKEN")
+    with pytest.raises(OptionError, match="NO_SUCH_TOKEN"):
+        PageSettings.parse("8080", token="env:NO_SUCH_TOKEN")
 
 
 def test_the_link_names_a_machine_that_others_reach() -> None:
