@@ -539,7 +539,8 @@ class TableWriter:
             self._append(good, landed)
             counted = Counts.of(_counted(seen, self._name))
             if census is not None and census.seen is not None:
-                counted = replace(counted, untaken=Untaken.of(_counted(census.seen, self._name)))
+                with suppress(RuntimeError):  # they are counted by a read of their own: the rows are there
+                    counted = replace(counted, untaken=Untaken.of(_counted(census.seen, self._name)))
         elif is_append:
             with computed(good) as rows:
                 counted = Counts.of(_counted(seen, self._name))
