@@ -87,6 +87,7 @@ ingest-figures: setup  ## all figures of an ingest in one run: rates beside othe
 	$(BIN)/python benchmarks/ingest.py one --records 4000000
 	$(BIN)/python benchmarks/ingest.py many
 	$(BIN)/python benchmarks/ingest.py few
+	for asked in "parts" "parts --by-spark" "part"; do $(BIN)/python benchmarks/ingest.py $$asked --records 2000000 --pairs 2 || exit; done
 	for asked in "" "--topics 10" "--format iceberg" "--write spark" "--every 10"; do $(BIN)/python benchmarks/freshness.py $$asked || exit; done
 	$(BIN)/python benchmarks/published.py
 	for format in delta iceberg; do $(BIN)/python benchmarks/large_table.py --format $$format || exit; done
@@ -136,8 +137,9 @@ ingest-cases: setup  ## what `make test` leaves out of an ingest's tests: a full
 	$(BIN)/python -m pytest -m long $(INGEST_CASES) $(PYTEST_ARGS)
 
 .PHONY: contracts
-contracts: setup  ## tables that take parts of a topic: a crash at every step, values that were not sent, conditions that fail
-	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_contracts.py tests/connector/ingest/test_iceberg.py $(PYTEST_ARGS)
+contracts: setup  ## tables that take parts of a topic: a crash at every step, values that were not sent, conditions that fail, thousands of random ones
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_contracts.py tests/connector/ingest/test_conditions.py \
+	  tests/connector/ingest/test_iceberg.py $(PYTEST_ARGS)
 
 .PHONY: debezium debezium-smoke
 debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= plain|moved_keys|toast_text|numerics|timestamps|random_0

@@ -5,6 +5,8 @@
     python benchmarks/ingest.py streams --topics 50 --records 200000
     python benchmarks/ingest.py few --topics 50
     python benchmarks/ingest.py parts --records 2000000
+    python benchmarks/ingest.py parts --records 2000000 --by-spark
+    python benchmarks/ingest.py part --records 2000000
 
 All in one Spark session on a local Kafka, one after the other, each from empty tables: what is written is counted afterwards. The
 JVM connector's way is what its users write: one query over all topics, ``foreachBatch``, ``persist``, a filter for each topic, and
@@ -49,8 +51,9 @@ ROW = (
     "named_struct('id', id, 'customer', concat('customer-', id % 1000), 'amount', id * 0.25D, 'quantity', cast(id % 7 as int), "
     "'note', if(id % 3 = 0, 'note', null), 'at', timestamp_millis(1700000000000 + id), 'paid', id % 2 = 0, 'country', 'NO')"
 )
-#: Conditions that part a topic's records into three tables.
+#: Conditions that part a topic's records into three tables; and the same as tasks do not evaluate them.
 PARTS = {"small": "quantity < 2", "middle": "quantity IN (2, 3)", "large": "quantity > 3"}
+BY_SPARK = {part: where.replace("quantity", "abs(quantity)") for part, where in PARTS.items()}
 console = Console()
 
 
@@ -138,35 +141,35 @@ class Bench:
             .start(f"{place}/lake/{table}")
         )
 
-    def parts_by_ingest(self, topic: str, name: str) -> Callable[[], None]:
+    def parts_by_ingest(self, topic: str, name: str, parts: dict[str, str]) -> Callable[[], None]:
         def run() -> None:
             place = self.new(name)
-            tables = [Table(topic=topic, name=part, where=where) for part, where in PARTS.items()]
+            tables = [Table(topic=topic, name=part, where=where) for part, where in parts.items()]
             given = Ingest(
                 checkpoint=f"{place}/checkpoint", kafka={"bootstrap.servers": self.servers}, topics=topic, into=f"{place}/lake",
                 registry=self.registry, tables=tables,
             )  # fmt: skip
             given.start(self.spark, once=True).awaitTermination()
-            problems = [(status.error, status.rejects, status.untaken) for status in given.statuses.values()]
-            assert problems == [(None, 0, 0)] * len(PARTS), problems
+            problems = [(status.error, status.rejects) for status in given.statuses.values()]
+            assert problems == [(None, 0)] * len(parts), problems
 
         return run
 
-    def parts_by_streams(self, topic: str, name: str) -> Callable[[], None]:
+    def parts_by_streams(self, topic: str, name: str, parts: dict[str, str]) -> Callable[[], None]:
         def run() -> None:
             place = self.new(name)
-            for query in [self.start(self.rows(topic).where(where), part, place) for part, where in PARTS.items()]:
+            for query in [self.start(self.rows(topic).where(where), part, place) for part, where in parts.items()]:
                 query.awaitTermination()
 
         return run
 
-    def parts_by_batches(self, topic: str, name: str) -> Callable[[], None]:
+    def parts_by_batches(self, topic: str, name: str, parts: dict[str, str]) -> Callable[[], None]:
         def run() -> None:
             place = self.new(name)
 
             def land(batch: Any, number: int) -> None:
                 batch.persist()
-                for part, where in PARTS.items():
+                for part, where in parts.items():
                     writer = batch.where(where).write.format("delta").mode("append")
                     writer.options(txnAppId=f"{topic}-{part}", txnVersion=number).save(f"{place}/lake/{part}")
                 batch.unpersist()
@@ -265,10 +268,11 @@ def measured(bench: Bench, title: str, run: Callable[[], None], name: str, expec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["one", "many", "streams", "few", "parts"])
+    parser.add_argument("what", choices=["one", "many", "streams", "few", "parts", "part"])
     parser.add_argument("--topics", type=int, default=50)
     parser.add_argument("--records", type=int, default=200_000, help="of each topic")
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--by-spark", action="store_true", help="conditions of parts that Spark has to evaluate")
     given = parser.parse_args()
     with Rig() as rig:
         bench = Bench(rig)
@@ -278,7 +282,9 @@ def main() -> None:
             elif given.what == "few":
                 few_of_many(bench, given.topics, given.pairs)
             elif given.what == "parts":
-                parts_of_one(bench, given.records, given.pairs)
+                parts_of_one(bench, given.records, given.pairs, BY_SPARK if given.by_spark else PARTS)
+            elif given.what == "part":
+                part_of_one(bench, given.records, given.pairs)
             else:
                 many_topics(bench, given.topics, given.records, beside_jvm=given.what == "many")
         finally:
@@ -315,15 +321,27 @@ def compare(
             console.print(f"{what} of {title}, over {ours}: {statistics.median(ratios):.2f} ({listed})")
 
 
-def parts_of_one(bench: Bench, n_records: int, pairs: int) -> None:
-    console.print(f"one Avro topic of {n_records:,} records in 4 partitions, into three tables by conditions")
+def parts_of_one(bench: Bench, n_records: int, pairs: int, parts: dict[str, str]) -> None:
+    conditions = ", ".join(parts.values())
+    console.print(f"one Avro topic of {n_records:,} records in 4 partitions, into three tables: {conditions}")
     bench.fill("parts.orders", n_records, 4)
     ways = {
-        "ingest": bench.parts_by_ingest("parts.orders", "parts"),
-        "three typed streams with filters": bench.parts_by_streams("parts.orders", "parts"),
-        "foreachBatch, persist, three filters": bench.parts_by_batches("parts.orders", "parts"),
+        "ingest": bench.parts_by_ingest("parts.orders", "parts", parts),
+        "three typed streams with filters": bench.parts_by_streams("parts.orders", "parts", parts),
+        "foreachBatch, persist, three filters": bench.parts_by_batches("parts.orders", "parts", parts),
     }
     compare(bench, ways, "ingest", "parts", n_records, pairs)
+
+
+def part_of_one(bench: Bench, n_records: int, pairs: int) -> None:
+    console.print(f"one Avro topic of {n_records:,} records in 4 partitions, three of seven of them into one table")
+    bench.fill("part.orders", n_records, 4)
+    part = {"large": PARTS["large"]}
+    ways = {
+        "ingest": bench.parts_by_ingest("part.orders", "part", part),
+        "a typed stream with a filter": bench.parts_by_streams("part.orders", "part", part),
+    }
+    compare(bench, ways, "ingest", "part", sum(number % 7 > 3 for number in range(n_records)), pairs)
 
 
 def many_topics(bench: Bench, n_topics: int, n_records: int, *, beside_jvm: bool) -> None:

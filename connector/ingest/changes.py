@@ -385,6 +385,11 @@ class Untaken:
         return [F.count_if(is_untaken).alias("n_untaken"), F.min(F.when(is_untaken, place)).alias("first_untaken")]
 
     @classmethod
+    def at(cls, n: int, first: tuple[int, int] | None) -> Untaken:
+        """Return so many records, the first of which is at this partition and offset."""
+        return cls(n=n, first=None if first is None else f"{first[0]}:{first[1]}")
+
+    @classmethod
     def of(cls, counted: Mapping[str, Any]) -> Untaken:
         first = counted["first_untaken"]
         return cls(n=int(counted["n_untaken"]), first=first and ":".join(str(int(part)) for part in first.split(":")))

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final, NamedTuple
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
-from pyspark.sql.types import BooleanType, DataType, NullType, StructType
+from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
+from pykafka_wire.ingest.conditions import Expression, ReadField, translated
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.merging import DELETE, UNAVAILABLE
 from pykafka_wire.ingest.settings import Table
@@ -52,6 +53,33 @@ class SelectedColumn(NamedTuple):
     column: Column
     type: DataType
     uses: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContract:
+    """A contract that tasks fulfil without Spark.
+
+    Attributes:
+        rows: types of what :meth:`Contract.records` returns.
+        record: the path of a record's value in the read.
+        outputs: what ``select`` makes, by its path in :attr:`rows`.
+        where: None of a table that takes all records.
+        expectations: conditions, each with the reason of a row that breaks it.
+        census: conditions of the topic's tables, as :attr:`where` has them; empty where nobody looks for records that none takes.
+    """
+
+    rows: StructType
+    record: tuple[str, ...]
+    outputs: Mapping[tuple[str, ...], Expression] = field(default_factory=dict)
+    where: Expression | None = None
+    expectations: tuple[tuple[Expression, str], ...] = ()
+    census: tuple[Expression | None, ...] = ()
+
+    def column(self, path: tuple[str, ...]) -> Expression:
+        """Return what makes a column of :attr:`rows`, or a field of it."""
+        if path in self.outputs:
+            return self.outputs[path]
+        return ReadField((*self.record, *path[1:]) if path[0] == "value" else path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +153,59 @@ class Contract:
         if self._table.where is not None:
             wide = wide.where(F.coalesce(_condition(wide, "where", self._table.where), F.col(REASON).isNotNull()))
         return self._expecting(self._selected(wide, names), F.lit(True))
+
+    def in_tasks(self, session: SparkSession, read: StructType, census: Sequence[Table]) -> TaskContract:
+        """Return what :meth:`records` does, for tasks.
+
+        Args:
+            read: the source's columns.
+            census: the topic's tables, where records are looked for that none of them takes.
+
+        Raises:
+            NotSimpleError: an expression is Spark's to evaluate.
+            IngestError, AnalysisException: an expression is wrong for these records.
+        """
+        name, value = self.single_type(read["value"].dataType), read["value"].dataType
+        record = ("value",) if name is None else ("value", name)
+        if name is not None and isinstance(value, StructType):
+            value = value[name].dataType
+        known = {"value": value, "valueError": None, "keyError": None}
+        types = {column.name: known.get(column.name, column.dataType) for column in read} | {REASON: StringType()}
+        rows = StructType([StructField(name, data_type) for name, data_type in types.items() if data_type is not None])
+        contract = TaskContract(rows=rows, record=record)
+        if not self._table.has_sql and not census:
+            return contract
+        records = session.createDataFrame([], rows)
+        wide = _with_fields(records)
+        names: dict[str, Expression] = {
+            name.lower(): contract.column((name,) if name in rows.names else ("value", name))
+            for name in wide.columns
+            if name != REASON
+        }
+
+        def conditions(tables: Sequence[Table]) -> Iterator[Expression | None]:
+            for table in tables:
+                where = [] if table.where is None else [_condition(wide, "where", table.where)]
+                yield next(iter(translated(wide, where, names)), None)
+
+        outputs = self._outputs(wide)
+        made = translated(wide, [output.column for output in outputs], names)
+        paths = [("key",) if output.name == self._key else ("value", output.name) for output in outputs]
+        selected = self._selected(wide, rows.names)
+        (where,) = conditions([self._table])
+        contract = TaskContract(
+            rows=selected.schema,
+            record=record,
+            outputs=dict(zip(paths, made, strict=True)),
+            where=where,
+            census=tuple(conditions(census)),
+        )
+        aside = self._aside(selected, F.lit(True))
+        of_table = {name.lower(): contract.column(path) for name, path in self._paths(selected).items()}
+        expected = [_condition(aside, f"expect.{name}", text) for name, text in self._table.expect.items()]
+        fulfilled = translated(aside, expected, of_table)
+        reasons = [_broken(name, text) for name, text in self._table.expect.items()]
+        return replace(contract, expectations=tuple(zip(fulfilled, reasons, strict=True)))
 
     # Changes of rows
 
@@ -261,20 +342,28 @@ class Contract:
         if not self._table.expect:
             return rows
         names = rows.columns
-        fields = _fields_of(rows)
-        paths = {name: f"value.{quoted(name)}" for name in fields} if fields is not None else {"value": "value"}
-        paths |= {self._prefix + name: name for name in (*KAFKA_COLUMNS, "headers") if name in names}
-        aside = rows.withColumn("_pykafka_wire_is_row", is_row)
-        aside = aside.select(
-            *(F.col(name).alias(_ASIDE + name) for name in aside.columns),
-            *(F.col(path).alias(name) for name, path in paths.items()),
-        )
+        aside = self._aside(rows, is_row)
         broken = [
-            F.when(~_condition(aside, f"expect.{name}", text), F.lit(f"expectation {name}: {text}"))
+            F.when(~_condition(aside, f"expect.{name}", text), F.lit(_broken(name, text)))
             for name, text in self._table.expect.items()
         ]
         reason = F.coalesce(F.col(_ASIDE + REASON), F.when(F.col(f"{_ASIDE}_pykafka_wire_is_row"), F.coalesce(*broken)))
         return aside.select(*((reason if name == REASON else F.col(_ASIDE + name)).alias(name) for name in names))
+
+    def _paths(self, rows: DataFrame) -> dict[str, tuple[str, ...]]:
+        """Return the paths of the table's columns in rows, by their names."""
+        fields = _fields_of(rows)
+        of_value = {"value": ("value",)} if fields is None else {name: ("value", name) for name in fields}
+        names = [name for name in (*KAFKA_COLUMNS, "headers") if name in rows.columns]
+        return {**of_value, **{self._prefix + name: (name,) for name in names}}
+
+    def _aside(self, rows: DataFrame, is_row: Column) -> DataFrame:
+        """Return the table's columns by its names, and those of ``rows`` beside them under other names."""
+        aside = rows.withColumn("_pykafka_wire_is_row", is_row)
+        return aside.select(
+            *(F.col(name).alias(_ASIDE + name) for name in aside.columns),
+            *(F.col(".".join(map(quoted, path))).alias(name) for name, path in self._paths(rows).items()),
+        )
 
     # Before it starts
 
@@ -318,6 +407,11 @@ class Contract:
         """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
         value = self._selected(_with_fields(rows), rows.columns).schema["value"].dataType
         return value if isinstance(value, StructType) else StructType().add("value", value)
+
+
+def _broken(name: str, text: str) -> str:
+    """Return the reason of a row that breaks an expectation."""
+    return f"expectation {name}: {text}"
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,8 @@ is Spark's to write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -17,13 +18,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
-from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.changes import REASON
+from pykafka_wire.ingest.contracts import Census
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_tasks import (
     PLACE,
     FileTask,
     Folder,
+    RowsOfRead,
+    UntakenRecords,
     Written,
     discard,
     discarding,
@@ -35,9 +38,10 @@ from pykafka_wire.ingest.file_types import file_type, fits
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.landing_progress import receiver_of_own_reads, records_of_jobs
 from pykafka_wire.ingest.parquet_files import FileLayout
-from pykafka_wire.ingest.settings import Table
+from pykafka_wire.ingest.settings import Destination, Table
+from pykafka_wire.ingest.shared_read import SharedRead
 from pykafka_wire.ingest.tables import Landed, TopicTable
-from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader
+from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader, open_source
 from pykafka_wire.source.input_partition import KafkaInputPartition
 
 #: Spark's names of types that Delta, Arrow and Parquet have alike.
@@ -103,14 +107,25 @@ class _Job(NamedTuple):
 class FileLanding:
     """Lands one table's rows by files."""
 
-    def __init__(self, session: SparkSession, reader: TopicReader, table: Table, target: TopicTable) -> None:
-        """Take the table as Spark has it as ``target``."""
+    def __init__(
+        self,
+        session: SparkSession,
+        reader: TopicReader,
+        destination: Destination,
+        target: TopicTable,
+        shared: SharedRead,
+    ) -> None:
+        """Take the table as Spark has it as ``target``, and what it reads together with other tables."""
         self._session = session
         self._reader = reader
-        self._table = table
+        self._destination = destination
+        self._table = destination.table
         self._target = target
+        self._shared = shared
 
-    def land(self, folder: FilesTable, read: Read, landed: Landed, begins_at: Landed | None) -> Written | str:
+    def land(
+        self, folder: FilesTable, read: Read, landed: Landed, begins_at: Landed | None, census: Census | None = None
+    ) -> Written | str:
         """Commit the rows of a read; or the reason why Spark has to.
 
         Args:
@@ -118,9 +133,15 @@ class FileLanding:
 
         Raises:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
-            AnalysisException: the table cannot take the rows' types.
+            IngestError, AnalysisException: the table cannot take the rows' types, or an expression, of the census, too, is wrong.
         """
-        job = self._tasks_alone(read) if not read.readings else self._behind_spark(read)
+        if census is not None and self._reader.needs_headers(census.tables):
+            read = replace(read, options={**read.options, "includeHeaders": "true"})
+        job = None if read.readings else self._tasks_alone(read, () if census is None else census.tables)
+        with self._behind_spark(read, census) if job is None else nullcontext(job) as job:
+            return self._write(job, folder, landed, begins_at)
+
+    def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | str:
         if (other := next(filter(None, (_other_type(column.type) for column in job.columns)), None)) is not None:
             return f"it has a column of the type {other}"
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
@@ -140,43 +161,55 @@ class FileLanding:
             folder.append_files(written, layout, known)
         return written
 
-    def _tasks_alone(self, read: Read) -> _Job:
-        """Return rows that tasks read and write themselves."""
-        source = PykafkaWireDataSource(dict(read.options))
-        schema = source.schema()
-        assert isinstance(schema, StructType), "the options name formats"
-        columns = self._reader.table_columns(schema)
+    def _tasks_alone(self, read: Read, census: Sequence[Table]) -> _Job | None:
+        """Return rows that tasks read and write themselves; None where Spark has to evaluate what the table takes and selects."""
+        schema, reader = open_source(read.options)
+        contract = self._reader.task_contract(self._session, schema, self._table, census)
+        if contract is None:
+            return None
+        columns = self._reader.table_columns(contract.rows)
+        rows = RowsOfRead(
+            columns=[contract.column(column.path) for column in columns],
+            errors=read.errors,
+            where=contract.where,
+            expectations=contract.expectations,
+            census=contract.census,
+        )
 
         def run(folder: Folder, layout: FileLayout) -> Written:
-            reader = source.reader(schema)
             partitions = reader.partitions()
-            sources = [(column.source, column.field) for column in columns]
-            task = FileTask(reader, partitions, sources, read.errors, folder, layout)
-            n_records = sum(
-                offset_range.end_offset - offset_range.start_offset
-                for part in partitions
-                for offset_range in _kafka(part).ranges
-            )
-            if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
-                for part in partitions:
-                    _kafka(part).receiver = receiver_of_own_reads(self._session)
-                return run_here(task, len(partitions))
-            with records_of_jobs(self._session, n_records):
-                return run_tasks(self._session, task, len(partitions))
+            task = FileTask(reader, partitions, rows, folder, layout)
+            written = self._run(task, partitions)
+            return replace(written, untaken=written.untaken or UntakenRecords()) if rows.census else written
 
         return _Job(columns, run)
 
-    def _behind_spark(self, read: Read) -> _Job:
-        """Return rows that Spark makes of JSON documents: their types are found in them, or they are in an envelope."""
-        rows = self._reader.rows(self._session, read)
-        columns = self._reader.table_columns(rows.schema)
+    def _run(self, task: FileTask, partitions: Sequence[InputPartition]) -> Written:
+        n_records = sum(
+            offset_range.end_offset - offset_range.start_offset
+            for part in partitions
+            for offset_range in _kafka(part).ranges
+        )
+        if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
+            for part in partitions:
+                _kafka(part).receiver = receiver_of_own_reads(self._session)
+            return run_here(task, len(partitions))
+        with records_of_jobs(self._session, n_records):
+            return run_tasks(self._session, task, len(partitions))
 
-        def run(folder: Folder, layout: FileLayout) -> Written:
-            of_table = [F.col(column.path).alias(column.name) for column in columns]
-            place = [F.col(name).alias(f"_pykafka_wire_{name}") for name in PLACE]
-            return write_rows(rows.select(*of_table, *place, REASON), folder, layout, (REASON,))
+    @contextmanager
+    def _behind_spark(self, read: Read, census: Census | None) -> Iterator[_Job]:
+        """Lend rows that Spark makes: of JSON documents whose types are found in them, or that are in an envelope, and by
+        expressions in SQL."""
+        with self._shared.records(self._session, self._reader, self._destination, read, census) as rows:
+            columns = self._reader.table_columns(rows.schema)
 
-        return _Job(columns, run)
+            def run(folder: Folder, layout: FileLayout) -> Written:
+                of_table = [F.col(column.sql).alias(column.name) for column in columns]
+                place = [F.col(name).alias(f"_pykafka_wire_{name}") for name in PLACE]
+                return write_rows(rows.select(*of_table, *place, REASON), folder, layout, (REASON,))
+
+            yield _Job(columns, run)
 
     def _prepare(self, folder: FilesTable, rows: StructType, begins_at: Landed | None) -> None:
         """Make the table, or give it the columns and types of ``rows``."""

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
 from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest.conditions import BatchFields, Expression
 from pykafka_wire.ingest.file_types import conform
 from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -39,6 +40,18 @@ PLACE: Final = ("partition", "offset", "timestamp")
 _REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
 
 
+class UntakenRecords(NamedTuple):
+    """How many records no table takes, and the partition and offset of the first one."""
+
+    n: int = 0
+    first: tuple[int, int] | None = None
+
+    def plus(self, other: UntakenRecords) -> UntakenRecords:
+        """Return these and others."""
+        places = [records.first for records in (self, other) if records.first is not None]
+        return UntakenRecords(self.n + other.n, min(places, default=None))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecords:
     """What one task has seen of its records.
@@ -46,11 +59,13 @@ class ReadRecords:
     Attributes:
         rejects: ``partition``, ``offset`` and ``reason`` of those that could not be read, pyarrow's; None where they are too many.
         newest_ms: the timestamp of the newest one that could be read, in ms since the epoch; 0 where there is none.
+        untaken: those that no table of the topic takes; None where they are not counted.
     """
 
     n_rejects: int
     rejects: pa.Table
     newest_ms: int
+    untaken: UntakenRecords | None = None
 
 
 #: What a task has written, or seen, or the text of why it cannot write.
@@ -59,7 +74,8 @@ _Result: TypeAlias = WrittenFile | ReadRecords | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the tasks of one read have written; ``rejects`` and ``newest_ms`` are as :class:`ReadRecords`', of all of them.
+    """What the tasks of one read have written; ``rejects``, ``newest_ms`` and ``untaken`` are as :class:`ReadRecords`', of all
+    of them.
 
     Attributes:
         unwritable: why a task could not write: then Spark has to; None if all could.
@@ -70,6 +86,7 @@ class Written:
     n_rejects: int = 0
     rejects: pa.Table = None
     newest_ms: int = 0
+    untaken: UntakenRecords | None = None
 
     @property
     def n_rows(self) -> int:
@@ -131,6 +148,23 @@ class UriFolder:
         return filesystem, folder
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsOfRead:
+    """What a table's rows are of a read.
+
+    Attributes:
+        columns: those of the files, in their order.
+        errors: columns of the read; a record in which one of them is not null is a reject.
+        where, expectations, census: as :class:`~pykafka_wire.ingest.contracts.TaskContract` has them.
+    """
+
+    columns: Sequence[Expression]
+    errors: Sequence[str]
+    where: Expression | None = None
+    expectations: Sequence[tuple[Expression, str]] = ()
+    census: Sequence[Expression | None] = ()
+
+
 class FileTask(SentToWorkers):
     """Reads input partitions, and writes their rows into files."""
 
@@ -138,21 +172,14 @@ class FileTask(SentToWorkers):
         self,
         reader: DataSourceReader,
         partitions: Sequence[InputPartition],
-        columns: Sequence[tuple[str, str | None]],
-        errors: Sequence[str],
+        read: RowsOfRead,
         folder: Folder,
         layout: FileLayout,
     ) -> None:
-        """Take what a task needs, which is pickled.
-
-        Args:
-            columns: those of ``layout.schema``, in its order: a column of the read, and the field of it, if it is one.
-            errors: columns of the read; a record in which one of them is not null is a reject.
-        """
+        """Take what a task needs, which is pickled; ``read`` has the columns of ``layout.schema``."""
         self._reader = reader
         self._partitions = tuple(partitions)
-        self._columns = tuple(columns)
-        self._errors = tuple(errors)
+        self._read = read
         self.folder = folder
         self._layout = layout
 
@@ -164,46 +191,80 @@ class FileTask(SentToWorkers):
 
     def results(self, number: int) -> Iterator[_Result]:
         """Write one input partition; what becomes of it."""
-        seen = _Seen(self._errors)
+        seen = _Seen(counts_untaken=bool(self._read.census))
         yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
         yield seen.records()
 
     def _rows(self, batches: Iterator[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
         schema = self._layout.schema
         for batch in batches:
-            batch = seen.without_rejects(batch)
-            flat: dict[str, list[Any]] = {}
-            arrays = []
-            for (source, name), wanted in zip(self._columns, schema, strict=True):
-                array = batch[source]
-                if name is not None:
-                    if source not in flat:
-                        flat[source] = array.flatten()
-                    array = flat[source][array.type.get_field_index(name)]
-                arrays.append(conform(array, wanted.type))
+            fields = BatchFields(self._taken(batch, seen))
+            arrays = [
+                conform(fields.evaluate(column), wanted.type)
+                for column, wanted in zip(self._read.columns, schema, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _taken(self, batch: pa.RecordBatch, seen: _Seen) -> pa.RecordBatch:
+        """Return the records that are rows of the table; rejects, and records of no table, are noted."""
+        read, reason = self._read, _first_reason([batch[name] for name in self._read.errors])
+        if read.census:
+            is_taken = [_takes(BatchFields(batch), where, reason) for where in read.census if where is not None]
+            if len(is_taken) == len(read.census):  # else there is a table that takes all
+                seen.note_untaken(batch, pc.invert(functools.reduce(pc.or_, is_taken)))
+        if read.where is not None:
+            taken = _takes(BatchFields(batch), read.where, reason)
+            batch = batch.filter(taken)
+            reason = None if reason is None else reason.filter(taken)
+        if read.expectations:
+            fields = BatchFields(batch)
+            broken = [
+                pc.if_else(pc.invert(fields.evaluate(condition)), pa.scalar(text), pa.scalar(None, pa.string()))
+                for condition, text in read.expectations
+            ]
+            reason = _first_reason([*([] if reason is None else [reason]), *broken])
+        return seen.without_rejects(batch, reason)
+
+
+def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
+    """Return whether a condition takes records; it takes one that cannot be read unless it is false for what is known of it."""
+    fulfilled = fields.evaluate(where)
+    return pc.coalesce(fulfilled, pa.scalar(False) if reason is None else pc.is_valid(reason))
+
+
+def _first_reason(reasons: Sequence[pa.Array]) -> pa.Array | None:
+    """Return the first reason of each record why it is no row, null of one that is; None where all are rows."""
+    some = [array for array in reasons if array.null_count < len(array)]
+    return pc.coalesce(*some) if some else None
 
 
 class _Seen:
     """What a task has seen of its records so far."""
 
-    def __init__(self, errors: Sequence[str]) -> None:
-        self._errors = errors
+    def __init__(self, *, counts_untaken: bool = False) -> None:
         self._rejects: list[pa.RecordBatch] = []
         self._n_rejects = 0
         self._newest_us = 0
+        self._untaken = UntakenRecords() if counts_untaken else None
 
-    def without_rejects(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records that could be read; the others are noted."""
-        bad = [pc.is_valid(batch[name]) for name in self._errors]
-        is_bad = functools.reduce(pc.or_, bad) if bad else None
-        n_bad = 0 if is_bad is None else pc.sum(is_bad).as_py() or 0
-        if n_bad:
+    def note_untaken(self, batch: pa.RecordBatch, is_untaken: pa.Array) -> None:
+        """Note the records that no table takes."""
+        others = batch.select(["partition", "offset"]).filter(is_untaken)
+        first = None
+        if others.num_rows:
+            partition = pc.min(others["partition"])
+            first = partition.as_py(), pc.min(others["offset"].filter(pc.equal(others["partition"], partition))).as_py()
+        self._untaken = (self._untaken or UntakenRecords()).plus(UntakenRecords(others.num_rows, first))
+
+    def without_rejects(self, batch: pa.RecordBatch, reason: pa.Array | None) -> pa.RecordBatch:
+        """Return the records that have no reason to be rejects; the others are noted."""
+        n_bad = 0 if reason is None else len(reason) - reason.null_count
+        if reason is not None and n_bad:
+            is_bad = pc.is_valid(reason)
             rejects = batch.filter(is_bad)
             batch = batch.filter(pc.invert(is_bad))
             if self._n_rejects + n_bad <= _MAX_REJECTS:
-                reason = pc.coalesce(*(rejects[name] for name in self._errors))
-                columns = [rejects["partition"], rejects["offset"], reason]
+                columns = [rejects["partition"], rejects["offset"], reason.filter(is_bad)]
                 self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=_REJECTS))
             self._n_rejects += n_bad
         if batch.num_rows:
@@ -212,7 +273,9 @@ class _Seen:
 
     def records(self) -> ReadRecords:
         rejects = pa.Table.from_batches(self._rejects, _REJECTS) if self._n_rejects <= _MAX_REJECTS else None
-        return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
+        return ReadRecords(
+            n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000, untaken=self._untaken
+        )
 
 
 def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
@@ -237,7 +300,7 @@ class RowsTask(SentToWorkers):
     """Writes the rows of a DataFrame into files."""
 
     def __init__(self, folder: Folder, layout: FileLayout, errors: Sequence[str]) -> None:
-        """Take :class:`FileTask`'s ``errors``; where there are some, :data:`PLACE` and they are behind the columns of the
+        """Take :class:`RowsOfRead`'s ``errors``; where there are some, :data:`PLACE` and they are behind the columns of the
         layout."""
         self._folder = folder
         self._layout = layout
@@ -245,7 +308,7 @@ class RowsTask(SentToWorkers):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write what Spark has in one partition; for ``mapInArrow``."""
-        seen = _Seen(self._errors)
+        seen = _Seen()
         yield from map(_yielded, _write(self._rows(batches, seen), self._folder, self._layout))
         yield _yielded(seen.records())
 
@@ -256,7 +319,8 @@ class RowsTask(SentToWorkers):
             columns = batch.columns
             if self._errors:
                 names = [*map(str, range(len(schema))), *PLACE, *self._errors]
-                columns = seen.without_rejects(pa.RecordBatch.from_arrays(columns, names)).columns
+                whole = pa.RecordBatch.from_arrays(columns, names)
+                columns = seen.without_rejects(whole, _first_reason([whole[name] for name in self._errors])).columns
             arrays = [conform(column, field.type) for column, field in zip(columns, schema, strict=False)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -304,10 +368,12 @@ def _written(yielded: DataFrame) -> Written:
 def _of_results(results: Sequence[_Result]) -> Written:
     read = [result for result in results if isinstance(result, ReadRecords)]
     rejects = [records.rejects for records in read]
+    untaken = [records.untaken for records in read if records.untaken is not None]
     return Written(
         unwritable=next((result for result in results if isinstance(result, str)), None),
         files=tuple(result for result in results if isinstance(result, WrittenFile)),
         n_rejects=sum(records.n_rejects for records in read),
         rejects=pa.concat_tables(rejects) if rejects and all(reject is not None for reject in rejects) else None,
         newest_ms=max((records.newest_ms for records in read), default=0),
+        untaken=functools.reduce(UntakenRecords.plus, untaken) if untaken else None,
     )

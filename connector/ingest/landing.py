@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -24,9 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.contracts import read_alike
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
 from pykafka_wire.ingest.landing_progress import describe_jobs, is_connect
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.shared_read import SharedRead
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
@@ -61,11 +63,13 @@ class Target:
 
     Attributes:
         beginning: returns where the query began with the topic.
+        shared: what the table reads together with others of its topic.
     """
 
     part: TopicRange
     micro_batch: int
     beginning: Callable[[], Beginning]
+    shared: SharedRead = field(default_factory=SharedRead)
 
 
 class _TableTask:
@@ -216,14 +220,51 @@ class Landing:
                 if table.state.stage is Stage.LANDING and table.lacks(part) and table.is_free:
                     table.is_running = True
                     due.append(table)
+            shared_reads = [] if is_connect(session) else self._share_reads(due)
         futures = [self._threads.submit(self._attempt, table) for table in due]
-        for error in [future.exception() for future in futures]:  # after all have ended
+        try:
+            errors = [future.exception() for future in futures]  # after all have ended
+        finally:
+            for shared in shared_reads:
+                shared.close()
+        for error in errors:
             if error is not None:  # no error of a table
                 text = f"micro-batch {micro_batch} was not landed, since the process ends: {error!r}"
                 raise IngestError(text) from error
         self._check_rejects()
         if self._is_once:
             self._await_retries()
+
+    def _share_reads(self, due: Iterable[_TableTask]) -> list[SharedRead]:
+        """Let tables of a topic that read its records alike, from the same position on, read them together.
+
+        Spark Connect analyses a DataFrame anew each time, so that it does not find the rows that it keeps.
+        """
+        groups: list[list[_TableTask]] = []
+        for table in due:
+            if table.destination.table.mode != "append" or not table.destination.table.has_sql:
+                continue
+            for group in groups:
+                first = group[0]
+                if (
+                    first.topic == table.topic
+                    and first.progress.position == table.progress.position
+                    and read_alike([first.destination.table, table.destination.table])
+                ):
+                    group.append(table)
+                    break
+            else:
+                groups.append([table])
+        shared_reads = []
+        for group in groups:
+            topic_tables = [destination.table for destination in self._settings.destinations(group[0].topic)]
+            with_headers = self._surroundings.reader.needs_headers(topic_tables)
+            shared = SharedRead([table.destination for table in group], with_headers=with_headers)
+            shared_reads.append(shared)
+            for table in group:
+                if table.target is not None:
+                    table.target = replace(table.target, shared=shared)
+        return shared_reads
 
     def close(self) -> None:
         """Begin no further attempt, and wait for what is being written: a later run may not commit beside this one."""
@@ -359,11 +400,18 @@ class Landing:
             return
         with self._lent_session() as session:
             describe_jobs(session, table.name, self._receiver)
-            writer = self._writer(session, table)
+            writer = self._writer(session, table, target.shared)
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
-    def _writer(self, session: SparkSession, table: _TableTask) -> TableWriter:
-        return TableWriter(session, self._surroundings, table.destination, table.progress, by_spark=table.spark_commits)
+    def _writer(self, session: SparkSession, table: _TableTask, shared: SharedRead | None = None) -> TableWriter:
+        return TableWriter(
+            session,
+            self._surroundings,
+            table.destination,
+            table.progress,
+            by_spark=table.spark_commits,
+            shared=shared,
+        )
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:

@@ -66,8 +66,8 @@ def _needs(settings: Settings) -> Iterator[_Need]:
 
 def _is_by_tasks(settings: Settings, table: Table) -> bool:
     """Return whether tasks write a table's files, as far as settings tell."""
-    is_plain = table.mode == "append" and table.write != "spark" and not (table.has_sql or table.types)
-    return is_plain and not table.cluster_by and (settings.is_folder or settings.table_format == "iceberg")
+    is_plain = table.mode == "append" and table.write != "spark" and not table.cluster_by
+    return is_plain and (settings.is_folder or settings.table_format == "iceberg")
 
 
 def _is_installed(module: str) -> bool:

@@ -18,8 +18,6 @@ _VOLUMES: Final = "/Volumes/"
 
 def spark_reason(settings: Settings, table: Table) -> str | None:
     """Return why Spark writes the files of a table of these settings; None if tasks of this package do."""
-    if table.has_sql or table.types:
-        return "where, types, select and expect are Spark's to apply"
     if settings.table_format == "iceberg":
         return f"{table.mode} needs MERGE" if table.mode != "append" else None
     return DeltaFolder.settings_against(settings, table)

@@ -47,13 +47,14 @@ from pykafka_wire.ingest.changes import (
     without_truncates,
 )
 from pykafka_wire.ingest.comparison import before
-from pykafka_wire.ingest.contracts import Census, Contract, read_alike
+from pykafka_wire.ingest.contracts import Census, Contract
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
 from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
 from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.settings import Destination, Settings
+from pykafka_wire.ingest.shared_read import SharedRead
 from pykafka_wire.ingest.spark_or_tasks import open_files
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import (
@@ -66,7 +67,7 @@ from pykafka_wire.ingest.tables import (
     start_of,
 )
 from pykafka_wire.ingest.topic_log import kept_range, may_be_compacted
-from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
+from pykafka_wire.ingest.topic_rows import KeysDifferError, Read, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
@@ -195,8 +196,14 @@ class TableWriter:
         progress: TableProgress,
         *,
         by_spark: bool = False,
+        shared: SharedRead | None = None,
     ) -> None:
-        """Open the table; with ``by_spark`` only Spark may commit to it now."""
+        """Open the table.
+
+        Args:
+            by_spark: whether only Spark may commit to it now.
+            shared: what it reads together with other tables.
+        """
         self._session = session
         self._surroundings = surroundings
         self._settings = surroundings.settings
@@ -205,7 +212,9 @@ class TableWriter:
         self._topic = destination.topic
         self._name = destination.name
         self._progress = progress
+        self._destination = destination
         self._table = destination.table
+        self._shared = shared or SharedRead()
         self._contract = Contract(self._table, self._settings.prefix)
         self._target = open_table(session, self._settings, self._name)
         self._rejects = open_table(session, self._settings, self._settings.rejects)
@@ -483,8 +492,8 @@ class TableWriter:
 
     def _census(self) -> Census | None:
         """Return what shows in the read of this table which records no table takes; None where only other reads do."""
-        tables = [destination.table for destination in self._settings.destinations(self._topic)]
-        if not self._counts_untaken or not read_alike(tables):
+        tables = self._reader.census_tables(self._destination)
+        if not tables:
             return None
         return Census(tables=tables, seen=Observation() if self._table.mode == "append" else None)
 
@@ -494,29 +503,57 @@ class TableWriter:
         Returns:
             The counts, and the rejects as :class:`~pykafka_wire.ingest.file_tasks.Written` has them, None where they are unknown.
         """
-        written = self._write_files(part, schema, landed)
-        if isinstance(written, Written):
-            self._progress.by_spark = None
-            n = written.n_rows + written.n_rejects
-            return Counts(n=n, n_rejects=written.n_rejects, newest_ms=written.newest_ms), written.rejects
-        if self._progress.by_spark != written:
-            self._progress.by_spark = written
-            _log.info("Spark writes the files of table %s: %s", self._name, written)
         census = self._census()
         try:
-            return self._write_by_spark(part, schema, landed, census), None
+            return self._write_anyhow(part, schema, landed, census)
         except (PySparkException, Py4JJavaError, IngestError) as error:
             if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
                 raise
             # It may be the condition of another table, which is that table's trouble.
             _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
-            return self._write_by_spark(part, schema, landed, None), None
+            return self._write_anyhow(part, schema, landed, None)
+
+    def _write_anyhow(
+        self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None
+    ) -> tuple[Counts, Any]:
+        written = self._write_files(part, schema, landed, census)
+        if isinstance(written, Written):
+            self._progress.by_spark = None
+            n = written.n_rows + written.n_rejects
+            untaken = self._observed_untaken(census) if written.untaken is None else Untaken.at(*written.untaken)
+            counted = Counts(n=n, n_rejects=written.n_rejects, newest_ms=written.newest_ms, untaken=untaken)
+            return counted, written.rejects
+        if self._progress.by_spark != written:
+            self._progress.by_spark = written
+            _log.info("Spark writes the files of table %s: %s", self._name, written)
+        # An observation is of one job, which the tasks may have been.
+        return self._write_by_spark(part, schema, landed, census and self._census()), None
+
+    def _observed_untaken(self, census: Census | None) -> Untaken | None:
+        """Return the records that no table takes, as they were seen while the table was written; None if they were not."""
+        if census is None or census.seen is None:
+            return None
+        return Untaken.of(_counted(census.seen, self._name))
 
     def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
-        seen = Observation()
         known = None if self._is_missing else self._target
         read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
+        if self._table.mode == "append":
+            with self._shared.records(self._session, self._reader, self._destination, read, census) as rows:
+                return self._write_read(rows, read, part, schema, landed, census)
         rows = self._reader.changes(self._session, read, self._table, schema, census=census)
+        return self._write_read(rows, read, part, schema, landed, census)
+
+    def _write_read(
+        self,
+        rows: DataFrame,
+        read: Read,
+        part: TopicRange,
+        schema: ValueSchema,
+        landed: Landed,
+        census: Census | None,
+    ) -> Counts:
+        seen = Observation()
 
         def ranges() -> Iterator[SearchRange]:
             again = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
@@ -537,10 +574,7 @@ class TableWriter:
         good = rows.where(F.col(REASON).isNull()).drop(REASON, *marks)
         if is_append and self._table.mode == "append":
             self._append(good, landed)
-            counted = Counts.of(_counted(seen, self._name))
-            if census is not None and census.seen is not None:
-                with suppress(RuntimeError):  # they are counted by a read of their own: the rows are there
-                    counted = replace(counted, untaken=Untaken.of(_counted(census.seen, self._name)))
+            counted = replace(Counts.of(_counted(seen, self._name)), untaken=self._observed_untaken(census))
         elif is_append:
             with computed(good) as rows:
                 counted = Counts.of(_counted(seen, self._name))
@@ -608,7 +642,9 @@ class TableWriter:
             self._files = files
         return self._files
 
-    def _write_files(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> Written | str:
+    def _write_files(
+        self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None
+    ) -> Written | str:
         """Let tasks write the files, and commit them; or return the reason why Spark has to write them."""
         files = self._by_files()
         if isinstance(files, str):
@@ -620,9 +656,9 @@ class TableWriter:
         known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
         begins_at = self._begins_at(part) if self._is_missing else None
-        landing = FileLanding(self._session, self._reader, self._table, self._target)
+        landing = FileLanding(self._session, self._reader, self._destination, self._target, self._shared)
         try:
-            written = landing.land(files, read, landed, begins_at)
+            written = landing.land(files, read, landed, begins_at, census)
         except AlreadyLandedError:
             raise _landed_meanwhile(self._name) from None
         self._is_missing = self._is_missing and isinstance(written, str) and not self._target.exists

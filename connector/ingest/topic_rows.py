@@ -6,6 +6,7 @@ first, then Kafka's columns under a prefix. What cannot be read has a reason, an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from pykafka_wire.arrow_reader import read_topic
@@ -34,7 +36,8 @@ from pykafka_wire.ingest.changes import (
     with_flattened,
     without_flattened,
 )
-from pykafka_wire.ingest.contracts import KAFKA_COLUMNS, Census, Contract, untaken
+from pykafka_wire.ingest.conditions import NotSimpleError
+from pykafka_wire.ingest.contracts import KAFKA_COLUMNS, Census, Contract, TaskContract, read_alike, untaken
 from pykafka_wire.ingest.json_columns import (
     JsonReading,
     declared_payload,
@@ -62,6 +65,8 @@ from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.topic_partitions import TopicPartition
+
+_log = logging.getLogger(__name__)
 
 #: Options of a table that need the registry, as they begin in lower case.
 _OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
@@ -182,17 +187,16 @@ class KnownTable(Protocol):
 
 
 class TableColumn(NamedTuple):
-    """A column of a table, and what of a typed read it is: a column, or a field of one."""
+    """A column of a table, and what of a typed read it is: a column, or the path of a field in it."""
 
     name: str
-    source: str
-    field: str | None
+    path: tuple[str, ...]
     type: DataType
 
     @property
-    def path(self) -> str:
+    def sql(self) -> str:
         """Return the path as Spark's expression."""
-        return self.source if self.field is None else f"{self.source}.{quoted(self.field)}"
+        return ".".join(map(quoted, self.path))
 
 
 class TopicReader:
@@ -203,6 +207,8 @@ class TopicReader:
         self._registry: Registry | None = registry_of(settings.source_registry_options | settings.kafka_options)
         #: What the registry has said last of each topic's keys.
         self._key_formats: dict[str, str | None] = {}
+        #: What has been resolved of contracts, None of those that are Spark's to evaluate.
+        self._task_contracts: dict[object, TaskContract | None] = {}
 
     def value_schema(self, topic: str, table: Table, schema_id: RegistryId | None = None) -> ValueSchema:
         """Return how values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
@@ -582,16 +588,63 @@ class TopicReader:
 
         Without the records that the table does not take, in mode append. See :class:`~pykafka_wire.ingest.contracts.Contract`.
         """
-        tables = () if census is None else census.tables
-        with_headers = with_headers or any(Contract(table, self._settings.prefix).needs_headers for table in tables)
+        with_headers = with_headers or (census is not None and self.needs_headers(census.tables))
         contract = Contract(table, self._settings.prefix)
-        rows = contract.unwrapped(self.rows(session, read, with_headers=with_headers))
+        rows = self.rows(session, read, with_headers=with_headers)
         if table.mode == "append":
-            return contract.records(rows, census)
-        changed = changes(rows, table)
+            return self.records(rows, table, census)
+        changed = changes(contract.unwrapped(rows), table)
         if table.schema is not None and schema.format == "json":
             changed = without_flattened(changed, table.schema)
         return contract.changes(changed, census)
+
+    def needs_headers(self, tables: Iterable[Table]) -> bool:
+        """Return whether an expression of one of the tables may name the records' headers."""
+        return any(Contract(table, self._settings.prefix).needs_headers for table in tables)
+
+    def census_tables(self, destination: Destination) -> Sequence[Table]:
+        """Return the tables of a topic, where this one counts the records that none of them takes, and its own read shows them.
+
+        The first table counts them.
+        """
+        destinations = self._settings.destinations(destination.topic)
+        tables = [other.table for other in destinations]
+        is_first = destination.name == destinations[0].name
+        return tables if is_first and tables[0].is_part and read_alike(tables) else ()
+
+    def task_contract(
+        self, session: SparkSession, read: StructType, table: Table, census: Sequence[Table]
+    ) -> TaskContract | None:
+        """Return what a table's contract is in tasks; None where Spark has to evaluate it, or knows what is wrong.
+
+        Args:
+            read: the source's columns.
+            census: as :meth:`Contract.in_tasks`'.
+        """
+        texts = [repr((one.where, one.types, one.select, dict(one.expect))) for one in (table, *census)]
+        key = (*texts, read.json())
+        if key not in self._task_contracts:
+            try:
+                self._task_contracts[key] = Contract(table, self._settings.prefix).in_tasks(session, read, census)
+            except NotSimpleError as error:
+                _log.debug("Spark evaluates what table %s takes and selects: %s", table.name or table.topic, error)
+                self._task_contracts[key] = None
+            except Exception as error:  # Spark says it once more, and in full, where it evaluates it
+                _log.debug("Table %s has a wrong expression.", table.name or table.topic, exc_info=error)
+                return None
+        return self._task_contracts[key]
+
+    def is_spark_s(self, session: SparkSession, read: Read, destination: Destination) -> bool:
+        """Return whether Spark makes the rows of a table of a read."""
+        if read.readings:
+            return True
+        schema, _ = open_source(read.options)
+        return self.task_contract(session, schema, destination.table, self.census_tables(destination)) is None
+
+    def records(self, rows: DataFrame, table: Table, census: Census | None = None) -> DataFrame:
+        """Return those of a topic's :meth:`rows` that a table takes, in mode append."""
+        contract = Contract(table, self._settings.prefix)
+        return contract.records(contract.unwrapped(rows), census)
 
     def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
         """Return the typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
@@ -696,11 +749,11 @@ class TopicReader:
         """
         value, prefix = rows["value"].dataType, self._settings.prefix
         if isinstance(value, StructType):
-            columns = [TableColumn(field.name, "value", field.name, field.dataType) for field in value]
+            columns = [TableColumn(field.name, ("value", field.name), field.dataType) for field in value]
         else:
-            columns = [TableColumn("value", "value", None, value)]
+            columns = [TableColumn("value", ("value",), value)]
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
-        columns += [TableColumn(prefix + name, name, None, rows[name].dataType) for name in names]
+        columns += [TableColumn(prefix + name, (name,), rows[name].dataType) for name in names]
         columns = [column for column in columns if column.type != UNTYPED]
         fields = [StructField(column.name, column.type) for column in columns]
         two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
@@ -718,7 +771,7 @@ class TopicReader:
             IngestError: two columns would have one name.
         """
         return rows.select(
-            *(F.col(column.path).alias(column.name) for column in self.table_columns(rows.schema)), *others
+            *(F.col(column.sql).alias(column.name) for column in self.table_columns(rows.schema)), *others
         )
 
     def empty_table(self) -> str:
@@ -728,12 +781,17 @@ class TopicReader:
         return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())
 
 
-def _read_here(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield what a read has, which this process reads."""
+def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReader]:
+    """Return the schema of a read of these options, and what reads it."""
     source = PykafkaWireDataSource(dict(options))
     schema = source.schema()
-    assert isinstance(schema, StructType), "the options name columns"
-    reader = source.reader(schema)
+    assert isinstance(schema, StructType), "the options name columns or formats"
+    return schema, source.reader(schema)
+
+
+def _read_here(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield what a read has, which this process reads."""
+    _, reader = open_source(options)
     for partition in reader.partitions():
         yield from reader.read(partition)
 

@@ -106,36 +106,36 @@ class Shop:
     def crash_before_each_step(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        methods: Sequence[str],
-        step_of: Callable[[LandedTable, str, tuple[Any, ...]], tuple[str, ...]],
+        methods: Sequence[tuple[type, str]],
+        step_of: Callable[[Any, str, tuple[Any, ...]], tuple[str, ...]],
         **asked: Any,
     ) -> list[tuple[str, ...]]:
         """Run an ingest until no run crashes any more, each of them before another step; return the steps.
 
         Args:
-            methods: those of :class:`LandedTable` that are a step.
-            step_of: names the step that a call of a method with these arguments is.
+            methods: those of classes of tables that are a step.
+            step_of: names the step that a call of a table's method with these arguments is.
         """
         crashed: list[tuple[str, ...]] = []
 
-        def crash_before(patched: pytest.MonkeyPatch, method: str) -> None:
-            real = getattr(LandedTable, method)
+        def crash_before(patched: pytest.MonkeyPatch, of_class: type, method: str) -> None:
+            real = getattr(of_class, method)
 
-            def step(table: LandedTable, *given: Any) -> None:
+            def step(table: Any, *given: Any) -> None:
                 name = step_of(table, method, given)
                 if name not in crashed:
                     crashed.append(name)
                     raise Killed("crashed before a step")
                 real(table, *given)
 
-            patched.setattr(LandedTable, method, step)
+            patched.setattr(of_class, method, step)
 
         n_crashes = -1
         while len(crashed) > n_crashes:
             n_crashes = len(crashed)
             with monkeypatch.context() as patched:
-                for method in methods:
-                    crash_before(patched, method)
+                for of_class, method in methods:
+                    crash_before(patched, of_class, method)
                 try:
                     self.ingest(parallel=1, **asked).start(self.spark, once=True).awaitTermination(120)
                 except (IngestError, StreamingQueryException) as error:  # before the query starts, or in it

@@ -14,8 +14,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
+from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.tables import LandedTable
-from tests.connector.ingest.conftest import Shop
+from pykafka_wire.ingest.topic_rows import TopicReader
+from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -63,6 +65,11 @@ def rows(shop: Shop, name: str, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in found), key=repr)
 
 
+def keeps_nothing(shop: Shop) -> bool:
+    """Whether Spark keeps no rows any more that tables have shared."""
+    return bool(shop.spark._jsparkSession.sharedState().cacheManager().isEmpty())
+
+
 def send_payments(shop: Shop, *payments: tuple[str, float]) -> None:
     topic, values = f"{shop.prefix}.payments", []
     for name, amount in payments:
@@ -94,6 +101,7 @@ def test_a_topic_feeds_tables_by_conditions(shop: Shop, caplog: pytest.LogCaptur
     assert {key: (each.error, each.rows, each.rejects, each.untaken) for key, each in statuses.items()} == {
         f"{topic}:orders": (None, 2, 1, 1), f"{topic}:{clicks}": (None, 1, 0, 0),
     }  # fmt: skip
+    assert {each.by_spark for each in statuses.values()} == {None}
     assert rows(shop, "orders", "id", "cents", "email", "_kafka_key") == [(0, 150.0, "0", None), (4, 150.0, "4", None)]
     assert rows(shop, clicks, "id", "type") == [(1, "click")]
     assert rows(shop, "_rejects", "table", "offset", "reason") == [("orders", 1, "expectation positive: cents > 0")]
@@ -103,6 +111,61 @@ def test_a_topic_feeds_tables_by_conditions(shop: Shop, caplog: pytest.LogCaptur
     )
     refused = CliRunner().invoke(commands, ["prove", f"{shop.folder}/lake/orders", "-b", shop.outside.servers])
     assert "has a part of its topic's records (where type = 'order'" in str(refused.exception), refused
+
+
+def test_simple_conditions_need_no_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = shop.create("events")
+    shop.send_json("events", [
+        event("order", 0), event("order", 1, amount=0.5), event("order", 2, amount=None), event("order", 3, amount="NaN"),
+        event("order", 4, email=None), event("order", 500), event("click", 6), None,
+    ])  # fmt: skip
+    shop.send("events", [b"{", b"{"])
+    paid = Table(
+        **EVENTS, name="paid", where="type = 'order' AND amount > 1",
+        select=("id", "email AS mail", "amount <= 2 AS cheap", "CAST(NULL AS BINARY) AS _kafka_key"),
+        expect={"known": "mail IS NOT NULL AND _kafka_offset >= 0", "few": "ID < 100"},
+    )  # fmt: skip
+    free = Table(**EVENTS, name="free", where="NOT (type = 'order' AND amount > 1)", partition_by=("type",))
+    first = Table(**EVENTS, name="first", where="partition = 0 AND headers IS NOT NULL AND type IN ('click', NULL)")
+    asked = {"tables": [paid, free, first], "registry": None}
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicReader, "rows", kill)
+        statuses = shop.run(**asked).statuses
+    seen = {
+        key.partition(":")[2]: (each.error, each.rows, each.rejects, each.untaken, each.by_spark)
+        for key, each in statuses.items()
+    }
+    assert seen == {"paid": (None, 2, 4, 2, None), "free": (None, 2, 2, 0, None), "first": (None, 1, 1, 0, None)}
+    assert rows(shop, "paid", "id", "mail", "cheap", "_kafka_key") == [
+        (0, "0@example.com", True, None), (3, "3@example.com", False, None),
+    ]  # fmt: skip
+    assert rows(shop, "free", "id", "type") == [(1, "order"), (6, "click")]
+    assert rows(shop, "first", "id") == [(6,)]
+    expected = sorted(
+        reason for _, reason in rows(shop, "_rejects", "table", "reason") if reason.startswith("expectation")
+    )
+    assert expected == ["expectation few: ID < 100", "expectation known: mail IS NOT NULL AND _kafka_offset >= 0"]
+    proofs = {each.table: each for each in verify(shop.spark, shop.ingest(**asked).settings, [topic])}
+    assert all(each.is_right for each in proofs.values()) and proofs["paid"].n_untaken == 2, list(map(str, proofs))
+
+
+@pytest.mark.long
+def test_tables_of_a_topic_read_it_once_and_one_that_fails_leaves_its_rows_to_the_others(shop: Shop) -> None:
+    topic = shop.create("events")
+    bad = Table(**EVENTS, name="bad", where="CAST(type AS INT) = 1")
+    n_read = []
+    for tables in ([bad, ORDERS, CLICKS], [ORDERS, CLICKS]):
+        shop.send_json("events", [event(kind, number) for number in range(5) for kind in ("order", "click")])
+        ingest = shop.ingest(tables=tables, parallel=1)
+        query = ingest.start(shop.spark, once=True, ui="0")
+        assert query.awaitTermination(240) and ingest.page is not None and ingest.reads is not None
+        ingest.page.close()
+        n_read.append(ingest.reads.total().records_consumed)
+        states = {key.partition(":")[2]: (each.state.code, each.rows) for key, each in ingest.statuses.items()}
+        assert states.pop("bad", ("CAST_INVALID_INPUT", 0)) == ("CAST_INVALID_INPUT", 0)
+        assert states == {"orders": ("", 5), f"{shop.prefix}_events_clicks": ("", 5)}, topic
+        assert keeps_nothing(shop)
+    assert n_read[1] == 10, n_read
 
 
 @pytest.mark.long
@@ -196,7 +259,7 @@ def test_the_plan_shows_conditions_and_names_all_that_is_wrong_with_them(shop: S
         "where type = 'order'", "select amount, value.key AS code, partition AS part",
         "`amount` double, `code` string, `part` int", "expect paid: amount > 0",
     ]  # fmt: skip
-    assert "files by Spark: where" in shown[0] and shown[6:8] == [
+    assert shown[0].endswith("files by tasks") and shown[6:8] == [
         "where type <> 'order'",
         "type STRING, amount DOUBLE, KEY STRING",
     ]
@@ -249,11 +312,12 @@ def test_a_crash_at_every_step_between_the_tables_of_a_topic_doubles_and_loses_n
     shop.run(**asked)
     send(5)
 
-    def step(table: LandedTable, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+    def step(table: Any, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
         return table.identifier, method, given[1].get("txnAppId", "") if method == "_save" else ""
 
-    crashed = shop.crash_before_each_step(monkeypatch, ("_save", "merge"), step, **asked)
-    assert len(crashed) == 6, crashed  # two tables of rows, their two kinds of rejects, and two merges
+    methods = [(DeltaFolder, "append_files"), (LandedTable, "_save"), (LandedTable, "merge")]
+    crashed = shop.crash_before_each_step(monkeypatch, methods, step, **asked)
+    assert len(crashed) == 5, crashed  # two tables of rows, the rejects of one of them, and two merges
     ingest = shop.run(**asked)
     assert {each.error for each in ingest.statuses.values()} == {None}
     assert rows(shop, "orders", "id") == [(2,), (4,), (7,), (9,)]
@@ -313,6 +377,7 @@ def test_a_condition_that_fails_stops_its_table_alone(shop: Shop, caplog: pytest
     bad = Table(**EVENTS, name="bad", where="CAST(type AS INT) = 1")
     lost = Table(**EVENTS, name="lost", where="kind = 'order'")
     ingest = shop.run(tables=[ORDERS, bad, lost])
+    assert keeps_nothing(shop)
     states = {key.partition(":")[2]: (each.state.code, each.rows) for key, each in ingest.statuses.items()}
     assert states == {"orders": ("", 1), "bad": ("CAST_INVALID_INPUT", 0), "lost": ("PYKAFKA_WIRE_INGEST", 0)}
     assert f"records of topic {topic} that none of its tables takes were not counted" in caplog.text

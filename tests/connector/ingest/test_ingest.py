@@ -126,7 +126,8 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
         # All rejects go into one table: the transaction's id says whose they are.
         return table.identifier, method, given[1]["txnAppId"] if method == "_save" else ""
 
-    crashed = shop.crash_before_each_step(monkeypatch, ("_save", "set_properties"), step, **asked)
+    methods = [(LandedTable, "_save"), (LandedTable, "set_properties")]
+    crashed = shop.crash_before_each_step(monkeypatch, methods, step, **asked)
     assert Counter(method for _, method, _ in crashed) == {"_save": 4, "set_properties": 1}
     shop.run(**asked)
     assert shop.rows("new", "n") == [(n,) for n in range(20)]

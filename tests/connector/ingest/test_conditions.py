@@ -1,0 +1,125 @@
+"""Conditions in tasks: what is translated of Spark's SQL is what Spark itself says, row by row."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import random
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.ingest.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+#: Columns, with values of which rows are made, and the same as constants of SQL. Those of fields are in the column ``s``.
+VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
+    "flag": ("BOOLEAN", [True, False], ["true", "false"]),
+    "tiny": ("TINYINT", [-128, 0, 127], ["-128Y", "0", "CAST(5 AS TINYINT)", "127"]),
+    "number": ("INT", [-(2**31), -1, 0, 7, 2**31 - 1], ["-1", "7", "2147483648", "0.5", "'7'", "7.0D"]),
+    "long": ("BIGINT", [-(2**63), 0, 7, 2**53 + 1, 2**63 - 1], ["7", "-9223372036854775808", "9007199254740993", "1.5"]),
+    "half": ("FLOAT", [math.nan, -0.0, 0.0, 1.5, math.inf], ["1.5", "0", "CAST('NaN' AS FLOAT)", "-0.0F"]),
+    "amount": ("DOUBLE", [math.nan, -0.0, 0.0, 1.5, -math.inf], ["0", "1.5", "CAST('NaN' AS DOUBLE)", "-0.0D", "1e300"]),
+    "price": ("DECIMAL(10,2)", [decimal.Decimal("-0.01"), decimal.Decimal("7.00")], ["7", "-0.01", "7.001", "1e2"]),
+    "name": ("STRING", ["", "a", "A", "a ", "é", "\U0001f40d", "\uffff"], ["''", "'a'", "'A'", "'é'", "'\uffff'", "7"]),
+    "raw": ("BINARY", [b"", b"\x00", b"\x7f", b"\xff"], ["X''", "X'7F'", "X'FF'"]),
+    "day": ("DATE", [datetime.date(1, 1, 1), datetime.date(2024, 2, 29)], ["DATE'2024-02-29'", "'0001-01-01'"]),
+    "at": (
+        "TIMESTAMP",
+        [datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, datetime.timezone.utc)],
+        ["'2024-01-01'", "TIMESTAMP'1969-12-31 23:59:59.999999Z'", "DATE'2024-01-01'"],
+    ),
+    "local": ("TIMESTAMP_NTZ", [datetime.datetime(2024, 1, 1)], ["TIMESTAMP_NTZ'2024-01-01 00:00:00'", "'2024-01-01'"]),
+}  # fmt: skip
+INNER = ("number", "amount", "name")
+OPERATORS = ("=", "<=>", "<", "<=", ">", ">=", "<>")
+
+
+def condition(choose: random.Random, depth: int = 3) -> str:
+    """A random condition, most of which have types that fit."""
+    if depth and choose.random() < 0.5:
+        inner = condition(choose, depth - 1)
+        if choose.random() < 0.3:
+            return f"NOT ({inner})"
+        return f"({inner}) {choose.choice(('AND', 'OR'))} ({condition(choose, depth - 1)})"
+    name = choose.choice(list(VALUES))
+    _, _, constants = VALUES[name]
+    column = f"s.{name}" if name in INNER and choose.random() < 0.4 else choose.choice((name, name.upper()))
+    kind = choose.random()
+    if kind < 0.1:
+        return f"{column} IS {choose.choice(('', 'NOT '))}NULL"
+    if kind < 0.2:
+        items = [*choose.choices(constants, k=choose.randint(1, 3)), *(["NULL"] if choose.random() < 0.3 else [])]
+        return f"{column} {choose.choice(('', 'NOT '))}IN ({', '.join(items)})"
+    if kind < 0.25:
+        return f"{column} BETWEEN {choose.choice(constants)} AND {choose.choice(constants)}"
+    others = [*constants, "NULL", choose.choice(list(VALUES)), column]
+    return f"{column} {choose.choice(OPERATORS)} {choose.choice(others)}"
+
+
+def rows(choose: random.Random, n: int) -> tuple[list[tuple[Any, ...]], str]:
+    """Random rows with nulls, and their schema."""
+
+    def value(name: str) -> Any:
+        return None if choose.random() < 0.2 else choose.choice(VALUES[name][1])
+
+    made = []
+    for _ in range(n):
+        struct = None if choose.random() < 0.2 else tuple(value(name) for name in INNER)
+        made.append((*(value(name) for name in VALUES), struct))
+    fields = ", ".join(f"{name} {VALUES[name][0]}" for name in INNER)
+    return made, ", ".join([*(f"{name} {kind}" for name, (kind, _, _) in VALUES.items()), f"s STRUCT<{fields}>"])
+
+
+def compare(spark: Any, seed: int, n_conditions: int) -> int:
+    """Compare so many random conditions over random rows with Spark; return how many of them tasks evaluate."""
+    choose = random.Random(seed)
+    made, ddl = rows(choose, 60)
+    frame = spark.createDataFrame(made, ddl)
+    names: dict[str, Expression] = {name: ReadField((name,)) for name in (*VALUES, "s")}
+    simple: dict[str, Expression] = {}
+    for text in dict.fromkeys(condition(choose) for _ in range(n_conditions)):
+        try:
+            (simple[text],) = translated(frame, [F.expr(text)], names)
+        except (NotSimpleError, PySparkException):
+            continue
+    # As a task reads them: Spark's own timestamps have the session's zone.
+    (batch,) = frame.toArrow().cast(arrow_schema(frame.schema)).combine_chunks().to_batches()
+    by_spark = frame.select(*(F.expr(text).alias(f"c{n}") for n, text in enumerate(simple))).toArrow()
+    fields = BatchFields(batch)
+    for number, (text, expression) in enumerate(simple.items()):
+        here, there = fields.evaluate(expression).to_pylist(), by_spark.column(number).to_pylist()
+        different = [(row, a, b) for row, a, b in zip(made, here, there, strict=True) if a is not b]
+        assert not different, (seed, text, expression, different[:2])
+    return len(simple)
+
+
+def test_what_tasks_evaluate_is_what_spark_says(spark: Any) -> None:
+    seed = random.randrange(2**32)
+    assert compare(spark, seed, 120) > 40, seed
+
+
+@pytest.mark.long
+def test_what_tasks_evaluate_is_what_spark_says_of_many_conditions(spark: Any) -> None:
+    seed = random.randrange(2**32)
+    assert sum(compare(spark, seed + n, 400) for n in range(10)) > 1500, seed
+
+
+def test_what_is_not_simple_is_spark_s(spark: Any) -> None:
+    frame = spark.createDataFrame(
+        [], "id BIGINT, amount DOUBLE, name STRING, folded STRING COLLATE UTF8_LCASE, tags ARRAY<STRING>"
+    )
+    names: dict[str, Expression] = {name: ReadField((name,)) for name in ("id", "amount", "name", "folded", "tags")}
+    for text in (
+        "id + 1 > 2", "amount > id", "CAST(name AS INT) = 1", "folded = 'a'", "upper(name) = 'A'", "exists(tags, t -> t = 'a')",
+        "name LIKE 'a%'", "tags = array('a')", "rand() > 0.5", "current_timestamp() > '2024-01-01'",
+    ):  # fmt: skip
+        with pytest.raises(NotSimpleError):
+            translated(frame, [F.expr(text)], names)
+    with pytest.raises(NotSimpleError):
+        translated(frame, [F.expr("id = 1")], {})
