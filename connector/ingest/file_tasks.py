@@ -187,7 +187,7 @@ class FileTask(SentToWorkers):
         """Write the input partitions of these numbers; for ``mapInArrow``."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from map(_yielded, self.results(number))
+                yield from map(yielded, self.results(number))
 
     def results(self, number: int) -> Iterator[_Result]:
         """Write one input partition; what becomes of it."""
@@ -209,13 +209,11 @@ class FileTask(SentToWorkers):
         """Return the records that are rows of the table; rejects, and records of no table, are noted."""
         read, reason = self._read, _first_reason([batch[name] for name in self._read.errors])
         if read.census:
-            is_taken = [_takes(BatchFields(batch), where, reason) for where in read.census if where is not None]
+            fields = BatchFields(batch)
+            is_taken = [_takes(fields, where, reason) for where in read.census if where is not None]
             if len(is_taken) == len(read.census):  # else there is a table that takes all
                 seen.note_untaken(batch, pc.invert(functools.reduce(pc.or_, is_taken)))
-        if read.where is not None:
-            taken = _takes(BatchFields(batch), read.where, reason)
-            batch = batch.filter(taken)
-            reason = None if reason is None else reason.filter(taken)
+        batch, reason = taken_records(batch, read)
         if read.expectations:
             fields = BatchFields(batch)
             broken = [
@@ -224,6 +222,15 @@ class FileTask(SentToWorkers):
             ]
             reason = _first_reason([*([] if reason is None else [reason]), *broken])
         return seen.without_rejects(batch, reason)
+
+
+def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBatch, pa.Array | None]:
+    """Return the records that a table takes, and of each the reason why it cannot be read, if one of them has one."""
+    reason = _first_reason([batch[name] for name in read.errors])
+    if read.where is None:
+        return batch, reason
+    taken = _takes(BatchFields(batch), read.where, reason)
+    return batch.filter(taken), None if reason is None else reason.filter(taken)
 
 
 def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
@@ -287,11 +294,18 @@ def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -
         yield str(error)
 
 
-def _yielded(result: _Result) -> pa.RecordBatch:
+def yielded(result: _Result) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 
-def run_tasks(session: SparkSession, task: FileTask, n_partitions: int) -> Written:
+class PartitionsTask(Protocol):
+    """What a job does with its input partitions."""
+
+    def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what :func:`yielded` returns of the input partitions of these numbers; for ``mapInArrow``."""
+
+
+def run_tasks(session: SparkSession, task: PartitionsTask, n_partitions: int) -> Written:
     """Run a task for each input partition, as one Spark job."""
     return _written(session.range(0, n_partitions, 1, n_partitions).mapInArrow(task.run, _YIELDED))
 
@@ -309,8 +323,8 @@ class RowsTask(SentToWorkers):
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write what Spark has in one partition; for ``mapInArrow``."""
         seen = _Seen()
-        yield from map(_yielded, _write(self._rows(batches, seen), self._folder, self._layout))
-        yield _yielded(seen.records())
+        yield from map(yielded, _write(self._rows(batches, seen), self._folder, self._layout))
+        yield yielded(seen.records())
 
     def _rows(self, batches: Iterable[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
         # By position: the names may differ in case, or be twice there. Spark's timestamps have the session's zone.

@@ -69,6 +69,7 @@ from pykafka_wire.ingest.tables import (
 from pykafka_wire.ingest.topic_log import kept_range, may_be_compacted
 from pykafka_wire.ingest.topic_rows import KeysDifferError, Read, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
+from pykafka_wire.ingest.untaken_records import count_untaken
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
 if TYPE_CHECKING:
@@ -463,8 +464,7 @@ class TableWriter:
             return
         if untaken is None:
             try:
-                others = self._reader.untaken(self._session, part, self._settings.destinations(self._topic))
-                untaken = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
+                untaken = self._looked_for_untaken(part)
             except Exception as error:  # of another table of the topic, as a rule
                 _log.warning(
                     "The records of topic %s that none of its tables takes were not counted up to %s; ingest --verify counts "
@@ -483,6 +483,15 @@ class TableWriter:
                 self._topic,
                 untaken.first,
             )
+
+    def _looked_for_untaken(self, part: TopicRange) -> Untaken:
+        destinations = self._settings.destinations(self._topic)
+        if self._progress.by_spark is None and (
+            counted := count_untaken(self._session, self._reader, part, destinations)
+        ):
+            return Untaken.at(*counted)
+        others = self._reader.untaken(self._session, part, destinations)
+        return Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
 
     @property
     def _counts_untaken(self) -> bool:

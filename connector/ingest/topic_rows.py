@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.datasource import DataSourceReader
@@ -36,7 +37,6 @@ from pykafka_wire.ingest.changes import (
     with_flattened,
     without_flattened,
 )
-from pykafka_wire.ingest.conditions import NotSimpleError
 from pykafka_wire.ingest.contracts import KAFKA_COLUMNS, Census, Contract, TaskContract, read_alike, untaken
 from pykafka_wire.ingest.json_columns import (
     JsonReading,
@@ -626,12 +626,11 @@ class TopicReader:
         if key not in self._task_contracts:
             try:
                 self._task_contracts[key] = Contract(table, self._settings.prefix).in_tasks(session, read, census)
-            except NotSimpleError as error:
-                _log.debug("Spark evaluates what table %s takes and selects: %s", table.name or table.topic, error)
-                self._task_contracts[key] = None
-            except Exception as error:  # Spark says it once more, and in full, where it evaluates it
-                _log.debug("Table %s has a wrong expression.", table.name or table.topic, exc_info=error)
+            except (AnalysisException, ParseException, IngestError):  # which Spark's evaluation reports
                 return None
+            except Exception as error:  # some platforms do not let Python look at Spark's trees
+                _log.debug("Spark evaluates what table %s takes: %r", table.name or table.topic, error)
+                self._task_contracts[key] = None
         return self._task_contracts[key]
 
     def is_spark_s(self, session: SparkSession, read: Read, destination: Destination) -> bool:

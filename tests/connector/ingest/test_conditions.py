@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import math
 import random
+import struct
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, open_source
+from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -62,7 +69,7 @@ def condition(choose: random.Random, depth: int = 3) -> str:
     return f"{column} {choose.choice(OPERATORS)} {choose.choice(others)}"
 
 
-def rows(choose: random.Random, n: int) -> tuple[list[tuple[Any, ...]], str]:
+def random_rows(choose: random.Random, n: int) -> tuple[list[tuple[Any, ...]], str]:
     """Random rows with nulls, and their schema."""
 
     def value(name: str) -> Any:
@@ -79,7 +86,7 @@ def rows(choose: random.Random, n: int) -> tuple[list[tuple[Any, ...]], str]:
 def compare(spark: Any, seed: int, n_conditions: int) -> int:
     """Compare so many random conditions over random rows with Spark; return how many of them tasks evaluate."""
     choose = random.Random(seed)
-    made, ddl = rows(choose, 60)
+    made, ddl = random_rows(choose, 60)
     frame = spark.createDataFrame(made, ddl)
     names: dict[str, Expression] = {name: ReadField((name,)) for name in (*VALUES, "s")}
     simple: dict[str, Expression] = {}
@@ -123,3 +130,60 @@ def test_what_is_not_simple_is_spark_s(spark: Any) -> None:
             translated(frame, [F.expr(text)], names)
     with pytest.raises(NotSimpleError):
         translated(frame, [F.expr("id = 1")], {})
+
+
+@pytest.mark.long
+@pytest.mark.broker
+def test_what_tasks_evaluate_of_real_reads_is_what_spark_says(shop: Shop) -> None:
+    """Of each format, with keys as bytes and as text, tombstones and damaged values."""
+    numbers = range(12)
+    keys = [*(None if n % 5 == 4 else b"k%d" % (n % 3) for n in numbers), b"k1", b"k1"]
+    ends = Counter((number if key is None else sum(key)) % 2 for number, key in enumerate(keys))
+    made = [{"id": n, "name": None if n % 3 == 0 else f"n{n}", "amount": n / 2} for n in numbers]
+    of_avro = avro_schema("id long", "name string?", "amount double")
+    of_protobuf = 'syntax = "proto3"; message Row { int64 id = 1; optional string name = 2; double amount = 3; }'
+    as_protobuf = [
+        b"\x08%c" % row["id"]
+        + (b"" if row["name"] is None else b"\x12%c%b" % (len(row["name"]), row["name"].encode()))
+        + b"\x19"
+        + struct.pack("<d", row["amount"])
+        for row in made
+    ]
+    declared: dict[str, Any] = {"json": "id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP", "protobuf": of_protobuf}
+    values = {"json": [json.dumps(row).encode() for row in made], "protobuf": as_protobuf}
+    for name in ("avro", "json", "protobuf"):
+        topic = shop.create(name)
+        sent: list[bytes | None] = list(values.get(name) or shop.avro(name, of_avro, made))
+        shop.send(name, [*sent, None, b"\xff"], keys=keys)
+        table = Table(
+            topic=".*", format=name, schema=declared.get(name), key_format="binary" if name == "avro" else "string"
+        )
+        key = "X'6B31'" if name == "avro" else "'k1'"
+        conditions = [
+            f"topic = '{topic}'", "topic < 'a' OR topic > 's'", "partition IN (1, NULL)", "offset >= 2",
+            "timestamp > TIMESTAMP'2020-01-01'",
+            "timestamp < '2020-01-01' OR timestampType = 0", f"key = {key}", f"NOT key <=> {key}", "key IS NULL", "headers IS NULL",
+            "value IS NULL", "id BETWEEN 3 AND 6", "name IN ('n1', 'n4')", "name > 'n2'", "value.amount <= 1.5",
+            "NOT name <=> 'n4'",
+        ]  # fmt: skip
+        tables = [replace(table, where=text) for text in ("headers IS NULL", *conditions)]
+        reader = TopicReader(shop.ingest(tables=tables[:1]).settings)
+        part = TopicRange(topic=topic, topic_id="", start={0: 0, 1: 0}, end=ends)
+        read = reader.plan(shop.spark, part, tables[0], reader.value_schema(topic, tables[0]), None)
+        schema, source = open_source(read.options)
+        here: dict[tuple[int, int], list[bool | None]] = {}
+        for batch in (batch for partition in source.partitions() for batch in source.read(partition)):
+            evaluated = []
+            for one in tables[1:]:
+                contract = reader.task_contract(shop.spark, schema, one, ())
+                assert contract is not None and contract.where is not None, (name, one.where)
+                evaluated.append(BatchFields(batch).evaluate(contract.where).to_pylist())
+            places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+            here |= dict(zip(places, map(list, zip(*evaluated, strict=True)), strict=True))
+        fields = ("value.id", "value.name", "value.amount")
+        wide = reader.rows(shop.spark, read).selectExpr("*", *fields)
+        rows = wide.select(
+            "partition", "offset", *(F.expr(text).alias(f"c{n}") for n, text in enumerate(conditions))
+        ).collect()
+        there = {(row[0], row[1]): list(row[2:]) for row in rows}
+        assert len(there) == len(numbers) + 2 and here == there, name
