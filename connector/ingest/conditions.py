@@ -40,6 +40,10 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 #: Those that a DOUBLE has exactly.
 _EXACT_IN_DOUBLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
+#: Each takes some calls to the JVM; and one within another takes frames of Python's stack, here and where it is pickled.
+_MAX_NODES: Final = 300
+_MAX_DEPTH: Final = 50
+_FEW_ITEMS: Final = 8
 _CATALYST: Final = "org.apache.spark.sql.catalyst.expressions."
 
 
@@ -56,18 +60,19 @@ class ReadField:
 
 @dataclass(frozen=True, slots=True)
 class SqlConstant:
-    """One value of pyarrow's."""
+    """One value, as Catalyst has it: dates and timestamps are numbers, decimals texts. So it can be pickled whatever it is."""
 
-    value: pa.Scalar
+    value: bool | int | float | str | bytes | None
+    data_type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCall:
-    """A function of :data:`_FUNCTIONS` with its operands, or a cast to ``type``."""
+    """A function of :data:`_FUNCTIONS` with its operands, or a cast to ``data_type``."""
 
     function: str
     operands: tuple[Expression, ...]
-    type: pa.DataType | None = None
+    data_type: pa.DataType | None = None
 
 
 Expression: TypeAlias = ReadField | SqlConstant | SqlCall
@@ -87,7 +92,10 @@ class BatchFields:
         parent = tuple(above)
         if parent not in self._flat:
             self._flat[parent] = self[parent].flatten()
-        return self._flat[parent][self[parent].type.get_field_index(name)]
+        index = self[parent].type.get_field_index(name)
+        if index < 0:
+            raise KeyError(f"{'.'.join(path)} is no field of the read, or two")
+        return self._flat[parent][index]
 
     def evaluate(self, expression: Expression) -> pa.Array:
         """Return the value of an expression in each row."""
@@ -98,11 +106,43 @@ class BatchFields:
         if isinstance(expression, ReadField):
             return self[expression.path]
         if isinstance(expression, SqlConstant):
-            return expression.value
+            return _constants([expression])[0]
+        if expression.function == "In":
+            return self._is_in(*expression.operands)
         operands = [self._value(operand) for operand in expression.operands]
-        if expression.type is not None:
-            return pc.cast(operands[0], expression.type)
+        if expression.data_type is not None:
+            return pc.cast(operands[0], expression.data_type)
         return _FUNCTIONS[expression.function](*operands)
+
+    def _is_in(self, operand: Expression, *items: Expression) -> Any:
+        """Return whether a value is one of the items; null where it is not, and one of them is null."""
+        value = self._value(operand)
+        # A set of few items takes longer than their comparisons, and knows nothing of NaN.
+        is_set = len(items) > _FEW_ITEMS and not pa.types.is_floating(value.type)
+        known: list[SqlConstant] = []
+        others: list[Expression] = []
+        for item in items:
+            if not is_set:
+                others.append(item)
+            elif isinstance(item, SqlConstant) and item.value is not None:
+                known.append(item)
+            else:
+                others.append(item)
+        results = [_equal(value, self._value(item)) for item in others]
+        if known:
+            is_known = pc.is_in(value, value_set=_constants(known))
+            results.append(pc.if_else(pc.is_valid(value), is_known, pa.scalar(None, pa.bool_())))
+        return reduce(pc.or_kleene, results)
+
+
+def _constants(constants: Sequence[SqlConstant]) -> pa.Array:
+    """Return constants of one type as an array."""
+    data_type, values = constants[0].data_type, [constant.value for constant in constants]
+    if pa.types.is_decimal(data_type):
+        return pa.array([None if value is None else Decimal(str(value)) for value in values], data_type)
+    if pa.types.is_temporal(data_type):
+        return pa.array(values, pa.int32() if pa.types.is_date(data_type) else pa.int64()).cast(data_type)
+    return pa.array(values, data_type)
 
 
 # Spark compares a NaN as the largest number, equal to itself; both of them take -0.0 for 0.0.
@@ -126,10 +166,6 @@ def _equal_null_safe(one: Any, other: Any) -> Any:
     return pc.coalesce(_equal(one, other), pc.and_(pc.is_null(one), pc.is_null(other)))
 
 
-def _is_in(value: Any, *items: Any) -> Any:
-    return reduce(pc.or_kleene, (_equal(value, item) for item in items))
-
-
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "EqualTo": _equal,
     "EqualNullSafe": _equal_null_safe,
@@ -137,7 +173,6 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "LessThanOrEqual": lambda one, other: pc.invert(_less(other, one)),
     "GreaterThan": lambda one, other: _less(other, one),
     "GreaterThanOrEqual": lambda one, other: pc.invert(_less(one, other)),
-    "In": _is_in,
     "And": pc.and_kleene,
     "Or": pc.or_kleene,
     "Not": pc.invert,
@@ -175,15 +210,26 @@ def translated(frame: DataFrame, columns: Sequence[Column], names: Mapping[str, 
 class _Tree:
     def __init__(self, names: Mapping[str, Expression]) -> None:
         self._names = names
+        self._n_nodes = 0
+        self._depth = 0
         #: What is in the tree once and used several times, as the value of BETWEEN.
         self._common: dict[str, Expression] = {}
 
     def expression(self, node: Any) -> Expression:
+        self._n_nodes += 1
+        self._depth += 1
+        if self._n_nodes > _MAX_NODES or self._depth > _MAX_DEPTH:
+            raise NotSimpleError("it is large")
+        expression = self._translate(node)
+        self._depth -= 1
+        return expression
+
+    def _translate(self, node: Any) -> Expression:
         name = node.getClass().getName().removeprefix(_CATALYST)
         special = self._SPECIAL.get(name)
         if special is not None:
             return special(self, node)
-        if name not in _FUNCTIONS:
+        if name not in _FUNCTIONS and name != "In":
             raise NotSimpleError(name)
         children = _children(node)
         if name in _COMPARISONS or name in _ORDERINGS:
@@ -205,7 +251,9 @@ class _Tree:
         return ReadField((*parent.path, str(node.childSchema().apply(node.ordinal()).name())))
 
     def _constant(self, node: Any) -> Expression:
-        return SqlConstant(_scalar(node.eval(None), _type(node)))
+        data_type, value = _type(node), node.eval(None)
+        is_object = value is not None and (pa.types.is_decimal(data_type) or pa.types.is_string(data_type))
+        return SqlConstant(str(value.toString()) if is_object else value, data_type)
 
     def _cast(self, node: Any) -> Expression:
         child = node.child()
@@ -262,20 +310,6 @@ def _type(node: Any) -> pa.DataType:
     if text not in _TYPES:
         raise NotSimpleError(text)
     return _TYPES[text]
-
-
-def _scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
-    """Return a value as Catalyst has it: dates and timestamps are numbers."""
-    if value is None:
-        return pa.scalar(None, data_type)
-    if pa.types.is_decimal(data_type):
-        return pa.scalar(Decimal(str(value.toString())), data_type)
-    if pa.types.is_string(data_type):
-        return pa.scalar(str(value.toString()), data_type)
-    if pa.types.is_temporal(data_type):
-        of_numbers = pa.int32() if pa.types.is_date(data_type) else pa.int64()
-        return pa.scalar(value, of_numbers).cast(data_type)
-    return pa.scalar(value, data_type)
 
 
 def _is_lossless(given: pa.DataType, wanted: pa.DataType) -> bool:

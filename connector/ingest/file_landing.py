@@ -136,7 +136,7 @@ class FileLanding:
             IngestError, AnalysisException: the table cannot take the rows' types, or an expression, of the census, too, is wrong.
         """
         if census is not None and self._reader.needs_headers(census.tables):
-            read = replace(read, options={**read.options, "includeHeaders": "true"})
+            read = read.with_option("includeHeaders", "true")
         job = None if read.readings else self._tasks_alone(read, () if census is None else census.tables)
         with self._behind_spark(read, census) if job is None else nullcontext(job) as job:
             return self._write(job, folder, landed, begins_at)

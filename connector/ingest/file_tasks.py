@@ -295,6 +295,7 @@ def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -
 
 
 def yielded(result: _Result) -> pa.RecordBatch:
+    """Return what a task yields to say what it has written, or seen."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 

@@ -29,6 +29,7 @@ from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of
 from pykafka_wire.ingest.landing_progress import describe_jobs, is_connect
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.shared_read import SharedRead
+from pykafka_wire.ingest.spark_or_tasks import spark_reason
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
@@ -218,16 +219,13 @@ class Landing:
                 table = self._table(destination)
                 table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
                 if table.state.stage is Stage.LANDING and table.lacks(part) and table.is_free:
-                    table.is_running = True
                     due.append(table)
-            shared_reads = [] if is_connect(session) else self._share_reads(due)
+            if not is_connect(session):
+                self._share_reads(due)
+            for table in due:
+                table.is_running = True
         futures = [self._threads.submit(self._attempt, table) for table in due]
-        try:
-            errors = [future.exception() for future in futures]  # after all have ended
-        finally:
-            for shared in shared_reads:
-                shared.close()
-        for error in errors:
+        for error in [future.exception() for future in futures]:  # after all have ended
             if error is not None:  # no error of a table
                 text = f"micro-batch {micro_batch} was not landed, since the process ends: {error!r}"
                 raise IngestError(text) from error
@@ -235,36 +233,40 @@ class Landing:
         if self._is_once:
             self._await_retries()
 
-    def _share_reads(self, due: Iterable[_TableTask]) -> list[SharedRead]:
-        """Let tables of a topic that read its records alike, from the same position on, read them together.
+    def _share_reads(self, due: Iterable[_TableTask]) -> None:
+        """Let tables of a topic that read its records alike read the micro-batch's range together.
 
-        Spark Connect analyses a DataFrame anew each time, so that it does not find the rows that it keeps.
+        Spark Connect analyses a DataFrame anew each time, so that it does not use the rows that it keeps.
         """
         groups: list[list[_TableTask]] = []
         for table in due:
-            if table.destination.table.mode != "append" or not table.destination.table.has_sql:
+            asked = table.destination.table
+            if asked.mode != "append" or not asked.has_sql:
                 continue
-            for group in groups:
-                first = group[0]
-                if (
-                    first.topic == table.topic
-                    and first.progress.position == table.progress.position
-                    and read_alike([first.destination.table, table.destination.table])
-                ):
-                    group.append(table)
-                    break
-            else:
+            alike = (
+                group
+                for group in groups
+                if group[0].topic == table.topic and read_alike([group[0].destination.table, asked])
+            )
+            if (group := next(alike, None)) is None:
                 groups.append([table])
-        shared_reads = []
+            else:
+                group.append(table)
         for group in groups:
             topic_tables = [destination.table for destination in self._settings.destinations(group[0].topic)]
-            with_headers = self._surroundings.reader.needs_headers(topic_tables)
-            shared = SharedRead([table.destination for table in group], with_headers=with_headers)
-            shared_reads.append(shared)
+            target = group[0].target
+            shared = SharedRead(
+                None if target is None else target.part,
+                [table.destination for table in group],
+                by_spark=[
+                    table.name
+                    for table in group
+                    if table.spark_commits or spark_reason(self._settings, table.destination.table)
+                ],
+                with_headers=self._surroundings.reader.needs_headers(topic_tables),
+            )
             for table in group:
-                if table.target is not None:
-                    table.target = replace(table.target, shared=shared)
-        return shared_reads
+                table.target = table.target and replace(table.target, shared=shared)
 
     def close(self) -> None:
         """Begin no further attempt, and wait for what is being written: a later run may not commit beside this one."""
@@ -341,8 +343,12 @@ class Landing:
         try:
             while True:
                 target = table.target
-                with self._writers_lock(table):
-                    self._land_one(table, target)
+                try:
+                    with self._writers_lock(table):
+                        self._land_one(table, target)
+                finally:
+                    if target is not None:
+                        target.shared.end(table.name)
                 with self._changed:
                     # Else the next one follows: nobody else begins it while this one runs.
                     if table.target is target:

@@ -1,7 +1,11 @@
-"""A read that several tables of a topic take their parts of: fetched and decoded once, and kept by Spark while one needs it.
+"""A read that several tables of a topic take their parts of: Spark keeps its rows while one of the tables needs them.
 
-Each table still lands on its own. What fails while a table computes the rows is that table's trouble: another one computes what is
-not there yet. Spark lets one of two tasks that need the same part wait for the other one.
+Each table still lands on its own. What fails while a table computes the rows is that table's trouble: another one computes what
+is not there yet. Of two tasks of one executor that need the same part, Spark lets one wait for the other; on two executors, tables
+that are written side by side may both read it.
+
+The rows belong to the session of the table that came first, which another table may get meanwhile. So what a commit needs is given
+as options of the write, which Delta prefers to settings of the session.
 """
 
 from __future__ import annotations
@@ -9,48 +13,52 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pykafka_wire.ingest.contracts import Census
 from pykafka_wire.ingest.settings import Destination
-from pykafka_wire.ingest.topic_rows import Read, TopicReader
+from pykafka_wire.ingest.topic_rows import Read, TopicRange, TopicReader
 
 #: An option in which tables may differ whose expressions name the headers or do not: what is shared has them for all.
-_HEADERS: Final = "includeheaders"
+_HEADERS: Final = "includeHeaders"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Kept:
-    """Rows that Spark keeps.
-
-    Attributes:
-        waiting: names of tables that have not begun with them.
-        n_using: tables that are at work with them.
-    """
+class _PersistedRows(NamedTuple):
+    """Rows that Spark keeps; ``users`` are the names of tables whose attempts may still need them."""
 
     rows: DataFrame
-    waiting: set[str]
-    n_using: int = 0
-    is_kept: bool = True
+    users: set[str]
 
 
 class SharedRead:
-    """What tables of one topic that are due together read; closed at the end of their micro-batch."""
+    """What tables of one topic read of a micro-batch's range, and of no other range."""
 
-    def __init__(self, destinations: Collection[Destination] = (), *, with_headers: bool = False) -> None:
-        """Take tables that read their records alike, from the same position on.
+    def __init__(
+        self,
+        part: TopicRange | None = None,
+        destinations: Collection[Destination] = (),
+        *,
+        by_spark: Collection[str] = (),
+        with_headers: bool = False,
+    ) -> None:
+        """Take tables that read their records alike, each of which calls :meth:`end`.
 
         Args:
-            with_headers: whether a condition of one of the topic's tables may name the headers.
+            by_spark: names of those whose files Spark writes.
+            with_headers: whether an expression of one of the topic's tables may name the headers.
         """
-        self._destinations = tuple(destinations)
+        self._part = part
+        self._destinations = {destination.name: destination for destination in destinations}
+        self._by_spark = frozenset(by_spark)
         self._with_headers = with_headers
         self._lock = threading.Lock()
-        self._is_closed = False
-        self._kept_by_options: dict[frozenset[tuple[str, str]], _Kept] = {}
+        self._persisted: dict[frozenset[tuple[str, str]], _PersistedRows] = {}
+
+    def of_range(self, part: TopicRange) -> SharedRead:
+        """Return this one for a table that reads its range; else one that nobody shares."""
+        return self if part == self._part else SharedRead()
 
     @contextmanager
     def records(
@@ -61,46 +69,48 @@ class SharedRead:
         read: Read,
         census: Census | None,
     ) -> Iterator[DataFrame]:
-        """Lend what :meth:`TopicReader.records` returns of a read: of rows that are kept, where others of the tables need them
-        as well."""
-        kept = self._begin(session, reader, destination, read)
-        if kept is None:
+        """Lend what :meth:`TopicReader.records` returns of a read: of rows that are kept, where other tables need them, too."""
+        rows = self._shared_rows(session, reader, destination.name, read)
+        if rows is None:
             with_headers = census is not None and reader.needs_headers(census.tables)
             rows = reader.rows(session, read, with_headers=with_headers)
-            yield reader.records(rows, destination.table, census)
-            return
-        try:
-            yield reader.records(kept.rows, destination.table, census)
-        finally:
-            with self._lock:
-                kept.n_using -= 1
-                self._release(kept)
+        yield reader.records(rows, destination.table, census)
 
-    def close(self) -> None:
-        """Keep nothing any longer than a table is at work with it, and nothing anew."""
+    def end(self, name: str) -> None:
+        """Note that a table needs no rows any more; what nobody needs is not kept any longer."""
         with self._lock:
-            self._is_closed = True
-            for kept in self._kept_by_options.values():
-                self._release(kept)
+            self._destinations.pop(name, None)
+            for persisted in self._persisted.values():
+                if name in persisted.users:
+                    persisted.users.discard(name)
+                    if not persisted.users:
+                        with suppress(Exception):  # Spark ends, and what it keeps with it
+                            persisted.rows.unpersist()
 
-    def _begin(self, session: SparkSession, reader: TopicReader, destination: Destination, read: Read) -> _Kept | None:
-        options = frozenset(option for option in read.options.items() if option[0].lower() != _HEADERS)
+    def _shared_rows(self, session: SparkSession, reader: TopicReader, name: str, read: Read) -> DataFrame | None:
+        if self._with_headers:
+            read = read.with_option(_HEADERS, "true")
+        options = frozenset(read.options.items())
         with self._lock:
-            if options not in self._kept_by_options:
-                users = {each.name for each in self._destinations if reader.is_spark_s(session, read, each)}
-                if self._is_closed or len(users) < 2:
+            persisted, waiting = self._persisted.get(options), dict(self._destinations)
+        if persisted is None and len(waiting) > 1:
+            users = {
+                other
+                for other, destination in waiting.items()
+                if other in self._by_spark or reader.needs_spark(session, read, destination)
+            }
+            persisted = self._persist(session, reader, read, users)
+        return persisted.rows if persisted is not None and name in persisted.users else None
+
+    def _persist(
+        self, session: SparkSession, reader: TopicReader, read: Read, users: set[str]
+    ) -> _PersistedRows | None:
+        """Keep the rows of a read for the tables of these names, if they are several; another thread may have begun it."""
+        options = frozenset(read.options.items())
+        with self._lock:
+            if options not in self._persisted:
+                users = users & self._destinations.keys()
+                if len(users) < 2:
                     return None
-                rows = reader.rows(session, read, with_headers=self._with_headers).persist()
-                self._kept_by_options[options] = _Kept(rows=rows, waiting=users)
-            kept = self._kept_by_options[options]
-            if self._is_closed or not kept.is_kept:
-                return None
-            kept.waiting.discard(destination.name)
-            kept.n_using += 1
-            return kept
-
-    def _release(self, kept: _Kept) -> None:
-        if kept.is_kept and not kept.n_using and (self._is_closed or not kept.waiting):
-            kept.is_kept = False
-            with suppress(Exception):  # Spark ends, and its cache with it
-                kept.rows.unpersist()
+                self._persisted[options] = _PersistedRows(reader.rows(session, read).persist(), users)
+            return self._persisted[options]

@@ -67,7 +67,7 @@ from pykafka_wire.ingest.tables import (
     start_of,
 )
 from pykafka_wire.ingest.topic_log import kept_range, may_be_compacted
-from pykafka_wire.ingest.topic_rows import KeysDifferError, Read, TopicRange, TopicReader, ValueSchema
+from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.untaken_records import count_untaken
 from pykafka_wire.values.registry.registered_schema import RegistryId
@@ -260,7 +260,10 @@ class TableWriter:
             )
         if not part.end.keys() <= position.keys():  # partitions that were added
             position = self._begin(part, beginning(), is_new=False) | position
-        for number, commit in commits_of(part, position, progress.micro_batch, micro_batch, self._settings.max_rows):
+        commits = commits_of(part, position, progress.micro_batch, micro_batch, self._settings.max_rows)
+        if not any(commit == part for _, commit in commits):
+            self._shared.end(self._name)
+        for number, commit in commits:
             try:
                 self._write(commit, number)
             except KeysDifferError:
@@ -459,7 +462,7 @@ class TableWriter:
         return self._reader.value_schema(self._topic, self._table, last.schema_id)
 
     def _count_untaken(self, part: TopicRange, untaken: Untaken | None) -> None:
-        """Count and name the records that no table of the topic takes; ``found`` are those, where the read has shown them."""
+        """Count and name the records that no table of the topic takes; ``untaken`` are those, where the read has shown them."""
         if not self._counts_untaken:
             return
         if untaken is None:
@@ -485,13 +488,16 @@ class TableWriter:
             )
 
     def _looked_for_untaken(self, part: TopicRange) -> Untaken:
-        destinations = self._settings.destinations(self._topic)
-        if self._progress.by_spark is None and (
-            counted := count_untaken(self._session, self._reader, part, destinations)
-        ):
-            return Untaken.at(*counted)
-        others = self._reader.untaken(self._session, part, destinations)
-        return Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
+        destinations, by_tasks = self._settings.destinations(self._topic), None
+        if self._progress.by_spark is None:
+            by_tasks = count_untaken(self._session, self._reader, part, destinations)
+        if by_tasks is None:
+            others = self._reader.untaken(self._session, part, destinations)
+            untaken = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
+        else:
+            untaken = Untaken.at(*by_tasks)
+        self._reader.failed_censuses.discard(self._topic)
+        return untaken
 
     @property
     def _counts_untaken(self) -> bool:
@@ -514,15 +520,16 @@ class TableWriter:
         """
         census = self._census()
         try:
-            return self._write_anyhow(part, schema, landed, census)
+            return self._write_with_census(part, schema, landed, census)
         except (PySparkException, Py4JJavaError, IngestError) as error:
             if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
                 raise
             # It may be the condition of another table, which is that table's trouble.
+            self._reader.failed_censuses.add(self._topic)
             _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
-            return self._write_anyhow(part, schema, landed, None)
+            return self._write_with_census(part, schema, landed, None)
 
-    def _write_anyhow(
+    def _write_with_census(
         self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None
     ) -> tuple[Counts, Any]:
         written = self._write_files(part, schema, landed, census)
@@ -542,32 +549,35 @@ class TableWriter:
         """Return the records that no table takes, as they were seen while the table was written; None if they were not."""
         if census is None or census.seen is None:
             return None
-        return Untaken.of(_counted(census.seen, self._name))
+        try:
+            return Untaken.of(_counted(census.seen, self._name))
+        except RuntimeError:  # Spark has left the count out; the rows are committed by now
+            return None
 
     def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
         known = None if self._is_missing else self._target
         read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
-        if self._table.mode == "append":
-            with self._shared.records(self._session, self._reader, self._destination, read, census) as rows:
-                return self._write_read(rows, read, part, schema, landed, census)
-        rows = self._reader.changes(self._session, read, self._table, schema, census=census)
-        return self._write_read(rows, read, part, schema, landed, census)
-
-    def _write_read(
-        self,
-        rows: DataFrame,
-        read: Read,
-        part: TopicRange,
-        schema: ValueSchema,
-        landed: Landed,
-        census: Census | None,
-    ) -> Counts:
-        seen = Observation()
 
         def ranges() -> Iterator[SearchRange]:
             again = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
             return self._search_ranges(again, part, schema)
 
+        if self._table.mode == "append":
+            shared = self._shared.of_range(part)
+            with shared.records(self._session, self._reader, self._destination, read, census) as rows:
+                return self._write_read(rows, ranges, part, landed, census)
+        rows = self._reader.changes(self._session, read, self._table, schema, census=census)
+        return self._write_read(rows, ranges, part, landed, census)
+
+    def _write_read(
+        self,
+        rows: DataFrame,
+        ranges: Callable[[], Iterator[SearchRange]],
+        part: TopicRange,
+        landed: Landed,
+        census: Census | None,
+    ) -> Counts:
+        seen = Observation()
         # Without a type of keys all records are rejects.
         is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
         timestamp = "timestamp"
@@ -665,7 +675,8 @@ class TableWriter:
         known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
         begins_at = self._begins_at(part) if self._is_missing else None
-        landing = FileLanding(self._session, self._reader, self._destination, self._target, self._shared)
+        shared = self._shared.of_range(part)
+        landing = FileLanding(self._session, self._reader, self._destination, self._target, shared)
         try:
             written = landing.land(files, read, landed, begins_at, census)
         except AlreadyLandedError:

@@ -169,6 +169,11 @@ class Read:
     readings: Mapping[str, JsonReading]
     kinds: Mapping[str, Kind]
 
+    def with_option(self, name: str, value: str) -> Read:
+        """Return the read with an option of the source, in whatever case it was given before."""
+        others = {key: text for key, text in self.options.items() if key.lower() != name.lower()}
+        return replace(self, options={**others, name: value})
+
 
 class KeysDifferError(IngestError):
     """Changes of a range have keys of different columns, which are to be landed one after the other."""
@@ -209,6 +214,8 @@ class TopicReader:
         self._key_formats: dict[str, str | None] = {}
         #: What has been resolved of contracts, None of those that are Spark's to evaluate.
         self._task_contracts: dict[object, TaskContract | None] = {}
+        #: Topics of which a table's condition has failed while another table counted what no table takes.
+        self.failed_censuses: set[str] = set()
 
     def value_schema(self, topic: str, table: Table, schema_id: RegistryId | None = None) -> ValueSchema:
         """Return how values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
@@ -609,7 +616,7 @@ class TopicReader:
         """
         destinations = self._settings.destinations(destination.topic)
         tables = [other.table for other in destinations]
-        is_first = destination.name == destinations[0].name
+        is_first = destination.name == destinations[0].name and destination.topic not in self.failed_censuses
         return tables if is_first and tables[0].is_part and read_alike(tables) else ()
 
     def task_contract(
@@ -633,7 +640,7 @@ class TopicReader:
                 self._task_contracts[key] = None
         return self._task_contracts[key]
 
-    def is_spark_s(self, session: SparkSession, read: Read, destination: Destination) -> bool:
+    def needs_spark(self, session: SparkSession, read: Read, destination: Destination) -> bool:
         """Return whether Spark makes the rows of a table of a read."""
         if read.readings:
             return True

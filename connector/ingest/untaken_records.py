@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +34,8 @@ def count_untaken(
     Raises:
         IngestError, RegistryError: a table's schema is not to be had.
     """
-    whole = {**reader.options(part, destinations[0].table), "columns": "partition,offset"}
-    _, source = open_source(whole)
+    places = {**reader.options(part, destinations[0].table), "columns": "partition,offset"}
+    _, source = open_source(places)
     partitions = source.partitions()
     reads = []
     for table in (destination.table for destination in destinations):
@@ -42,19 +43,20 @@ def count_untaken(
             return None
         read = reader.plan(session, part, table, reader.value_schema(part.topic, table), None)
         schema, typed = open_source(read.options)
-        contract = None if read.readings else reader.task_contract(session, schema, table, ())
+        where_alone = replace(table, select=(), expect={})
+        contract = None if read.readings else reader.task_contract(session, schema, where_alone, ())
         if contract is None:
             return None
-        own = typed.partitions()
         rows = RowsOfRead(columns=(), errors=read.errors, where=contract.where)
-        reads.append((typed, [_like(own[0], partition) for partition in partitions] if own else [], rows))
+        planned = typed.partitions()[:1]
+        reads.append((typed, [_with_ranges(planned[0], whole) for whole in partitions] if planned else [], rows))
     if not partitions:
         return UntakenRecords()
     return run_tasks(session, _CountTask(source, partitions, reads), len(partitions)).untaken
 
 
-def _like(typed: InputPartition, whole: InputPartition) -> KafkaInputPartition:
-    """Return an input partition of another read's ranges, which is read as ``typed`` is."""
+def _with_ranges(typed: InputPartition, whole: InputPartition) -> KafkaInputPartition:
+    """Return an input partition with the ranges of ``whole``, which is read as ``typed`` is."""
     assert isinstance(typed, KafkaInputPartition) and isinstance(whole, KafkaInputPartition)
     return KafkaInputPartition(whole.ranges, typed.query, typed.reader_schemas)
 
@@ -92,9 +94,9 @@ class _CountTask(SentToWorkers):
 
 def _offsets(batches: Iterable[pa.RecordBatch]) -> dict[int, np.ndarray]:
     """Return the offsets of records by their partition."""
-    found: dict[int, list[np.ndarray]] = defaultdict(list)
+    arrays_by_partition: dict[int, list[np.ndarray]] = defaultdict(list)
     for batch in batches:
         partitions, offsets = (batch[name].to_numpy() for name in ("partition", "offset"))
         for partition in np.unique(partitions):
-            found[int(partition)].append(offsets[partitions == partition])
-    return {partition: np.concatenate(arrays) for partition, arrays in found.items()}
+            arrays_by_partition[int(partition)].append(offsets[partitions == partition])
+    return {partition: np.concatenate(arrays) for partition, arrays in arrays_by_partition.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
+from pykafka_wire.ingest.landing_progress import ReadFigures
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.topic_rows import TopicReader
 from tests.connector.ingest.conftest import Shop, kill
@@ -64,6 +66,15 @@ def event(kind: str, number: int, **more: Any) -> dict[str, Any]:
 def rows(shop: Shop, name: str, *columns: str) -> list[tuple[Any, ...]]:
     found = shop.spark.read.format("delta").load(f"{shop.folder}/lake/{name}").selectExpr(*columns).collect()
     return sorted((tuple(row) for row in found), key=repr)
+
+
+def records_read(reads: ReadFigures) -> int:
+    """How many records tasks have read, when none of them reports any more."""
+    before, now = -1, 0
+    while now != before:
+        time.sleep(0.5)
+        before, now = now, reads.total().records_consumed
+    return now
 
 
 def keeps_nothing(shop: Shop) -> bool:
@@ -161,22 +172,29 @@ def test_simple_conditions_need_no_spark(
 
 
 @pytest.mark.long
-def test_tables_of_a_topic_read_it_once_and_one_that_fails_leaves_its_rows_to_the_others(shop: Shop) -> None:
+def test_tables_of_a_topic_read_it_once_and_one_that_fails_leaves_its_rows_to_the_others(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = shop.create("events")
     bad = Table(**EVENTS, name="bad", where="CAST(type AS INT) = 1")
-    n_read = []
-    for tables in ([bad, ORDERS, CLICKS], [ORDERS, CLICKS]):
+    n_read, close = [], ReadFigures.close
+    monkeypatch.setattr(ReadFigures, "close", lambda _: None)  # tasks report when the query has ended, too
+    late = replace(CLICKS, name="late")
+    for tables in ([bad, ORDERS, CLICKS], [ORDERS, CLICKS], [ORDERS, CLICKS, late]):
         shop.send_json("events", [event(kind, number) for number in range(5) for kind in ("order", "click")])
         ingest = shop.ingest(tables=tables, parallel=1)
         query = ingest.start(shop.spark, once=True, ui="0")
         assert query.awaitTermination(240) and ingest.page is not None and ingest.reads is not None
         ingest.page.close()
-        n_read.append(ingest.reads.total().records_consumed)
+        n_read.append(records_read(ingest.reads))
+        close(ingest.reads)
         states = {key.partition(":")[2]: (each.state.code, each.rows) for key, each in ingest.statuses.items()}
         assert states.pop("bad", ("CAST_INVALID_INPUT", 0)) == ("CAST_INVALID_INPUT", 0)
+        assert states.pop("late", ("", 15)) == ("", 15), "it begins where the topic began"
         assert states == {"orders": ("", 5), f"{shop.prefix}_events_clicks": ("", 5)}, topic
         assert keeps_nothing(shop)
-    assert n_read[1] == 10, n_read
+    # The new table first gets what the others have, by itself.
+    assert n_read[1:] == [10, 20 + 10], n_read
 
 
 @pytest.mark.long
