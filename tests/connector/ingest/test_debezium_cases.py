@@ -20,7 +20,7 @@ from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.checks import verify
 from tests.connector.ingest.conftest import Shop
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 _FOLDER = Path(__file__).parent / "debezium"
 _T0 = 1_700_000_000_000
@@ -120,7 +120,7 @@ def landed(
                 if record["batch"] == batch
             ]
             outside.produce(f"{shop.prefix}.{case.name}", records)
-        assert ingest.start(spark, once=True).awaitTermination(800), "the ingest did not end"
+        assert ingest.start(spark, once=True).awaitTermination(1700), "the ingest did not end"
     return shop, ingest
 
 
