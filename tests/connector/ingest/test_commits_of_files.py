@@ -398,7 +398,7 @@ def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
     before = files()
     opened().clean(0)  # it was made today
     assert files() == before
-    monkeypatch.setattr("pykafka_wire.ingest.iceberg_table._CLEAN_EVERY_S", 0)
+    monkeypatch.setattr("pykafka_wire.ingest.iceberg_table.VACUUM_EVERY_S", 0)
     opened().clean(3_600_000)  # all of them are younger
     opened().alter({"gc.enabled": "false"})
     opened().clean(0)

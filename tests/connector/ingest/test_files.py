@@ -307,7 +307,7 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
         orphan.write_bytes(b"of a task that was killed")
     os.utime(old, (time.time() - 8 * 86_400,) * 2)
     monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 2)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep.VACUUM_EVERY_S", 0.0)
     shop.send("orders", [b'{"n": 1}', b"{damaged"])
     shop.run(**asked)
     assert [each.operation for each in shop.history("_rejects")].count("OPTIMIZE") == 1, (
@@ -331,7 +331,7 @@ def test_a_run_ends_when_its_compaction_has(
     """A later run of this process, or of another one, would commit beside it."""
     shop.create("orders")
     has_begun, may_end = hold_compaction(monkeypatch)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.upkeep.VACUUM_EVERY_S", 0.0)
     shop.send_json("orders", [{"n": 0}])
     ingest = shop.ingest(defaults=Table(topic=".*", format="json", schema="n INT"))
     query = ingest.start(shop.spark, every="0 seconds")
