@@ -128,7 +128,8 @@ def ingest(
     """
     if sum((is_plan, is_verify, is_replay)) > 1:
         raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
-    if log_file is not None and (is_plan or is_verify or is_replay or new_file is not None):
+    is_run = not (is_plan or is_verify or is_replay or new_file is not None)
+    if log_file is not None and not is_run:
         raise click.UsageError("--log-file is for an ingest that runs: leave it out.")
     if ui_token is not None and not ui_token.startswith(("env:", "file:")):
         raise click.UsageError("--ui-token takes env:NAME or file:/path: others see the command line.")
@@ -143,7 +144,7 @@ def ingest(
         page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values, token=ui_token)
         port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
         check_libraries(settings, is_plan=is_plan, with_page=page is not None, with_metrics=port is not None)
-        if not (is_plan or is_verify or is_replay):
+        if is_run:
             _check_ports(page, port)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
@@ -160,7 +161,8 @@ def ingest(
         screen = IngestScreen(run.settings.title, is_quiet=output().json, log=log_file)
     except OSError as error:
         raise click.UsageError(f"--log-file {log_file}: {error.strerror}.") from error
-    sys.exit(_run(run, screen, once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page))
+    start = _Start(once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page)
+    sys.exit(_run(run, screen, start))
 
 
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
@@ -341,24 +343,26 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
     return Steps(n_records=n_records, n_done=n_done, n_all=n_tasks)
 
 
-def _run(
-    run: Ingest,
-    screen: IngestScreen,
-    *,
-    once: bool,
-    every: str,
-    metrics_port: tuple[str, int] | None,
-    ui: PageSettings | None,
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """How an ingest is started; ``every`` is the time between two micro-batches, as Spark takes it."""
+
+    once: bool
+    every: str
+    metrics_port: tuple[str, int] | None
+    ui: PageSettings | None
+
+
+def _run(run: Ingest, screen: IngestScreen, start: _Start) -> int:
     """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
     with screen:
-        ended = _land(run, screen, once=once, every=every, metrics_port=metrics_port, ui=ui)
+        ended = _land(run, screen, start)
         if ended.error is not None:
             raise ended.error
     _summarise(run, screen, ended)
     if any(table.reason for table in ended.seen.tables):
         return FAILED
-    return INTERRUPTED if once and ended.is_cut else 0
+    return INTERRUPTED if start.once and ended.is_cut else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,15 +376,7 @@ class _Ended:
     error: IngestError | None
 
 
-def _land(
-    run: Ingest,
-    screen: IngestScreen,
-    *,
-    once: bool,
-    every: str,
-    metrics_port: tuple[str, int] | None,
-    ui: PageSettings | None,
-) -> _Ended:
+def _land(run: Ingest, screen: IngestScreen, start: _Start) -> _Ended:
     screen.phase(f"looking up topics for {run.settings.topics}")
     planned = run.checked_plan(on_this_machine=True)
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
@@ -394,12 +390,12 @@ def _land(
     try:
         spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
         with _interrupts(screen) as interruption:
-            if metrics_port is not None:
-                _serve_metrics(spark, run, *metrics_port)
+            if start.metrics_port is not None:
+                _serve_metrics(spark, run, *start.metrics_port)
             watch.start(spark)
             screen.watch(watch)
             screen.phase("looking at the tables, and starting the query")
-            query = run.start(spark, once=once, every=every, planned=planned, ui=ui)
+            query = run.start(spark, once=start.once, every=start.every, planned=planned, ui=start.ui)
             watch.follow(query)
             screen.running()
             if run.page is not None:

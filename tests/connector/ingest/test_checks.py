@@ -92,7 +92,7 @@ def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
         shop.create(name)
         shop.send(name, [b'{"n": 1}', b'{"n": "x"}'])
     shop.run(**ASKED)
-    # Each table holds its own topic, up to where it says so, and some records are rejects.
+    # Each table is compared with its own topic, up to the offsets of its newest commit; some records are rejects.
     for with_checkpoint in (True, False):
         done = shop.prove("kept", with_checkpoint=with_checkpoint)
         assert done.exit_code == 0 and f"2 records of {shop.prefix}.kept; each there once" in done.stdout, done
