@@ -141,6 +141,12 @@ contracts: setup  ## tables that take parts of a topic: a crash at every step, v
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_contracts.py tests/connector/ingest/test_conditions.py \
 	  tests/connector/ingest/test_iceberg.py $(PYTEST_ARGS)
 
+# How many times the examples of `make test`.
+LAWS ?= 20
+.PHONY: laws
+laws: setup  ## the laws of a landing (docs/design/ingest.md), with many generated inputs; an hour
+	PYKAFKA_WIRE_LAWS=$(LAWS) $(BIN)/python -m pytest --timeout 7200 -m "long or not long" --hypothesis-show-statistics tests/connector/ingest/laws $(PYTEST_ARGS)
+
 .PHONY: debezium debezium-smoke
 debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= plain|moved_keys|toast_text|numerics|timestamps|random_0
 debezium-smoke:  ## the same in a few minutes: some tables, JSON with schemas and Avro
