@@ -272,11 +272,14 @@ class DeltaFolder:
         n_indexed = int(self._table.metadata().configuration.get(_INDEXED_PROPERTY, INDEXED_COLUMNS))
         now_ms = int(time.time() * 1000)
         for file in files:
-            values = zip(layout.partition_by, file.partition, strict=True)
+            values = {
+                name: None if value is None else partition_text(value, layout.schema.field(name).type)
+                for name, value in zip(layout.partition_by, file.partition, strict=True)
+            }
             yield AddAction(
                 path=file.path,  # deltalake writes it as a URI
                 size=file.n_bytes,
-                partition_values={name: None if value is None else partition_text(value) for name, value in values},
+                partition_values=values,
                 modification_time=now_ms,
                 data_change=True,
                 stats=statistics(file, layout.file_schema, n_indexed),

@@ -1,21 +1,21 @@
 """The statistics of a file as Delta's log has them: JSON with the number of rows, minima, maxima and counts of nulls.
 
-See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A column is left out where its minimum and
-maximum are not known for sure: readers then read the file.
+See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A bound is left out where it is unknown, or where
+JSON cannot say it: readers then read the file.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from datetime import date, datetime
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.ingest.parquet_files import WrittenFile, leaves
+from pykafka_wire.ingest.file_statistics import date_text, moment_text, parquet_leaves
+from pykafka_wire.ingest.parquet_files import WrittenFile
 
 #: Delta's ``delta.dataSkippingNumIndexedCols``: so many columns, fields of structs counted, have statistics.
 INDEXED_COLUMNS: Final = 32
@@ -33,71 +33,54 @@ def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_CO
         n_indexed: how many columns, in order, have statistics; -1 is all.
     """
     stats: dict[str, Any] = {"numRecords": file.n_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    chunks = _chunks(file.metadata)
-    for number, (path, kind) in enumerate(leaves(schema)):
+    columns = {
+        leaf.path: column
+        for leaf, column in zip(parquet_leaves(schema), file.columns, strict=True)
+        if not leaf.is_repeated
+    }
+    for number, (path, kind) in enumerate(_columns(schema)):
         if number == n_indexed:
             break
         if pa.types.is_list(kind) or pa.types.is_map(kind):
             if path[0] in file.null_counts:
                 _set(stats["nullCount"], path, file.null_counts[path[0]])
             continue
-        of_column = chunks.get(".".join(path), [])
-        if not of_column or any(chunk is None or not chunk.has_null_count for chunk in of_column):
+        column = columns[path]
+        if column.n_nulls is None:
             continue
-        n_nulls = sum(chunk.null_count for chunk in of_column)
-        _set(stats["nullCount"], path, n_nulls)
-        if n_nulls == file.n_rows or ".".join(path) in file.nan_columns or not _has_order(kind):
-            continue
-        bounds = _bounds(of_column)
-        if bounds is not None:
-            _set(stats["minValues"], path, _text(bounds[0], kind, is_maximum=False))
-            _set(stats["maxValues"], path, _text(bounds[1], kind, is_maximum=True))
+        _set(stats["nullCount"], path, column.n_nulls)
+        if column.low is not None and _has_order(kind):
+            _set(stats["minValues"], path, _json_value(column.low, kind, is_maximum=False))
+            _set(stats["maxValues"], path, _json_value(column.high, kind, is_maximum=True))
     return _json(stats)
 
 
-def _chunks(metadata: Any) -> dict[str, list[Any]]:
-    """Return the statistics of each column's row groups by its path, in which a dot of a name looks like one between names."""
-    chunks_by_path: dict[str, list[Any]] = {}
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for number in range(metadata.num_columns):
-            column = row_group.column(number)
-            chunks_by_path.setdefault(column.path_in_schema, []).append(column.statistics)
-    n = metadata.num_row_groups
-    return {path: chunks for path, chunks in chunks_by_path.items() if len(chunks) == n}
+def _columns(
+    schema: pa.Schema | pa.StructType, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """Yield paths and types of columns and of structs' fields, in order; a list or a map is one of them."""
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from _columns(field.type, (*path, field.name))
+        else:
+            yield (*path, field.name), field.type
 
 
 def _has_order(kind: pa.DataType) -> bool:
     return not (pa.types.is_binary(kind) or pa.types.is_null(kind))
 
 
-def _bounds(of_column: Iterable[Any]) -> tuple[Any, Any] | None:
-    low, high = [], []
-    for chunk in of_column:
-        if chunk.num_values == 0:  # nulls alone
-            continue
-        if not chunk.has_min_max:
-            return None
-        try:
-            low.append(chunk.min)
-            high.append(chunk.max)
-        except (OverflowError, ValueError, pa.ArrowException):  # a year that Python does not know, or no UTF-8
-            return None
-    return (min(low), max(high)) if low else None
-
-
-def _text(value: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
-    if isinstance(value, str) and len(value) > _TEXT_LENGTH:
-        bound = value[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
-        return bound if bound >= value or not is_maximum else None
-    if isinstance(value, datetime):
-        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
-        return text + ("Z" if pa.types.is_timestamp(kind) and kind.tz else "")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, float) and math.isinf(value):
-        return None
-    return value
+def _json_value(bound: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
+    """Return a bound as the log has it; None where the log has none."""
+    if pa.types.is_date(kind):
+        return date_text(bound)
+    if pa.types.is_timestamp(kind):
+        text = moment_text(bound)
+        return text if text is None or not kind.tz else f"{text}Z"
+    if isinstance(bound, str) and len(bound) > _TEXT_LENGTH:
+        cut = bound[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
+        return cut if cut >= bound or not is_maximum else None
+    return None if isinstance(bound, float) and math.isinf(bound) else bound
 
 
 def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

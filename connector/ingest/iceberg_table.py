@@ -16,7 +16,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from pykafka_wire.ingest.file_tasks import (
 )
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.iceberg_files import IcebergFolder, delete_orphans, read_files
+from pykafka_wire.ingest.iceberg_statistics import statistics
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
@@ -86,7 +87,6 @@ _MAIN: Final = "main"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 #: How a catalog's secret by reference begins.
 _REFERENCES: Final = ("env:", "provider:", "literal:")
-_EPOCH: Final = date(1970, 1, 1)
 
 
 @functools.lru_cache(maxsize=8)
@@ -433,7 +433,7 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
 
-        files = [*self._data_files(written)]
+        files = [*self._data_files(written.files, layout)]
         for attempt in range(_ATTEMPTS):
             self.refresh()
             if landed is not None and self._has(landed):
@@ -473,32 +473,25 @@ class IcebergTable:
         # Without one the rows say where the table stands, and the application has it.
         return landed.application == "" if held is None else not landed.follows(held)
 
-    def _data_files(self, written: Written) -> Iterator[Any]:
-        from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
-
-        schema, properties = self._table.schema(), self._table.properties
-        plan, paths = compute_statistics_plan(schema, properties), parquet_path_to_id_mapping(schema)
-        for file in written.files:
-            yield self._data_file(file, plan, paths)
-
-    def _data_file(self, file: WrittenFile, plan: Any, paths: Any) -> Any:
-        from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
+    def _data_files(self, files: Sequence[WrittenFile], layout: FileLayout) -> Iterator[Any]:
+        from pyiceberg.io.pyarrow import compute_statistics_plan
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        statistics = data_file_statistics_from_parquet_metadata(file.metadata, plan, paths)
-        return DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"{self.folder.location}/{file.path}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(*map(_partition_value, file.partition)),
-            file_size_in_bytes=file.n_bytes,
-            sort_order_id=None,
-            spec_id=self._table.metadata.default_spec_id,
-            equality_ids=None,
-            key_metadata=None,
-            **statistics.to_serialized_dict(),
-        )
+        plan = compute_statistics_plan(self._table.schema(), self._table.properties)
+        for file in files:
+            yield DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=f"{self.folder.location}/{file.path}",
+                file_format=FileFormat.PARQUET,
+                partition=Record(*file.partition),
+                file_size_in_bytes=file.n_bytes,
+                sort_order_id=None,
+                spec_id=self._table.metadata.default_spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **statistics(file, layout.file_schema, plan),
+            )
 
     def delete_places(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of a table at ``partition`` and ``offset``."""
@@ -675,12 +668,3 @@ def landed_in(summary: Mapping[str, Any]) -> Landed | None:
     """Return what a snapshot of an ingest holds, by its summary; None for another program's."""
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
-
-
-def _partition_value(value: Any) -> Any:
-    """Return a value as Iceberg has it in its manifests."""
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        # As whole numbers: a float has no microseconds from the year 2255 on.
-        return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-    return (value - _EPOCH).days if isinstance(value, date) else value

@@ -6,7 +6,7 @@ import json
 import resource
 import signal
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_each_value_of_partitions_has_files_of_its_own(tmp_path: Path, monkeypat
     batches = pa.Table.from_pylist(rows, schema=schema).to_batches(max_chunksize=100)
     files = write(tmp_path, FileLayout(schema=schema, partition_by=("kind", "day")), batches)
     held = [
-        (*each.partition, n)
+        (each.partition[0], each.partition[1] and date(1970, 1, 1) + timedelta(each.partition[1]), n)
         for each in files
         for (n,) in duckdb.sql(
             f"SELECT n FROM read_parquet('{tmp_path}/{each.path}', hive_partitioning=false)"
@@ -93,8 +93,11 @@ def test_rows_of_very_many_partitions_take_no_more_memory_than_is_given(
 
 
 def test_values_have_spark_s_texts_in_folders_of_partitions() -> None:
-    values = [True, "a/b c", Decimal("1E-7"), date(2026, 1, 2), None]
-    assert [folder_name("kind", value) for value in values] == [
+    values = [
+        (True, pa.bool_()), ("a/b c", pa.string()), (Decimal("1E-7"), pa.decimal128(9, 7)),
+        ((date(2026, 1, 2) - date(1970, 1, 1)).days, pa.date32()), (None, pa.string()),
+    ]  # fmt: skip
+    assert [folder_name("kind", *value) for value in values] == [
         "kind=true/", "kind=a%2Fb c/", "kind=0.0000001/", "kind=2026-01-02/", "kind=__HIVE_DEFAULT_PARTITION__/",
     ]  # fmt: skip
 

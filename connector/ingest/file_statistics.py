@@ -1,0 +1,212 @@
+"""What is known of the columns of a Parquet file: the one computation that footer, Delta's log and Iceberg's manifests follow.
+
+Bounds come from the footer. Dates and timestamps are numbers: Python's own types end with the year 9999. The footer gets no bounds
+where readers would draw a wrong conclusion from them. Such a column costs a reader time, and never a row:
+
+- A column with NaN. Parquet's bounds leave NaN out, and Spark and databases take NaN for the largest number.
+- A column with dates around October 1582, when the Gregorian calendar began. Spark compares the footer and the dictionary with
+  literals of ``java.sql``, which moves the ten days that the Julian calendar does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_EPOCH: Final = date(1970, 1, 1)
+#: Days of which Spark's literals are moved by up to ten days, and a day for the zones of timestamps.
+_MOVED_DAYS: Final = ((date(1582, 10, 4) - _EPOCH).days, (date(1582, 10, 26) - _EPOCH).days)
+_DAY_US: Final = 86_400_000_000
+
+
+class Leaf(NamedTuple):
+    """A column of a Parquet file.
+
+    Attributes:
+        path: names of the table's column and of fields of structs. The leaves of a list or a map have the path of the list or map.
+        kind: pyarrow's type.
+        is_repeated: whether the leaf is within a list or a map.
+        name: Parquet's, in which a dot of a name looks like a dot between names.
+        field_id: Iceberg's id of the field; None without one.
+    """
+
+    path: tuple[str, ...]
+    kind: pa.DataType
+    is_repeated: bool
+    name: str
+    field_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """What is known of one leaf of a file.
+
+    Attributes:
+        n_values: of all rows, nulls among them.
+        n_bytes: compressed.
+        n_nulls: None where it is unknown.
+        n_nans: None of a leaf that has no floating-point type, or is within a list or a map.
+        low, high: bounds of the values; days and µs since the epoch of dates and timestamps. None where they are unknown.
+    """
+
+    n_values: int
+    n_bytes: int
+    n_nulls: int | None
+    n_nans: int | None
+    low: Any = None  # Any: of the leaf's type
+    high: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """What rows have to do with the statistics of the file that they are written to.
+
+    Attributes:
+        n_nans: by the leaf's position, of those of a floating-point type.
+        without_bounds: names of leaves that get no bounds in the footer.
+        without_dictionary: names of leaves that get no dictionary either.
+    """
+
+    n_nans: dict[int, int]
+    without_bounds: frozenset[str]
+    without_dictionary: frozenset[str]
+
+
+def parquet_leaves(schema: pa.Schema) -> list[Leaf]:
+    """Return the leaves of a file's schema, in the order of Parquet's columns."""
+    return [leaf for field in schema for leaf in _leaves(field, (field.name,), field.name, is_repeated=False)]
+
+
+def _leaves(field: pa.Field, path: tuple[str, ...], name: str, *, is_repeated: bool) -> Iterator[Leaf]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for inner in kind:
+            inner_path = path if is_repeated else (*path, inner.name)
+            yield from _leaves(inner, inner_path, f"{name}.{inner.name}", is_repeated=is_repeated)
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_field, path, f"{name}.key_value.key", is_repeated=True)
+        yield from _leaves(kind.item_field, path, f"{name}.key_value.value", is_repeated=True)
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_field, path, f"{name}.list.element", is_repeated=True)
+    else:
+        number = (field.metadata or {}).get(_FIELD_ID)
+        yield Leaf(path, kind, is_repeated, name, None if number is None else int(number))
+
+
+def survey(rows: pa.Table, leaves: Sequence[Leaf]) -> RowGroup:
+    """Return what rows, of a file of these leaves, have to do with its statistics."""
+    n_nans: dict[int, int] = {}
+    without_bounds, without_dictionary = set(), set()
+    for position, leaf in enumerate(leaves):
+        if pa.types.is_floating(leaf.kind):
+            if not leaf.is_repeated:
+                n_nans[position] = pc.sum(pc.is_nan(column_of(rows, leaf.path))).as_py() or 0
+            if leaf.is_repeated or n_nans[position]:
+                without_bounds.add(leaf.name)
+        elif not leaf.is_repeated and pa.types.is_temporal(leaf.kind) and _has_moved_days(column_of(rows, leaf.path)):
+            without_dictionary.add(leaf.name)
+    return RowGroup(n_nans, frozenset(without_bounds | without_dictionary), frozenset(without_dictionary))
+
+
+def _has_moved_days(column: pa.ChunkedArray) -> bool:
+    first, end = _MOVED_DAYS
+    if not pa.types.is_date(column.type):
+        first, end = first * _DAY_US, end * _DAY_US
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].value, bounds["max"].value
+    if low is None or low >= end or high < first:
+        return False
+    moved = (pa.scalar(day, pa.int32() if pa.types.is_date(column.type) else pa.int64()) for day in (first, end))
+    first, end = (day.cast(column.type) for day in moved)
+    return bool(pc.any(pc.and_(pc.greater_equal(column, first), pc.less(column, end))).as_py())
+
+
+def column_of(rows: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    """Return a column, or a field of a struct, which is null where the struct is."""
+    column = rows[path[0]]
+    return pc.struct_field(column, list(path[1:])) if path[1:] else column
+
+
+def column_statistics(
+    metadata: Any, position: int, kind: pa.DataType, n_nulls: int | None, n_nans: int | None
+) -> ColumnStatistics:
+    """Return what is known of one leaf of a file by the file's footer.
+
+    Args:
+        metadata: pyarrow's, of the file.
+        kind: pyarrow's type of the leaf.
+        n_nulls: of a leaf of which the footer does not have it.
+        n_nans: of a leaf of a floating-point type.
+    """
+    chunks = [metadata.row_group(number).column(position) for number in range(metadata.num_row_groups)]
+    statistics = [chunk.statistics for chunk in chunks]
+    if n_nulls is None and all(known is not None and known.has_null_count for known in statistics):
+        n_nulls = sum(known.null_count for known in statistics)
+    low, high = (None, None) if n_nans else _bounds(statistics, kind)
+    return ColumnStatistics(
+        n_values=sum(chunk.num_values for chunk in chunks),
+        n_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        n_nulls=n_nulls,
+        n_nans=n_nans,
+        low=low,
+        high=high,
+    )
+
+
+def _bounds(statistics: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
+    """Return the lowest and the highest value; None where a row group with values does not have them, such as one of long texts, or
+    where a text is not UTF-8."""
+    low, high = [], []
+    for known in statistics:
+        if known is None:
+            return None, None
+        if known.has_min_max:
+            low.append(_value(known.min_raw, kind))
+            high.append(_value(known.max_raw, kind))
+        elif known.num_values or not known.has_null_count:
+            return None, None
+    if not low or None in (*low, *high):
+        return None, None
+    lowest, highest = min(low), max(high)
+    if isinstance(lowest, float):  # -0.0 is below 0.0 to Iceberg
+        lowest, highest = (-0.0 if lowest == 0 else lowest), (0.0 if highest == 0 else highest)
+    return lowest, highest
+
+
+def _value(raw: Any, kind: pa.DataType) -> Any:
+    """Return a value that the footer has; None of a text that is not UTF-8."""
+    if pa.types.is_string(kind):
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return None
+    if pa.types.is_decimal(kind):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        # Decimal.scaleb rounds to the digits of Python's context.
+        return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -kind.scale))
+    return raw
+
+
+def date_text(days: int) -> str | None:
+    """Return a date, in days since the epoch, in ISO 8601; None outside the years 1 to 9999."""
+    try:
+        return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def moment_text(micros: int) -> str | None:
+    """Return a timestamp, in µs since the epoch, in ISO 8601, without a zone; None outside the years 1 to 9999."""
+    days, in_day = divmod(micros, _DAY_US)
+    seconds, fraction = divmod(in_day, 1_000_000)
+    day = date_text(days)
+    return (
+        None if day is None else f"{day}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
+    )
