@@ -26,6 +26,7 @@ from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
 from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures, is_connect
+from pykafka_wire.ingest.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.spark_or_tasks import spark_reason
@@ -105,6 +106,7 @@ class Ingest:
         #: Tables that could not be landed as they were at the start, by their keys.
         self._mistaken: dict[str, Failure] = {}
         self._query: StreamingQuery | None = None
+        self._lease: CheckpointLease | None = None
         self._micro_batch: MicroBatch | None = None
         #: What its tasks report, for the page.
         self.reads: ReadFigures | None = None
@@ -243,8 +245,10 @@ class Ingest:
 
         Raises:
             IngestError: a folder cannot be written, or, before the first start, holds what another program has written; the error
-                lists all mistakes.
+                lists all mistakes. Or another process of this machine runs this ingest.
         """
+        if on_this_machine:
+            check_free(self.settings.checkpoint)
         planned = self.plan()
         if on_this_machine:
             # Once the ingest has run, a table's folder is that table's own trouble.
@@ -288,8 +292,8 @@ class Ingest:
             ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends; :attr:`page` has its link.
 
         Raises:
-            IngestError: a table is another program's, the checkpoint is another query's, the session cannot be cloned, as Spark
-                Connect's before Spark 4.2, or this ingest is running.
+            IngestError: a table is another program's, the checkpoint is another query's or in use by another process, the session
+                cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
             OptionError: the page cannot listen there.
         """
         if self._query is not None and self._query.isActive:
@@ -332,6 +336,8 @@ class Ingest:
         """
         if self._landing is not None:
             self._landing.close()
+        if self._lease is not None:
+            self._lease.release()
         self._close_page()
 
     def _close_page(self) -> None:
@@ -352,9 +358,11 @@ class Ingest:
             mistakes += self._taken_tables(spark, [planned_table.table for planned_table in planned])
         _refuse(mistakes)
         self._end_earlier_run(log)
-        planned = self.planned_with_sql(spark, planned)
         self._landing = None
         self._query = None
+        if not is_connect(spark):
+            self._take_lease()
+        planned = self.planned_with_sql(spark, planned)
         self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
         for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
@@ -374,6 +382,20 @@ class Ingest:
             .start()
         )
         return self._query
+
+    def _take_lease(self) -> None:
+        """Take the checkpoint's lease, until the query has ended and nothing is written any more.
+
+        Raises:
+            IngestError: another process runs the ingest of this checkpoint.
+        """
+        if self._lease is not None:
+            self._lease.release()
+        self._lease = CheckpointLease.take(self.settings.checkpoint, self._is_in_use)
+
+    def _is_in_use(self) -> bool:
+        """Return whether the checkpoint's tables may be written to."""
+        return self._is_query_running() or (self._landing is not None and self._landing.is_writing)
 
     def _check_running_alone(self, spark: SparkSession) -> None:
         """Raise IngestError if a query of this ingest's name is running in the session: Spark would refuse it after tables were
@@ -422,6 +444,10 @@ class Ingest:
 
     def _land_batch(self, batch: DataFrame, micro_batch: int) -> None:
         leave_release_to_server(batch)
+        if self._lease is not None:
+            self._lease.check()
+        elif is_connect(batch.sparkSession) and self._landing is None:
+            self._take_lease()
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
         if self._landing is None:  # the process of Spark Connect's server
@@ -462,6 +488,10 @@ class Ingest:
             self._micro_batch = None
 
     def _is_running(self) -> bool:
+        """Return whether the query runs, and may write."""
+        return not (self._lease is not None and self._lease.is_lost) and self._is_query_running()
+
+    def _is_query_running(self) -> bool:
         """Return whether the query runs, or is about to start. In the process of Spark Connect's server, which ends with it,
         it does."""
         return self._query is None or self._query.isActive

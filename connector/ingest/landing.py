@@ -182,6 +182,12 @@ class Landing:
         return not self._is_closed and self._is_running()
 
     @property
+    def is_writing(self) -> bool:
+        """Return whether a table is being written to, or its files are looked after."""
+        with self._changed:
+            return self._in_upkeep is not None or any(table.is_running for table in self._tables.values())
+
+    @property
     def statuses(self) -> dict[str, TableStatus]:
         """Return what is known of each table now, by its key."""
         with self._changed:
