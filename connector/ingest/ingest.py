@@ -30,9 +30,10 @@ from pykafka_wire.ingest.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.spark_or_tasks import spark_reason
-from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table
+from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table, stored_properties
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
 from pykafka_wire.ingest.table_status import TableState, TableStatus
+from pykafka_wire.ingest.tables import TOPIC_PROPERTY
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.options.logged_once import is_first
@@ -149,24 +150,25 @@ class Ingest:
             return {}
         return values(metric, self.query_name, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
 
-    def plan(self) -> list[PlannedTable]:
+    def plan(self, spark: SparkSession | None = None) -> list[PlannedTable]:
         """Return what would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
 
         Trouble with the registry is that of the topics that need it.
+
+        Args:
+            spark: a session, where one is needed to look up which topic a catalog's table holds.
         """
         reader = TopicReader(self.settings)
-        names: dict[str, Destination] = {}
+        destinations = [destination for topic in self.topics() for destination in self.settings.destinations(topic)]
+        owners = self._owners(destinations, spark)
         planned: list[PlannedTable] = []
         unreachable: UnreachableRegistryError | None = None
-        for destination in (
-            destination for topic in self.topics() for destination in self.settings.destinations(topic)
-        ):
+        for destination in destinations:
             topic, table, name = destination.topic, destination.table, destination.name
-            other = names.setdefault(name.lower(), destination)
             schema, columns = None, ""
             failed: Exception | None = None
             try:
-                self._check_alone(destination, other)
+                self._check_alone(destination, owners[name.lower()])
                 if unreachable is not None and reader.asks_registry(table):
                     raise unreachable  # each request waits for it as long
                 schema = reader.value_schema(topic, table)
@@ -186,11 +188,35 @@ class Ingest:
             )  # fmt: skip
         return planned
 
+    def _owners(self, destinations: Iterable[Destination], spark: SparkSession | None) -> dict[str, Destination]:
+        """Return whose each table is, by the table's name in lower case: that of the topic which the table holds already, else of
+        the first topic that asks for the name."""
+        by_name: dict[str, list[Destination]] = {}
+        for destination in destinations:
+            by_name.setdefault(destination.name.lower(), []).append(destination)
+        owners = {name: claims[0] for name, claims in by_name.items()}
+        for name, claims in by_name.items():
+            if len({claim.topic for claim in claims}) > 1:
+                held = self._stored_topic({claim.name for claim in claims}, spark)
+                owners[name] = next((claim for claim in claims if claim.topic == held), claims[0])
+        return owners
+
+    def _stored_topic(self, names: Iterable[str], spark: SparkSession | None) -> str | None:
+        """Return the topic that a table holds, whose name is written in one of these ways; None where that is unknown."""
+        for name in sorted(names):
+            properties = stored_properties(self.settings, name)
+            if properties is None and spark is not None:
+                table = open_table(spark, self.settings, name)
+                properties = table.properties() if table.exists else None
+            if topic := (properties or {}).get(TOPIC_PROPERTY):
+                return topic
+        return None
+
     def _check_alone(self, destination: Destination, owner: Destination) -> None:
         """Raise IngestError where a table is another topic's, too, or leaves nothing to another one of its topic.
 
         Args:
-            owner: the first destination that has the table's name.
+            owner: whose the table of this name is.
         """
         topic, name = destination.topic, destination.name
         if owner is not destination and owner.topic == topic:
@@ -362,6 +388,8 @@ class Ingest:
         self._query = None
         if not is_connect(spark):
             self._take_lease()
+        if not self.settings.is_folder and len({table.table.lower() for table in planned}) < len(planned):
+            planned = self.plan(spark)  # Spark alone may know whose a table is
         planned = self.planned_with_sql(spark, planned)
         self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
         for key, failure in self._mistaken.items():

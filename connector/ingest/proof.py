@@ -26,9 +26,9 @@ from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.table_definition import PART_PROPERTY
 from pykafka_wire.ingest.tables import (
     COLUMNS_PROPERTY,
-    PART_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
     TOPIC_PROPERTY,

@@ -34,6 +34,8 @@ FORMATS: Final = ("registry", *KEY_FORMATS)
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
 WRITERS: Final = ("auto", "spark")
+#: Settings that a table keeps, unless ``redefine`` names them.
+REDEFINABLE: Final = ("mode", "format", "where")
 COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 #: The name of the table of rejects, unless the settings have another one.
@@ -94,6 +96,7 @@ class Table:
     target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
     compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
     keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
+    redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from what the table was made with: else a table that the settings contradict is stopped", choices=REDEFINABLE))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
     # fmt: on
@@ -461,8 +464,11 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
 def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iterable[tuple[tuple[str, ...], str]]:
     for setting in fields(settings):
         value, choices = getattr(settings, setting.name), setting.metadata.get("choices")
-        if choices and value not in choices and not (value is None and setting.default is None):
-            yield (*place, setting.name), f"{setting.name} is {value!r}: use {either(choices)}"
+        if not choices or (value is None and setting.default is None):
+            continue
+        for item in value if isinstance(value, tuple) else (value,):
+            if item not in choices:
+                yield (*place, setting.name), f"{setting.name} is {item!r}: use {either(choices)}"
 
 
 def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[tuple[str, ...], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial, reduce
 from operator import and_
 from typing import Any
@@ -36,6 +37,19 @@ def open_log(session: SparkSession, settings: Settings, name: str) -> ReadLog:
         return IcebergLog(settings, name)
     folder = settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location
     return TableLog(folder, settings.storage_options)
+
+
+def stored_properties(settings: Settings, name: str) -> dict[str, str] | None:
+    """Return the properties of the table of this name, looked up without Spark; None where there is no table, or where that is not
+    known without Spark."""
+    with suppress(Exception):  # pyarrow's, deltalake's and pyiceberg's are of many classes
+        if settings.table_format == "iceberg":
+            from pykafka_wire.ingest.iceberg_table import load_table
+
+            return dict(load_table(settings, name).properties)
+        if settings.is_folder and not is_spark_s_to_resolve(settings.into):
+            return DeltaFolder(settings.place(name), settings.storage_options).properties()
+    return None
 
 
 def datasets(settings: Settings) -> dict[str, Callable[[], Any]] | None:

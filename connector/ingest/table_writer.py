@@ -56,9 +56,9 @@ from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_t
 from pykafka_wire.ingest.settings import Destination, Settings
 from pykafka_wire.ingest.shared_read import SharedRead
 from pykafka_wire.ingest.spark_or_tasks import open_files
+from pykafka_wire.ingest.table_definition import redefined
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.tables import (
-    PART_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
     Landed,
@@ -313,14 +313,9 @@ class TableWriter:
             self._target.set_properties(self._table, landed)
             table = self._target
         check_owner(table, self._query, part.topic)
-        if (held := table.properties().get(PART_PROPERTY)) != self._table.taken_part:
-            _log.warning(
-                "Table %s was made with %s, and the settings have %s: what it holds stays as it was taken, and ingest --verify "
-                "compares it by the settings. To take the topic's records anew, give the table another name.",
-                self._name,
-                held or "all records of its topic",
-                self._table.taken_part or "all records",
-            )
+        if changed := redefined(table.properties(), self._table, self._name):
+            self._target.alter(changed)
+            _log.warning("Table %s is redefined, as the settings allow: %s.", self._name, changed)
         if landed is None:
             ends = self._ends()
             if any(ends.get(partition, 0) > end for partition, end in part.end.items()):

@@ -23,6 +23,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_definition import definition_properties
 from pykafka_wire.ingest.table_features import Feature, can_store, needed_features
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
 
@@ -33,8 +34,6 @@ TOPIC_PROPERTY: Final = "pykafka-wire.topic"
 QUERY_PROPERTY: Final = "pykafka-wire.query"
 #: The offsets that a table begins at, as JSON by partition; others begin at 0.
 START_PROPERTY: Final = "pykafka-wire.start"
-#: Which of its topic's records a table takes, where that is a part.
-PART_PROPERTY: Final = "pykafka-wire.takes"
 #: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 #: When a folder was last rid of files that no version names, in seconds since the epoch.
@@ -511,7 +510,7 @@ def _properties(table: Table, first: Landed | None) -> dict[str, str]:
 def made_properties(table: Table) -> dict[str, str]:
     """Return how a new table takes its topic: by which types it is read, and which records."""
     types = connect_types(table, None, is_new=True)
-    return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | part_properties(table)
+    return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | definition_properties(table)
 
 
 def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
@@ -539,11 +538,6 @@ def merge_into(identifier: str, changes: DataFrame, clauses: str) -> None:
     """Run one MERGE of ``changes``, as ``new``, into a table of their session, as ``old``."""
     changes.createOrReplaceTempView(_CHANGES)
     changes.sparkSession.sql(f"MERGE INTO {identifier} AS old USING {_CHANGES} AS new {clauses}")
-
-
-def part_properties(table: Table) -> dict[str, str]:
-    """Return which of its topic's records a table takes; nothing for all."""
-    return {} if table.taken_part is None else {PART_PROPERTY: table.taken_part}
 
 
 def owner_properties(first: Landed) -> dict[str, str]:

@@ -1,0 +1,97 @@
+"""Law: a table knows what it is. Its stored properties decide, never the settings of a later start, nor the order of names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.settings import FORMATS, MODES, REDEFINABLE
+from pykafka_wire.ingest.table_definition import definition_properties, redefined
+from pykafka_wire.ingest.table_status import Stage
+from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.laws.generated import examples
+
+TABLES = st.builds(
+    Table,
+    topic=st.just("t"),
+    mode=st.sampled_from(MODES),
+    format=st.sampled_from(FORMATS),
+    where=st.none() | st.sampled_from(["id > 1", "true"]),
+    types=st.sampled_from([(), ("a.B",), ("a.B", "a.C")]),
+    redefine=st.lists(st.sampled_from(REDEFINABLE), unique=True).map(tuple),
+    target_file_size=st.sampled_from(["1mb", "128mb"]),
+)
+
+
+@examples(1_000)
+@given(TABLES, TABLES)
+def test_a_start_that_contradicts_the_table_is_refused_unless_it_names_the_setting(made: Table, later: Table) -> None:
+    differs = {
+        "mode": made.mode != later.mode,
+        "format": made.format != later.format,
+        "where": (made.where, made.types) != (later.where, later.types),
+    }
+    contradicted = {setting for setting, is_other in differs.items() if is_other}
+    properties = definition_properties(made)
+    if contradicted <= set(later.redefine):
+        # What the table is made of afterwards is what the later settings say.
+        after = properties | redefined(properties, later, "lake.t")
+        assert redefined(after, replace(later, redefine=()), "lake.t") == {}
+    else:
+        with pytest.raises(IngestError) as refused:
+            redefined(properties, later, "lake.t")
+        assert any(f'redefine = ["{setting}"]' in str(refused.value) for setting in contradicted - set(later.redefine))
+
+
+def keyed(shop: Shop, **asked: Any) -> Table:
+    columns = {"format": "json", "schema": "v INT", "key_format": "json", "key_schema": "id INT"}
+    return Table(topic=rf"{shop.prefix}\.rows", **{**columns, **asked})
+
+
+@pytest.mark.parametrize(("first", "second"), [("append", "upsert"), ("upsert", "append")])
+def test_a_mode_that_differs_stops_the_table_until_the_change_is_asked_for(shop: Shop, first: Any, second: Any) -> None:
+    topic = shop.create("rows")
+    sent = [(1, 1), (2, 2), (1, 3)]
+
+    def send(pairs: list[tuple[int, int]]) -> None:
+        shop.send_json("rows", [{"v": v} for _, v in pairs], keys=[{"id": key} for key, _ in pairs])
+
+    send(sent)
+    shop.run(tables=[keyed(shop, mode=first)])
+    before = shop.rows("rows", "v")
+    send([(2, 4)])
+    stopped = shop.run(tables=[keyed(shop, mode=second)]).statuses[topic]
+    assert stopped.state.stage is Stage.STOPPED
+    assert f"was made with mode {first}, and the settings have {second}" in (stopped.error or "")
+    assert shop.rows("rows", "v") == before
+    landed = shop.run(tables=[keyed(shop, mode=second, redefine=("mode",))]).statuses[topic]
+    assert landed.state.stage is Stage.LANDING
+    assert (4,) in shop.rows("rows", "v")
+    # From then on the table is what it became.
+    assert shop.run(tables=[keyed(shop, mode=second)]).statuses[topic].state.stage is Stage.LANDING
+    assert shop.run(tables=[keyed(shop, mode=first)]).statuses[topic].state.stage is Stage.STOPPED
+
+
+def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop: Shop) -> None:
+    """The newcomer's name comes first in the alphabet."""
+    old = shop.create("t_a", 1)
+    shop.outside.produce(old, [shop.outside.Record(value=json.dumps({"v": 1}).encode(), partition=0)])
+    asked = {"defaults": Table(topic=".*", format="json"), "registry": None}
+    shop.run(**asked)
+    new = shop.create("t-a", 1)
+    assert new < old
+    for topic, v in ((old, 2), (new, 3)):
+        shop.outside.produce(topic, [shop.outside.Record(value=json.dumps({"v": v}).encode(), partition=0)])
+    planned = {table.topic: table.mistake for table in shop.ingest(**asked).plan()}
+    assert planned[old] is None
+    assert f"is topic {old}'s, too" in (planned[new] or "")
+    statuses = shop.run(**asked).statuses
+    assert (statuses[old].state.stage, statuses[new].state.stage) == (Stage.LANDING, Stage.STOPPED)
+    assert shop.rows("t_a", "v") == [(1,), (2,)]
