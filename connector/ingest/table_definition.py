@@ -79,9 +79,14 @@ def redefined(properties: Mapping[str, str], table: Table, shown: str) -> dict[s
             continue
         if setting not in table.redefine:
             raise IngestError(
-                f"table {shown} was made with {setting} {held}, and the settings have {wanted} for topic {table.topic}: set "
-                f"{setting} as it was, give the topic another table by name in [[table]], or allow the change by redefine = "
+                f"table {shown} was made with {_text(setting, held)}, and the settings have {_text(setting, wanted)} for topic "
+                f"{table.topic}: set {setting} as it was, give the topic another table by name in [[table]], or allow the change by redefine = "
                 f'["{setting}"] in [[table]]; then {trait.consequence}.'
             )
         changed[trait.property] = trait.of(table) or ""
     return changed
+
+
+def _text(setting: str, value: str | None) -> str:
+    """Return a trait for people; the part of a topic says itself what it is."""
+    return str(value) if setting == "where" else f"{setting} {value}"

@@ -411,7 +411,11 @@ def test_a_condition_that_fails_stops_its_table_alone(shop: Shop, caplog: pytest
     assert states == {"orders": ("", 1), "bad": ("CAST_INVALID_INPUT", 0), "lost": ("PYKAFKA_WIRE_INGEST", 0)}
     assert f"records of topic {topic} that none of its tables takes were not counted" in caplog.text
     ingest = shop.run(
-        tables=[ORDERS, replace(bad, where="try_cast(type AS INT) IS NULL"), replace(lost, where="type = 'order'")]
+        tables=[
+            ORDERS,
+            replace(bad, where="try_cast(type AS INT) IS NULL", redefine=("where",)),
+            replace(lost, where="type = 'order'", redefine=("where",)),
+        ]
     )
     assert [(each.error, each.rows) for each in ingest.statuses.values()] == [(None, 0), (None, 2), (None, 1)]
     proofs = list(verify(shop.spark, ingest.settings, ingest.topics()))

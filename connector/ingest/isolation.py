@@ -1,0 +1,131 @@
+"""Which few records keep a range from being landed: the range is landed in halves, until only they are left.
+
+This is the net below the known kinds of damaged records. Owns when a record that fails alone is the cause: another record was
+landed since the error came first, so that neither the table nor the settings nor the network is the cause. Knows neither Spark nor
+tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+#: Offsets of one range, half-open, by partition.
+Offsets = Mapping[int, int]
+#: So many records fail alone before a search ends in which none was landed: the cause is elsewhere.
+_MAX_UNPROVEN: Final = 8
+#: So many rejects are written by one commit.
+_MAX_TOGETHER: Final = 100
+#: A search ends after so long, in seconds; the next attempt goes on behind what was landed.
+MAX_SECONDS: Final = 60.0
+
+
+class IsolatedRecord(NamedTuple):
+    """A record that cannot be landed, though the records around it can; ``reason`` is its error's sentence."""
+
+    partition: int
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets of one topic, half-open, by partition."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def n_offsets(self) -> int:
+        return sum(end - self.start[partition] for partition, end in self.end.items())
+
+    def halves(self) -> tuple[Span, Span]:
+        """Return two spans in the order of offsets, of which neither is empty: of each partition the first half, and the rest."""
+        middle = {p: start + (self.end[p] - start) // 2 for p, start in self.start.items()}
+        if middle == dict(self.start):  # partitions of one record each
+            partition = next(p for p, end in self.end.items() if end > self.start[p])
+            middle[partition] += 1
+        return Span(self.start, middle), Span(middle, self.end)
+
+
+class SearchOverError(Exception):
+    """A search has ended before its range; what it has landed stays."""
+
+
+class WriteSpan(Protocol):
+    """Lands records by one commit."""
+
+    def __call__(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> None:
+        """Land the records of ``read`` as rows and ``rejected`` as rejects; both are in ``whole``, the table's next range."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """One search for the records of a range that cannot be landed.
+
+    Attributes:
+        write: lands what is asked for, or raises.
+        reason_of: returns the sentence of an error that a record may be the cause of; None for an error that no record causes,
+            which ends the search.
+        note: is called before each step, with the number of records that were found so far.
+        is_proven: whether a record was landed since the error came first; a search that follows begins with what this one knows.
+    """
+
+    write: WriteSpan
+    reason_of: Callable[[Exception], str | None]
+    note: Callable[[int], None] = lambda n_found: None
+    clock: Callable[[], float] = time.monotonic
+    is_proven: bool = False
+    _suspects: list[IsolatedRecord] = field(default_factory=list)
+    _n_found: int = 0
+
+    def land(self, whole: Span) -> int:
+        """Land a range, but for the records that cannot be; return how many records were rejected.
+
+        Raises:
+            SearchOverError: the time is over; it is raised from the last error.
+            Exception: what ``write`` has raised, where no record is the cause.
+        """
+        deadline = self.clock() + MAX_SECONDS
+        begin, waiting, last = whole.start, [whole], None
+        while waiting:
+            if last is not None and self.clock() >= deadline:
+                if self.is_proven and self._suspects:
+                    self._land(Span(waiting[-1].start, waiting[-1].start), begin)
+                raise SearchOverError(f"{self._n_found} records were found that cannot be landed") from last
+            span = waiting.pop()
+            try:
+                self._land(span, begin)
+                begin, self.is_proven = span.end, True
+                continue
+            except Exception as error:
+                if (reason := self.reason_of(error)) is None:
+                    raise
+                last = error
+            if span.n_offsets > 1:
+                waiting += reversed(span.halves())
+                continue
+            self._suspect(span, reason)
+            if not self.is_proven and len(self._suspects) >= _MAX_UNPROVEN:
+                raise last
+            if self.is_proven and len(self._suspects) >= _MAX_TOGETHER:
+                self._land(Span(span.end, span.end), begin)
+                begin = span.end
+        if self._suspects:
+            if not self.is_proven:
+                assert last is not None, "a record has failed"
+                raise last
+            self._land(Span(whole.end, whole.end), begin)
+        return self._n_found
+
+    def _land(self, read: Span, begin: Offsets) -> None:
+        self.note(self._n_found + len(self._suspects))
+        self.write(read, Span(begin, read.end), self._suspects)
+        self._n_found += len(self._suspects)
+        self._suspects = []
+
+    def _suspect(self, span: Span, reason: str) -> None:
+        (partition,) = (p for p, end in span.end.items() if end > span.start[p])
+        self._suspects.append(IsolatedRecord(partition, span.start[partition], reason))
