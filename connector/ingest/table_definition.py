@@ -80,8 +80,8 @@ def redefined(properties: Mapping[str, str], table: Table, shown: str) -> dict[s
         if setting not in table.redefine:
             raise IngestError(
                 f"table {shown} was made with {_text(setting, held)}, and the settings have {_text(setting, wanted)} for topic "
-                f"{table.topic}: set {setting} as it was, give the topic another table by name in [[table]], or allow the change by redefine = "
-                f'["{setting}"] in [[table]]; then {trait.consequence}.'
+                f"{table.topic}: set {setting} as it was, give the topic another table by name in [[table]], or allow the change "
+                f'by redefine = ["{setting}"] in [[table]]; then {trait.consequence}.'
             )
         changed[trait.property] = trait.of(table) or ""
     return changed
