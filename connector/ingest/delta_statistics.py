@@ -1,7 +1,8 @@
 """The statistics of a file as Delta's log has them: JSON with the number of rows, minima, maxima and counts of nulls.
 
-See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A bound is left out where it is unknown, or where
-JSON cannot say it: readers then read the file.
+See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A file gets no bounds where one of a column with
+values is unknown, or where JSON cannot say it: readers then read the file. Delta would take the bounds of the other columns alone.
+But the datasets of the library deltalake find no row by a column that has no bounds beside columns that have.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_CO
         schema: pyarrow's, of the file.
         n_indexed: how many columns, in order, have statistics; -1 is all.
     """
-    stats: dict[str, Any] = {"numRecords": file.n_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
+    is_known = True
     columns = {
         leaf.path: column
         for leaf, column in zip(parquet_leaves(schema), file.columns, strict=True)
@@ -43,16 +47,19 @@ def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_CO
             break
         if pa.types.is_list(kind) or pa.types.is_map(kind):
             if path[0] in file.null_counts:
-                _set(stats["nullCount"], path, file.null_counts[path[0]])
+                _set(counts, path, file.null_counts[path[0]])
             continue
         column = columns[path]
-        if column.n_nulls is None:
+        if column.n_nulls is not None:
+            _set(counts, path, column.n_nulls)
+        if not _has_order(kind) or column.n_nulls == file.n_rows:
             continue
-        _set(stats["nullCount"], path, column.n_nulls)
-        if column.low is not None and _has_order(kind):
-            _set(stats["minValues"], path, _json_value(column.low, kind, is_maximum=False))
-            _set(stats["maxValues"], path, _json_value(column.high, kind, is_maximum=True))
-    return _json(stats)
+        for values, bound in ((low, column.low), (high, column.high)):
+            value = None if bound is None else _json_value(bound, kind, is_maximum=values is high)
+            _set(values, path, value)
+            is_known &= value is not None or len(path) > 1
+    bounds = {"minValues": low, "maxValues": high} if is_known else {}
+    return _json({"numRecords": file.n_rows, **bounds, "nullCount": counts})
 
 
 def _columns(
@@ -79,8 +86,10 @@ def _json_value(bound: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
         return text if text is None or not kind.tz else f"{text}Z"
     if isinstance(bound, str) and len(bound) > _TEXT_LENGTH:
         cut = bound[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
-        return cut if cut >= bound or not is_maximum else None
-    return None if isinstance(bound, float) and math.isinf(bound) else bound
+        return cut if cut >= bound or not is_maximum else bound
+    if isinstance(bound, float) and math.isinf(bound):
+        return "Infinity" if bound > 0 else "-Infinity"  # as Spark writes them
+    return bound
 
 
 def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -24,6 +24,12 @@ _EPOCH: Final = date(1970, 1, 1)
 #: Days of which Spark's literals are moved by up to ten days, and a day for the zones of timestamps.
 _MOVED_DAYS: Final = ((date(1582, 10, 4) - _EPOCH).days, (date(1582, 10, 26) - _EPOCH).days)
 _DAY_US: Final = 86_400_000_000
+#: Bytes; Parquet's library writes no bounds of a row group that has a longer text.
+_LONGEST_TEXT: Final = 4096
+#: Characters of the bounds of such texts.
+_CUT_TEXT: Final = 256
+_SURROGATES: Final = (0xD800, 0xE000)
+_LAST_CHARACTER: Final = 0x10FFFF
 
 
 class Leaf(NamedTuple):
@@ -70,11 +76,13 @@ class RowGroup:
 
     Attributes:
         n_nans: by the leaf's position, of those of a floating-point type.
+        long_texts: the lowest and the highest one by the leaf's position, where the footer does not have them since one is long.
         without_bounds: names of leaves that get no bounds in the footer.
         without_dictionary: names of leaves that get no dictionary either.
     """
 
     n_nans: dict[int, int]
+    long_texts: dict[int, tuple[str, str] | None]
     without_bounds: frozenset[str]
     without_dictionary: frozenset[str]
 
@@ -103,6 +111,7 @@ def _leaves(field: pa.Field, path: tuple[str, ...], name: str, *, is_repeated: b
 def survey(rows: pa.Table, leaves: Sequence[Leaf]) -> RowGroup:
     """Return what rows, of a file of these leaves, have to do with its statistics."""
     n_nans: dict[int, int] = {}
+    long_texts: dict[int, tuple[str, str] | None] = {}
     without_bounds, without_dictionary = set(), set()
     for position, leaf in enumerate(leaves):
         if pa.types.is_floating(leaf.kind):
@@ -110,9 +119,37 @@ def survey(rows: pa.Table, leaves: Sequence[Leaf]) -> RowGroup:
                 n_nans[position] = pc.sum(pc.is_nan(column_of(rows, leaf.path))).as_py() or 0
             if leaf.is_repeated or n_nans[position]:
                 without_bounds.add(leaf.name)
-        elif not leaf.is_repeated and pa.types.is_temporal(leaf.kind) and _has_moved_days(column_of(rows, leaf.path)):
+        elif leaf.is_repeated:
+            continue
+        elif pa.types.is_string(leaf.kind):
+            texts = column_of(rows, leaf.path)
+            if texts.nbytes > _LONGEST_TEXT and (pc.max(pc.binary_length(texts)).as_py() or 0) > _LONGEST_TEXT:
+                long_texts[position] = _bounds_of_texts(texts)
+        elif pa.types.is_temporal(leaf.kind) and _has_moved_days(column_of(rows, leaf.path)):
             without_dictionary.add(leaf.name)
-    return RowGroup(n_nans, frozenset(without_bounds | without_dictionary), frozenset(without_dictionary))
+    return RowGroup(n_nans, long_texts, frozenset(without_bounds | without_dictionary), frozenset(without_dictionary))
+
+
+def _bounds_of_texts(texts: pa.ChunkedArray) -> tuple[str, str] | None:
+    """Return a lower and an upper bound of texts; None where a text is not UTF-8."""
+    bounds = pc.min_max(texts)
+    try:
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    except UnicodeDecodeError:
+        return None
+    end = next_text(high[:_CUT_TEXT]) if len(high) > _CUT_TEXT else high
+    return low[:_CUT_TEXT], high if end is None else end
+
+
+def next_text(text: str) -> str | None:
+    """Return the lowest text above all that begin with ``text``; None where there is none."""
+    for position in reversed(range(len(text))):
+        code = ord(text[position]) + 1
+        if code == _SURROGATES[0]:  # no characters, and UTF-8 has none
+            code = _SURROGATES[1]
+        if code <= _LAST_CHARACTER:
+            return text[:position] + chr(code)
+    return None
 
 
 def _has_moved_days(column: pa.ChunkedArray) -> bool:
@@ -135,7 +172,12 @@ def column_of(rows: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
 
 
 def column_statistics(
-    metadata: Any, position: int, kind: pa.DataType, n_nulls: int | None, n_nans: int | None
+    metadata: Any,
+    position: int,
+    kind: pa.DataType,
+    n_nulls: int | None,
+    n_nans: int | None,
+    long_texts: Sequence[tuple[str, str] | None],
 ) -> ColumnStatistics:
     """Return what is known of one leaf of a file by the file's footer.
 
@@ -144,12 +186,13 @@ def column_statistics(
         kind: pyarrow's type of the leaf.
         n_nulls: of a leaf of which the footer does not have it.
         n_nans: of a leaf of a floating-point type.
+        long_texts: the bounds of row groups whose texts are too long for the footer.
     """
     chunks = [metadata.row_group(number).column(position) for number in range(metadata.num_row_groups)]
     statistics = [chunk.statistics for chunk in chunks]
     if n_nulls is None and all(known is not None and known.has_null_count for known in statistics):
         n_nulls = sum(known.null_count for known in statistics)
-    low, high = (None, None) if n_nans else _bounds(statistics, kind)
+    low, high = (None, None) if n_nans else _bounds(statistics, kind, long_texts)
     return ColumnStatistics(
         n_values=sum(chunk.num_values for chunk in chunks),
         n_bytes=sum(chunk.total_compressed_size for chunk in chunks),
@@ -160,10 +203,14 @@ def column_statistics(
     )
 
 
-def _bounds(statistics: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
-    """Return the lowest and the highest value; None where a row group with values does not have them, such as one of long texts, or
-    where a text is not UTF-8."""
-    low, high = [], []
+def _bounds(
+    statistics: Sequence[Any], kind: pa.DataType, long_texts: Sequence[tuple[str, str] | None]
+) -> tuple[Any, Any]:
+    """Return the lowest and the highest value; None where a row group with values does not have them, or a text is not UTF-8."""
+    if None in long_texts:
+        return None, None
+    low, high = ([bounds[end] for bounds in long_texts if bounds is not None] for end in (0, 1))
+    n_without = 0
     for known in statistics:
         if known is None:
             return None, None
@@ -171,11 +218,13 @@ def _bounds(statistics: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
             low.append(_value(known.min_raw, kind))
             high.append(_value(known.max_raw, kind))
         elif known.num_values or not known.has_null_count:
-            return None, None
+            n_without += 1
+    if n_without > len(long_texts):
+        return None, None
     if not low or None in (*low, *high):
         return None, None
     lowest, highest = min(low), max(high)
-    if isinstance(lowest, float):  # -0.0 is below 0.0 to Iceberg
+    if pa.types.is_floating(kind):  # -0.0 is below 0.0 to Iceberg
         lowest, highest = (-0.0 if lowest == 0 else lowest), (0.0 if highest == 0 else highest)
     return lowest, highest
 

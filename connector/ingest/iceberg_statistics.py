@@ -7,15 +7,12 @@ say it: readers then read the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from pykafka_wire.ingest.file_statistics import parquet_leaves
+from pykafka_wire.ingest.file_statistics import next_text, parquet_leaves
 from pykafka_wire.ingest.parquet_files import WrittenFile
-
-_SURROGATES: Final = (0xD800, 0xE000)
-_LAST_CHARACTER: Final = 0x10FFFF
 
 
 def statistics(file: WrittenFile, schema: pa.Schema, plan: Mapping[int, Any]) -> dict[str, Any]:
@@ -67,18 +64,7 @@ def _cut(value: Any, length: int | None, *, is_upper: bool) -> Any:
     cut = value[:length]
     if not is_upper:
         return cut
-    return _next_text(cut) if isinstance(cut, str) else _next_bytes(cut)
-
-
-def _next_text(text: str) -> str | None:
-    """Return the first text above all that begin with ``text``; None where there is none."""
-    for position in reversed(range(len(text))):
-        code = ord(text[position]) + 1
-        if code == _SURROGATES[0]:  # no characters, and UTF-8 has none
-            code = _SURROGATES[1]
-        if code <= _LAST_CHARACTER:
-            return text[:position] + chr(code)
-    return None
+    return next_text(cut) if isinstance(cut, str) else _next_bytes(cut)
 
 
 def _next_bytes(value: bytes) -> bytes | None:

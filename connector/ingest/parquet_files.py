@@ -255,6 +255,7 @@ class _OpenFile:
             if leaf.name in self.without_bounds and not leaf.is_repeated
         }
         self._n_nans: dict[int, int] = {}
+        self._long_texts: dict[int, list[tuple[str, str] | None]] = {}
 
     def open(self, filesystem: FileSystem, folder: str) -> None:
         """Begin the file in a table's folder."""
@@ -297,6 +298,8 @@ class _OpenFile:
             self._n_nulls[position] += column_of(rows, self._leaves[position].path).null_count
         for position, n_nans in known.n_nans.items():
             self._n_nans[position] = self._n_nans.get(position, 0) + n_nans
+        for position, bounds in known.long_texts.items():
+            self._long_texts.setdefault(position, []).append(bounds)
         with _writing(self.path):
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -322,7 +325,12 @@ class _OpenFile:
             partition=values,
             columns=tuple(
                 column_statistics(
-                    metadata, position, leaf.kind, self._n_nulls.get(position), self._n_nans.get(position)
+                    metadata,
+                    position,
+                    leaf.kind,
+                    n_nulls=self._n_nulls.get(position),
+                    n_nans=self._n_nans.get(position),
+                    long_texts=self._long_texts.get(position, ()),
                 )
                 for position, leaf in enumerate(self._leaves)
             ),

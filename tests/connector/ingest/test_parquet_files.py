@@ -143,7 +143,7 @@ def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(
             "day": pa.array([date(1, 1, 1), None, date(9999, 12, 31)], pa.date32()),
             "at": pa.array([at, None, at], pa.timestamp("us", "UTC")),
             "local": pa.array([at.replace(tzinfo=None)] * 3, pa.timestamp("us")),
-            "with_nan": [1.5, float("nan"), None],
+            "ratio": [1.5, -0.5, None],
             "infinite": [float("-inf"), 0.0, 2.0],
             "nulls": pa.array([None] * 3, pa.int64()),
             "flag": [True, None, False],
@@ -160,33 +160,37 @@ def test_statistics_are_bounds_of_the_rows_and_left_out_where_they_are_not_sure(
         "numRecords": 3,
         "minValues": {
             "n": -1, "price": Decimal("0.10"), "text": "a" * 32, "day": "0001-01-01", "at": "2026-01-01T00:00:00.123456Z",
-            "local": "2026-01-01T00:00:00.123456", "flag": False, "place": {"city": "B"},
+            "local": "2026-01-01T00:00:00.123456",
+            "ratio": Decimal("-0.5"), "infinite": "-Infinity", "flag": False, "place": {"city": "B"},
         },
         "maxValues": {
             "n": 3, "price": Decimal("12345678901234567890.25"), "text": "å" * 32 + "\U0010ffff", "day": "9999-12-31",
-            "at": "2026-01-01T00:00:00.123456Z", "local": "2026-01-01T00:00:00.123456", "infinite": 2, "flag": True,
+            "at": "2026-01-01T00:00:00.123456Z", "local": "2026-01-01T00:00:00.123456",
+            "ratio": Decimal("1.5"), "infinite": 2, "flag": True,
             "place": {"city": "B"},
         },
         "nullCount": {
-            "n": 1, "price": 1, "text": 0, "day": 1, "at": 1, "local": 0, "with_nan": 1, "infinite": 0, "nulls": 3, "flag": 1,
+            "n": 1, "price": 1, "text": 0, "day": 1, "at": 1, "local": 0, "ratio": 1, "infinite": 0, "nulls": 3, "flag": 1,
             "raw": 1, "tags": 1, "place": {"city": 2, "ratio": 1},
         },
     }  # fmt: skip
 
 
-def test_a_maximum_that_cannot_be_cut_is_left_out(tmp_path: Path) -> None:
+def test_a_maximum_that_cannot_be_cut_is_whole(tmp_path: Path) -> None:
     last = "\U0010ffff"
     found = stats_of(tmp_path, pa.table({"over": ["a" * 32 + last + "b"], "equal": ["a" * 32 + last]}))
     assert found["minValues"] == {"over": "a" * 32, "equal": "a" * 32}
-    assert found["maxValues"] == {"equal": "a" * 32 + last}
+    assert found["maxValues"] == {"over": "a" * 32 + last + "b", "equal": "a" * 32 + last}
 
 
 def test_statistics_are_of_the_first_columns_and_survive_what_python_cannot_say(tmp_path: Path) -> None:
     far = pa.array([-(2**62), 2**62], pa.int64()).view(pa.timestamp("us"))
-    table = pa.table({"far": far, "long": ["x" * 100_000, "y"], "third": [1, 2]})
-    assert stats_of(tmp_path, table, 2) == {
-        "numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"far": 0, "long": 0},
+    table = pa.table({"long": ["x" * 100_000, "y"], "second": [1, 2], "far": far})
+    assert stats_of(tmp_path / "first", table, 2) == {
+        "numRecords": 2, "minValues": {"long": "x" * 32, "second": 1}, "maxValues": {"long": "y", "second": 2},
+        "nullCount": {"long": 0, "second": 0},
     }  # fmt: skip
+    assert stats_of(tmp_path / "all", table) == {"numRecords": 2, "nullCount": {"long": 0, "second": 0, "far": 0}}
 
 
 ROWS = pa.struct(
