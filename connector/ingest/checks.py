@@ -35,7 +35,7 @@ from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, truncation
 from pykafka_wire.ingest.proof import Proof, mistake_of, prove, range_of
 from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.table_formats import open_table
-from pykafka_wire.ingest.tables import TOPIC_PROPERTY, TopicTable
+from pykafka_wire.ingest.tables import TOPIC_PROPERTY, TopicTable, plain_times
 from pykafka_wire.ingest.topic_log import has_records, kept_range, may_be_compacted
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader
 from pykafka_wire.ingest.unsent_values import SearchRange, filled
@@ -258,7 +258,9 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         return
     for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
-            yield _Replayed(spark, settings, reader, _owner(settings, row.topic, row.table)).run()
+            with plain_times(spark):
+                replayed = _Replayed(spark, settings, reader, _owner(settings, row.topic, row.table)).run()
+            yield replayed
         except Exception as error:
             yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
 

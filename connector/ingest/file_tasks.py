@@ -342,7 +342,9 @@ class RowsTask(SentToWorkers):
 
 def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequence[str] = ()) -> Written:
     """Write a DataFrame's rows, of the columns of ``layout.schema`` in its order, as one Spark job; more is :class:`RowsTask`'s."""
-    return _written(rows.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
+    # By position: mapInArrow takes names for expressions, and those of data may have dots, backticks, or an asterisk.
+    numbered = rows.toDF(*map(str, range(len(rows.columns))))
+    return _written(numbered.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
 
 
 def discard(written: Written, folder: Folder) -> None:

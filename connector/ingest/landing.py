@@ -33,7 +33,7 @@ from pykafka_wire.ingest.spark_or_tasks import spark_reason
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.table_writer import Surroundings, TableProgress, TableWriter
-from pykafka_wire.ingest.tables import check_owner
+from pykafka_wire.ingest.tables import check_owner, write_plain_times
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.ingest.upkeep import Upkeep, open_upkeep
 from pykafka_wire.task_metrics import DriverReceiver
@@ -652,6 +652,7 @@ class Landing:
         if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
             session.conf.set(_SNAPSHOT_PARTITIONS, "2")
         session.conf.set(_COMMIT_LOCK, "true")
+        write_plain_times(session)
         return session
 
 

@@ -69,6 +69,12 @@ _VACUUM_LOGGED: Final = "spark.databricks.delta.vacuum.logging.enabled"
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_DEFAULT: Final = "10000"
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
+#: How Spark writes dates and timestamps. Its default is INT96, in which most other readers have no year after 2262. A session may
+#: have the calendar of old versions, in which other readers see other days before 1582.
+_TIMES: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 #: It refuses to delete what is younger than a week.
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
@@ -532,6 +538,28 @@ def topic_columns_of(schema: StructType, properties: Mapping[str, str]) -> list[
     """Return the columns of a table that are the topic's by its properties; all where these do not name them."""
     names = properties.get(COLUMNS_PROPERTY)
     return [column for column in schema if names is None or column.name.lower() in json.loads(names)]
+
+
+def write_plain_times(session: SparkSession) -> dict[str, str | None]:
+    """Let a session write dates and timestamps that all readers understand; return the settings that it had."""
+    before = {name: session.conf.get(name, None) for name in _TIMES}
+    for name, value in _TIMES.items():
+        session.conf.set(name, value)
+    return before
+
+
+@contextmanager
+def plain_times(session: SparkSession) -> Iterator[None]:
+    """Let a user's session write as :func:`write_plain_times` does, for some time."""
+    before = write_plain_times(session)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, value)
 
 
 def merge_into(identifier: str, changes: DataFrame, clauses: str) -> None:

@@ -324,6 +324,49 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     assert (status.error, status.by_spark, shop.rows("orders", "n")) == (None, None, [(0,), (1,), (2,)])
 
 
+def test_times_that_spark_writes_are_the_same_to_every_reader(shop: Shop) -> None:
+    """By MERGE, and by the rewriting of files; Spark's own default is a type that ends in 2262 for most readers."""
+    shop.create("times")
+    name = f"{shop.prefix}.times"
+    folder = shop.folder / "lake" / f"{shop.prefix}_times"
+    asked = {
+        "defaults": Table(
+            topic=".*",
+            format="json",
+            mode="upsert",
+            key_format="json",
+            key_schema="id INT",
+            schema="id INT, at TIMESTAMP, local TIMESTAMP_NTZ",
+        )
+    }
+    last, first = "9999-12-31 23:59:59.999999", "0001-01-01 00:00:00"
+    times = [last, first, "1582-10-10 00:00:00", "1899-12-31 23:59:59.5"]
+    keys = [{"id": number} for number in range(len(times))]
+    for n_sent in (2, 4):  # an append of the first rows, and a MERGE
+        rows = [{"id": number, "at": f"{at}Z", "local": at} for number, at in enumerate(times[:n_sent])]
+        shop.send_json("times", rows, keys=keys[:n_sent])
+        assert shop.run(**asked).statuses[name].error is None
+    stored = DeltaTable(folder)
+    wanted = sorted(datetime.fromisoformat(at).replace(microsecond=0) for at in times)
+    by_deltalake = stored.to_pyarrow_table(columns=["at", "local"])
+    by_polars = polars.scan_delta(str(folder)).collect()
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        by_duckdb = connection.execute(
+            f"SELECT \"at\" AT TIME ZONE 'UTC', local FROM read_parquet({stored.file_uris()})"
+        ).fetchall()
+    for number, column in enumerate(("at", "local")):
+        found = [
+            [at.replace(tzinfo=None) for at in values]
+            for values in (
+                by_deltalake[column].to_pylist(),
+                by_polars[column].to_list(),
+                [row[number] for row in by_duckdb],
+            )
+        ]
+        assert [sorted(at.replace(microsecond=0) for at in values) for values in found] == [wanted] * 3
+
+
 @pytest.mark.long
 def test_a_run_ends_when_its_compaction_has(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, until: Callable[..., Any]

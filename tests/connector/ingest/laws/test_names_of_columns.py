@@ -1,0 +1,72 @@
+"""Law: a name that comes from data is a name, whatever characters it has, and never an expression."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
+
+from pykafka_wire.ingest import Table
+from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.laws.generated import examples
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(3600)]
+
+#: As in the data of OpenTelemetry, and what parsers of expressions stumble over.
+NAMES: Final = [
+    "service.name", "a.b.c", "`", "a`b", "``", "*", "a.*", "%", "a b", "'", '"', "a'b", "\\", "\\n", "å", "\U0001f600", "1", "-1",
+    "select", "value", "a[0]", "a(b)", "a,b", "a;b", "{a}", "a=b", "a\nb", "a\tb", "a:b", "a/b", "#", "x" * 100, "$"
+    ".", "..", "a.",    ".a", "日本", "?", "!", "a--b", "/*", "_metadata", "new.x", "old", "NULL", "a\u200bb", "<a>",
+]  # fmt: skip
+_CHARACTERS: Final = st.characters(codec="utf-8", exclude_characters="\x00", exclude_categories=["Cs"])
+NAME: Final = st.sampled_from(NAMES) | st.text(_CHARACTERS, min_size=1, max_size=12)
+
+
+def _is_distinct(names: list[str]) -> bool:
+    """Delta does not tell upper from lower case."""
+    return len(
+        {folded for name in names for folded in {name.lower(), name.casefold(), name.upper().lower()}} & {"id"}
+    ) == 0 and all(one is other or one.casefold() != other.casefold() for one in names for other in names)
+
+
+@pytest.mark.parametrize(("format", "mode"), [("delta", "append"), ("delta", "upsert"), ("iceberg", "append")])
+@examples(1)
+@given(names=st.lists(NAME, min_size=3, max_size=40, unique_by=str.casefold).filter(_is_distinct))
+def test_documents_with_any_names_land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
+    _land(shop, format, mode, names)
+
+
+@pytest.mark.parametrize(("format", "refused"), [("delta", ""), ("delta", " ,;{}()\n\t="), ("iceberg", "")])
+def test_each_of_the_names_that_parsers_stumble_over_lands(shop: Shop, format: str, refused: str) -> None:
+    """Tasks write a Delta table whose names have no characters that need Delta's column mapping."""
+    _land(shop, format, "append", [name for name in NAMES if not set(refused) & set(name)])
+
+
+def _land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
+    topic = shop.create(f"t{uuid.uuid4().hex[:8]}")
+    name = topic.removeprefix(f"{shop.prefix}.")
+    document = {"id": 1, **{field: number for number, field in enumerate(names)}}
+    shop.send_json(name, [document, {"id": 2, "inner": document}], keys=[{"id": 1}, {"id": 2}])
+    given: dict[str, Any] = {"topics": topic.replace(".", r"\."), "checkpoint": str(shop.folder / f"{name}{format}")}
+    if format == "iceberg":
+        catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{shop.folder}/{name}.db",
+            "warehouse": f"file://{shop.folder}/lake",
+        }
+        load_catalog("lake", **catalog).create_namespace("laws")
+        given |= {"into": "lake.laws", "table_format": "iceberg", "catalog": catalog}
+    (status,) = shop.run(defaults=Table(topic=".*", format="json", mode=mode), **given).statuses.values()
+    assert (status.error, status.rejects) == (None, 0)
+    table = f"{shop.prefix}_{name}"
+    if format == "iceberg":
+        rows = load_catalog("lake", **given["catalog"]).load_table(f"laws.{table}").scan().to_arrow().to_pylist()
+    else:
+        rows = [row.asDict(recursive=True) for row in shop.table(name).collect()]
+    read = {row["id"]: row for row in rows}
+    assert {field: read[1][field] for field in names} == {field: document[field] for field in names}
+    assert {field: read[2]["inner"][field] for field in document} == document
