@@ -209,7 +209,8 @@ def _bounds(
     """Return the lowest and the highest value; None where a row group with values does not have them, or a text is not UTF-8."""
     if None in long_texts:
         return None, None
-    low, high = ([bounds[end] for bounds in long_texts if bounds is not None] for end in (0, 1))
+    low: list[Any] = [bounds[0] for bounds in long_texts if bounds is not None]
+    high: list[Any] = [bounds[1] for bounds in long_texts if bounds is not None]
     n_without = 0
     for known in statistics:
         if known is None:
