@@ -44,12 +44,6 @@ class OffsetsError(ConnectorError):
     code = "PYKAFKA_WIRE_OFFSETS"
 
 
-class RecordError(ConnectorError):
-    """A record in Kafka that a Spark row cannot represent."""
-
-    code = "PYKAFKA_WIRE_RECORD"
-
-
 class WriteError(ConnectorError):
     """A row that cannot be written as a Kafka record."""
 

@@ -6,6 +6,7 @@ Runs on executors, in Python workers that Spark reuses: connections stay open in
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import random
 import time
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import Loss, RecordError
+from pykafka_wire.errors import Loss
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
@@ -42,6 +44,8 @@ from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 
 if TYPE_CHECKING:
     from pykafka_wire.source.typed_decoding import ColumnDecoder
+
+_log = logging.getLogger(__name__)
 
 #: So many brokers are asked, at random, before a task skips a topic as deleted or recreated; each may take so long.
 _N_BROKERS: Final = 3
@@ -288,18 +292,26 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
 
 
 def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
-    """Return Spark's timestamps, which count microseconds, of Kafka's milliseconds: a producer that sends nanoseconds exceeds
-    Spark's (SPARK-56243)."""
+    """Return Spark's timestamps, which count microseconds, of Kafka's milliseconds.
+
+    A producer that sends nanoseconds exceeds Spark's (SPARK-56243). Such a record gets Spark's last timestamp, in the year 294247.
+    So the record is behind all others, and does not make the topic unreadable.
+    """
     timestamp = records.timestamp
     too_far = np.flatnonzero((timestamp > _MAX_TIMESTAMP_MS) | (timestamp < -_MAX_TIMESTAMP_MS))
     if too_far.size:
         first = int(too_far[0])
-        raise RecordError(
-            f"the record at {ranges[int(records.slice_index[first])].topic_partition} offset "
-            f"{int(records.offset[first])} has the timestamp {int(timestamp[first])} ms, which a timestamp "
-            "in microseconds, as Spark's are, cannot hold: did its producer send micro- or nanoseconds? Leave the column "
-            "timestamp out (with .schema(…), or columns of read_topic), or start after the record."
-        )
+        place = str(ranges[int(records.slice_index[first])].topic_partition)
+        if is_first("", "timestamp", place):
+            _log.warning(
+                "The record at %s offset %d has the timestamp %d ms, which a timestamp in microseconds, as Spark's are, cannot "
+                "hold: the record is read with the last timestamp of Spark, in the year 294247. Did its producer send micro- or "
+                "nanoseconds? Only the first such record of a partition is logged.",
+                place,
+                int(records.offset[first]),
+                int(timestamp[first]),
+            )
+        timestamp = np.clip(timestamp, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
