@@ -37,6 +37,14 @@ def local_folder(path: str) -> str | None:
     return None
 
 
+def unescaped(path: str) -> str:
+    """Return a place as Hadoop takes it, which does not read escapes: ``file:///my%20lake`` names the folder ``my lake``."""
+    folder = local_folder(path)
+    if "%" not in path or folder is None or _SCHEME.match(path) is None or path.lower().startswith("dbfs:"):
+        return path
+    return folder if "%" in folder else f"file:{folder}"
+
+
 def qualified(path: str, default: str) -> str:
     """Return a path as Spark takes it whose default file system (``fs.defaultFS``) is the URI ``default``.
 

@@ -221,6 +221,8 @@ class IngestScreen:
         states = Counter(table.state for table in seen.tables)
         trouble = "".join(f", {states[state]} {state}" for state in ("stopped", "retrying") if states[state])
         doing = "planning a micro-batch" if seen.is_planning else "waiting for new records"
+        if not seen.tables and not seen.is_planning:
+            doing = "no topic matches the pattern of topics: waiting for one"
         if seen.number is not None:
             doing = f"micro-batch {seen.number}, for {_elapsed(seen)}"
         return f"{self._title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"

@@ -131,6 +131,7 @@ def _verified(
     def taken(part: TopicRange) -> DataFrame:
         return reader.read(spark, part, table, reader.value_schema(topic, table), None).select("partition", "offset")
 
+    n_rejected = 0
     if table.mode == "append" and of_rejects.exists:
         rejects = of_rejects.rows.where(F.col("table") == name)
         rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
@@ -139,6 +140,7 @@ def _verified(
             rejected = rejected.join(
                 taken(kept_range(settings.kafka_options, part)), ["partition", "offset"], "left_semi"
             )
+        n_rejected = rejected.count()
         held = held.unionByName(rejected)
 
     stale: list[DataFrame] = []
@@ -174,6 +176,7 @@ def _verified(
         name,
         expected=expected,
     )
+    proof = replace(proof, n_rejected=n_rejected)
     if table.is_part and destination == settings.destinations(topic)[0]:
         proof = replace(proof, **_untaken(spark, settings, reader, part))
     if not stale:

@@ -184,7 +184,9 @@ class DeltaFolder:
             self._uri,
             deltalake.Schema.from_arrow(_nullable(rows)),
             mode="error",
-            partition_by=partition_columns(table, rows.names),
+            partition_by=partition_columns(
+                table, rows.names, [field.name for field in rows if pa.types.is_nested(field.type)]
+            ),
             configuration=owner_properties(begins_at) | made_properties(table),
             storage_options=dict(self.folder.storage),
             raise_if_key_not_exists=False,

@@ -16,6 +16,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +29,7 @@ _DAY_US: Final = 86_400_000_000
 _LONGEST_TEXT: Final = 4096
 #: Characters of the bounds of such texts.
 _CUT_TEXT: Final = 256
+_DIGITS_OF_YEAR: Final = 4
 _SURROGATES: Final = (0xD800, 0xE000)
 _LAST_CHARACTER: Final = 0x10FFFF
 
@@ -250,6 +252,13 @@ def date_text(days: int) -> str | None:
         return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
     except (ValueError, OverflowError):
         return None
+
+
+def any_date_text(days: int) -> str:
+    """Return any date, in days since the epoch, as Spark reads it: years of more than four digits have a sign."""
+    year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    sign = "-" if year.startswith("-") else "+" if len(year) > _DIGITS_OF_YEAR else ""
+    return f"{sign}{year.lstrip('-'):0>{_DIGITS_OF_YEAR}}-{month}-{day}"
 
 
 def moment_text(micros: int) -> str | None:

@@ -331,6 +331,8 @@ class IcebergTable:
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table as :meth:`create` does, of pyarrow's schema."""
+        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+        by = partition_columns(table, schema.names, nested)
         made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.mode != "append":
@@ -340,9 +342,9 @@ class IcebergTable:
         with self._catalog.create_table_transaction(
             self._name, schema, properties={**given, **table.properties}
         ) as transaction:
-            if table.partition_by:
+            if by:
                 with transaction.update_spec() as update:
-                    for name in partition_columns(table, schema.names):
+                    for name in by:
                         update.add_identity(name)
         self._loaded = None
 

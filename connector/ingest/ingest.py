@@ -341,6 +341,11 @@ class Ingest:
         try:
             if planned is None:
                 planned = self.plan()
+            if once and not planned:
+                raise IngestError(
+                    f"no topic to land matches {self.settings.topics}: correct topics, a regular expression that matches the "
+                    "whole name of each topic, or start without once to wait for a topic."
+                )
             query = self._start(spark, trigger, planned)
         except BaseException:
             self.close()  # it may be retrying tables
@@ -376,7 +381,10 @@ class Ingest:
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
         self._check_running_alone(spark)
-        mistakes = [*filter(None, [missing_place(spark, self.settings), merge_mistake(spark, self.settings)])]
+        missing = missing_place(spark, self.settings)
+        mistakes = [*filter(None, [missing, merge_mistake(spark, self.settings)])]
+        if missing is not None:  # the tables' own mistakes cannot be found
+            _refuse(mistakes)
         log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)

@@ -23,9 +23,9 @@ from pykafka_wire.ingest.file_statistics import (
     ColumnStatistics,
     Leaf,
     RowGroup,
+    any_date_text,
     column_of,
     column_statistics,
-    date_text,
     parquet_leaves,
     survey,
 )
@@ -369,7 +369,7 @@ def partition_text(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if pa.types.is_date(kind):
-        return date_text(value) or str(value)
+        return any_date_text(value)
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
@@ -44,6 +44,9 @@ from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Python's last time; a producer that sends microseconds has later ones.
+_LAST_MS: Final = 253_402_300_799_999
 _KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
 
 
@@ -55,6 +58,7 @@ class Proof:
         start, until: the offsets that were compared, by partition, half-open.
         unread: records of partitions of which the table has no row, by partition; only where nothing says what was read.
         n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
+        n_rejected: records that are rejects, and no rows of the table.
         n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
             rows are older than the topic, or not there.
         n_untaken, untaken: records of the topic that none of its tables takes, and the first places of such; of its first table.
@@ -70,6 +74,7 @@ class Proof:
     comparison: Comparison | None
     unread: Mapping[int, int] = field(default_factory=dict)
     n_absent: int = 0
+    n_rejected: int = 0
     n_stale: int = 0
     stale: tuple[tuple[int, int], ...] = ()
     n_untaken: int = 0
@@ -91,6 +96,8 @@ class Proof:
         if not self.until:
             return f"{self.table}: no records of {self.topic} to land, no table"
         parts = [f"{comparison.n_expected} records of {self.topic}"]
+        if self.n_rejected:
+            parts[0] += f", {self.n_rejected} of them in the table of rejects"
         if comparison.is_equal and not self.n_stale:
             parts.append("each there once")
         if self.unread:
@@ -199,7 +206,7 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
     times = {row.partition: row[1] for row in last.collect()}
     if any(times.get(partition) is None for partition in behind):
         return None
-    return datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
+    return _EPOCH + timedelta(milliseconds=min(*times.values(), _LAST_MS))
 
 
 def properties_of(spark: SparkSession, table: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pykafka_wire.checkpoints.files import qualified
+from pykafka_wire.checkpoints.files import qualified, unescaped
 from pykafka_wire.columns import value_formats
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.query_group import GROUP_PREFIX
@@ -179,6 +179,10 @@ class Settings:
     defaults: Table = field(default_factory=lambda: Table(topic=".*"))
     tables: tuple[Table, ...] = ()
     # fmt: on
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint", "into"):  # Python and Spark would take an escaped place for two
+            object.__setattr__(self, name, unescaped(getattr(self, name)))
 
     def lands(self, topic: str) -> bool:
         """Return whether a topic is one of those to land."""

@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
+from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.failures import code_of, sentence_of
 from pykafka_wire.ingest.file_tasks import UriFolder
 from pykafka_wire.ingest.settings import Settings
 from pykafka_wire.ingest.table_log import ReadLog, TableLog
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
+from pykafka_wire.wire.masking import without_secrets
 
 
 def open_table(session: SparkSession, settings: Settings, name: str) -> TopicTable:
@@ -108,7 +110,15 @@ def missing_place(session: SparkSession, settings: Settings) -> str | None:
     if settings.table_format == "iceberg":
         from pykafka_wire.ingest.iceberg_table import namespace_exists
 
-        is_there, what = namespace_exists(settings), "namespace"
+        try:
+            is_there, what = namespace_exists(settings), "namespace"
+        except ConnectorError:
+            raise
+        except Exception as error:  # pyiceberg's, requests', SQLAlchemy's, a cloud's
+            return (
+                f"the Iceberg catalog {settings.into.partition('.')[0]} does not respond ({code_of(error)}: "
+                f"{without_secrets(sentence_of(error))}): check uri and the credentials in [catalog], and that the catalog runs"
+            )
     else:
         is_there, what = settings.is_folder or session.catalog.databaseExists(settings.schema), "schema"
     return None if is_there else f"the {what} {settings.into} does not exist: CREATE {what.upper()} {settings.into}"

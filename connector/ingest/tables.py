@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
@@ -336,7 +336,10 @@ class LandedTable:
 
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
-        given = self._enabling(DataType.fromDDL(columns)) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
+        rows = DataType.fromDDL(columns)
+        assert isinstance(rows, StructType)
+        check_layout(table, nested_columns(rows))
+        given = self._enabling(rows) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
@@ -355,6 +358,7 @@ class LandedTable:
 
         A crash before the properties leaves a table that only :meth:`landed` tells from another program's.
         """
+        check_layout(table, nested_columns(rows.schema))
         writer = rows.write
         if table.partition_by:
             writer = writer.partitionBy(*table.partition_by)
@@ -519,12 +523,40 @@ def made_properties(table: Table) -> dict[str, str]:
     return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | definition_properties(table)
 
 
-def partition_columns(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
+def check_layout(table: Table, nested: Iterable[str]) -> None:
+    """Check the columns by which a new table is partitioned or clustered.
+
+    Args:
+        nested: columns of the rows that are structs, lists, maps or variants: a file cannot have one value of them.
 
     Raises:
-        IngestError: the rows have no such column.
+        IngestError: one of them is nested. Nobody could read the table.
     """
+    others = {name.lower() for name in nested}
+    for setting, names in (("partition_by", table.partition_by), ("cluster_by", table.cluster_by)):
+        if wrong := [name for name in names if name.lower() in others]:
+            raise IngestError(
+                f"{setting} of the table of topic {table.topic} names {', '.join(wrong)}, whose values are structs, lists, maps or "
+                'variants: name columns of single values, such as a field that select makes a column of (select = ["*", '
+                '"place.city AS city"]).'
+            )
+
+
+def nested_columns(rows: StructType) -> list[str]:
+    """Return the names of columns whose values are structs, lists, maps or variants."""
+    return [field.name for field in rows if isinstance(field.dataType, (StructType, ArrayType, MapType, VariantType))]
+
+
+def partition_columns(table: Table, columns: Sequence[str], nested: Iterable[str] = ()) -> list[str]:
+    """Return the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
+
+    Args:
+        nested: as :func:`check_layout` has them.
+
+    Raises:
+        IngestError: the rows have no such column, or it is nested.
+    """
+    check_layout(table, nested)
     by_name = {name.lower(): name for name in columns}
     if missing := [name for name in table.partition_by if name.lower() not in by_name]:
         raise IngestError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import signal
@@ -95,10 +96,15 @@ def test_rows_of_very_many_partitions_take_no_more_memory_than_is_given(
 def test_values_have_spark_s_texts_in_folders_of_partitions() -> None:
     values = [
         (True, pa.bool_()), ("a/b c", pa.string()), (Decimal("1E-7"), pa.decimal128(9, 7)),
-        ((date(2026, 1, 2) - date(1970, 1, 1)).days, pa.date32()), (None, pa.string()),
+        ((date(2026, 1, 2) - date(1970, 1, 1)).days, pa.date32()), (2932897, pa.date32()),
+        (-719529, pa.date32()), (-800000, pa.date32()), (None, pa.string()),
+        ("x" * 300, pa.string()), ("a\x00", pa.string()), ("..", pa.string()),
     ]  # fmt: skip
     assert [folder_name("kind", *value) for value in values] == [
-        "kind=true/", "kind=a%2Fb c/", "kind=0.0000001/", "kind=2026-01-02/", "kind=__HIVE_DEFAULT_PARTITION__/",
+        "kind=true/", "kind=a%2Fb c/", "kind=0.0000001/", "kind=2026-01-02/",
+        "kind=+10000-01-01/", "kind=-0001-12-31/",
+        "kind=-0221-09-04/", "kind=__HIVE_DEFAULT_PARTITION__/",
+        f"kind={'x' * 50}-{hashlib.sha256(b'x' * 300).hexdigest()[:32]}/", "kind=a%00/", "kind=../",
     ]  # fmt: skip
 
 

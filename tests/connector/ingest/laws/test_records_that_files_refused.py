@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
 #: No names of folders, or long ones.
 KINDS: Final = [
-    "\x00", "a\x00b", "x" * 300, "å" * 300, "\U0001f600" * 200, "/", "//", "a/../b", "..", ".", "%", "%2F", "%00", "", " ", "a ", "\\",
-    "\n", "\x7f", "\u2028", "a=b", "?", "#", "\U0010ffff", "null", "'", '"', "{}", ":", "*", None,
+    "\x00", "a\x00b", "x" * 300, "å" * 300, "\U0001f600" * 200, "/", "//", "a/../b", "..", ".", "%", "%2F", "%00", "", " ", "a ",
+    "\\", "\n", "\x7f", "\u2028", "a=b", "?", "#", "\U0010ffff", "null", "'", '"', "{}", ":", "*", None,
 ]  # fmt: skip
 #: Milliseconds; of a producer that sends nanoseconds or microseconds, too.
 TIMES: Final = [1_712_345_678_123_456_789, 1_712_345_678_123_456, 2**63 - 1, 1_712_345_678_123]
