@@ -2,9 +2,10 @@
 
 A row's changes are in one partition of its topic, in order, since the row's key is the record's: there the highest offset is the
 newest change. When the topic gets more partitions, or the keys other bytes, a row's changes go on in another partition, whose
-offsets cannot be compared with the first one's: then the latest timestamp is the newest change, and of equal ones that in the
-higher partition. The later micro-batch is not, since micro-batches of a backlog reach two partitions at different times. The table
-keeps partition, offset and timestamp beside the row: so a change that is applied twice changes nothing.
+offsets cannot be compared with the first one's: then the latest timestamp is the newest change, and of equal ones the one that
+Debezium saw last (``ts_ns``, in one micro-batch), then that in the higher partition. The later micro-batch is not, since
+micro-batches of a backlog reach two partitions at different times. The table keeps partition, offset and timestamp beside the row:
+so a change that is applied twice changes nothing.
 
 A primary key may get or lose a column: rows are found by the columns that the change's key has, which the row itself has, too.
 
@@ -42,6 +43,7 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.merging import (
     CREATED,
     DELETE,
@@ -172,6 +174,7 @@ def changes(rows: DataFrame, table: Table) -> DataFrame:
             is_delete = is_delete | F.col(f"value.{_OP}").cast("string").eqNullSafe("d")
             is_created = F.col(f"value.{_OP}").cast("string").eqNullSafe(_CREATE)
     key, has_key = _key(rows.schema["key"].dataType, row, row_type if table.mode == "cdc" else None)
+    key = with_equal_times(key, rows.select(key).schema[0].dataType)
     nothing = F.when(F.col("value").isNull(), F.lit(NOTHING)).otherwise(F.lit(NO_KEY))
     no_key = F.when(~has_key & ~is_truncate, nothing)
     return (
@@ -300,14 +303,15 @@ def _texts(placeholder: str) -> list[str]:
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Return the newest change of each key: in a partition by offset, among partitions by timestamp, then by number.
+    """Return the newest change of each key: in a partition by offset, among partitions by timestamp, then by the time at which
+    Debezium saw it, then by number.
 
     Of the TRUNCATEs of each partition the last one.
     """
     of_partition = changed.groupBy("key", "partition").agg(F.max_by(F.struct(*changed.columns), "offset").alias("row"))
     truncated = F.when(F.col(f"row.{TRUNCATE}"), F.col("partition"))
     of_all = of_partition.groupBy("key", truncated.alias("truncated")).agg(
-        F.max_by("row", F.struct("row.timestamp", "partition")).alias("row")
+        F.max_by("row", F.struct("row.timestamp", f"row.{SEEN_NS}", "partition")).alias("row")
     )
     return of_all.select("row.*")
 
@@ -541,7 +545,8 @@ def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[st
     """
     column, key = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType
     if not isinstance(key, StructType):
-        return f"old.{column} <=> new.{column}"
+        is_text = isinstance(key, StringType)
+        return f"{equal_time_sql(f'old.{column}') if is_text else f'old.{column}'} <=> new.{column}"
     of_held = held[prefix + "key"].dataType if prefix + "key" in held.names else None
     in_key = {name.lower() for name in of_held.names} if isinstance(of_held, StructType) else set()
     in_row = {field.name.lower() for field in held}
@@ -550,6 +555,8 @@ def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[st
         name, old = quoted(field.name), f"old.{column}.{quoted(field.name)}" if field.name.lower() in in_key else "NULL"
         if len(key) > 1 and field.name.lower() in in_row & gaps:
             old = f"coalesce({old}, old.{name})"
+        if isinstance(field.dataType, StringType) and old != "NULL":
+            old = equal_time_sql(old)
         conditions.append(f"{old} <=> new.{column}.{name}")
     lacking = in_key - in_row - {field.name.lower() for field in key}
     conditions += [f"old.{column}.{quoted(name)} IS NULL" for name in sorted(lacking)]

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
 from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.key_times import with_equal_times
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.server_rows import computed_on_server
 from pykafka_wire.ingest.tables import quoted
@@ -142,7 +143,11 @@ def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
 
 
 def _other_key(header: str, key_type: DataType) -> Column:
-    """Return the key that a header names, in the type of the row's; null where there is none, or its text cannot be one."""
+    """Return the key that a header names, as the row's key is; null where there is none, or its text cannot be one."""
+    return with_equal_times(_key_of_header(header, key_type), key_type)
+
+
+def _key_of_header(header: str, key_type: DataType) -> Column:
     is_of_fields = isinstance(key_type, StructType) and all(isinstance(field.dataType, _PLAIN) for field in key_type)
     if not (is_of_fields or isinstance(key_type, BinaryType | StringType)):
         return F.lit(None).cast(key_type)
