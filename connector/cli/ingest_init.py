@@ -18,6 +18,7 @@ import click
 
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
+from pykafka_wire.ingest.debezium_topics import what_it_has
 from pykafka_wire.ingest.settings import read_settings
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Of each partition so many of the last records are looked at.
 _SAMPLE: Final = 20
-#: The names of Debezium's own topics, which are no tables of a database.
-_HELPERS: Final = re.compile(r"__debezium|_?schema-?(changes|history)|.*\.transaction")
+#: The names of Debezium's own topics, which are no tables of a database; others show it by their records.
+_HELPERS: Final = re.compile(r"__debezium.*|_?schema[-_.]?(changes|history).*|.*\.transaction")
 _FRAME_BYTES: Final = 5
 #: Of values that are JSON a few may be damaged.
 _MOST: Final = 0.8
@@ -39,6 +40,7 @@ class Suggestion:
 
     Attributes:
         format, key_format: as in the file; None leaves it out.
+        registered_key: the format of keys by the registry, which counts where the file leaves it out; None where it has none.
         why: what was seen, for a comment.
     """
 
@@ -46,6 +48,7 @@ class Suggestion:
     mode: str
     format: str
     key_format: str | None
+    registered_key: str | None
     why: str
 
 
@@ -75,11 +78,19 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         progress.show(f"sampling {counted(len(topics), 'topic')}")
         compacted = _find_compacted(cluster, topics)
         samples = _samples(cluster, topics)
+        helpers += [
+            topic for topic in topics if any(what_it_has(value, registry) for value in samples.get(topic, ([], []))[1])
+        ]
+        topics = [name for name in topics if name not in helpers]
+        if not topics:
+            raise click.ClickException(
+                f"no topic that matches {pattern} is one of tables: Debezium has written all of them."
+            )
         suggestions = [
             suggest(topic, *samples.get(topic, ([], [])), is_compacted=topic in compacted, registry=registry)
             for topic in topics
         ]
-    path.write_text(_text(given, suggestions, helpers), encoding="utf-8")
+    path.write_text(settings_text(given, suggestions, helpers), encoding="utf-8")
     read_settings(path)
     modes = Counter(suggestion.mode for suggestion in suggestions)
     click.echo(
@@ -103,7 +114,8 @@ def suggest(
     is_debezium = _is_envelope(schema) or (bool(documents) and all(map(_is_change, filter(None, documents))))
     has_keys = bool(keys) and all(key is not None for key in keys)
     mode = "cdc" if is_debezium and has_keys else "upsert" if is_compacted and has_keys else "append"
-    key_format = None if not has_keys or _look_up_registered(registry, topic, "key")[0] else _format_of(keys)
+    registered_key = _look_up_registered(registry, topic, "key")[0]
+    key_format = None if not has_keys or registered_key else _format_of(keys)
     seen = [f"{counted(len(values), 'record')} looked at"]
     seen += ["Debezium's envelopes"] if is_debezium else []
     seen += ["compacted"] if is_compacted else []
@@ -115,6 +127,7 @@ def suggest(
         mode=mode,
         format="registry" if registered else kind,
         key_format=None if key_format == "binary" else key_format,
+        registered_key=registered_key,
         why=", ".join(seen),
     )
 
@@ -203,7 +216,7 @@ def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[
     return samples
 
 
-def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:
+def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:
     shapes = Counter((suggestion.format, suggestion.key_format) for suggestion in suggestions)
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
@@ -233,7 +246,7 @@ def _text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: 
             ("key_format", suggestion.key_format, key_format),
         ):  # fmt: skip
             if value != usual:
-                lines.append(f"{name} = {_quote(value or 'binary')}")
+                lines.append(f"{name} = {_quote(value or suggestion.registered_key or 'binary')}")
     if helpers:
         lines += ["", f"# Debezium's own topics, no tables: {', '.join(helpers)}. topics can leave them out."]
     return "\n".join(lines) + "\n"

@@ -42,7 +42,8 @@ _UNNAMED: Final = re.compile(r"[(),;{}=]")
 _ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
 _WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
 _SETTINGS_OF_READING: Final = (
-    "mode", "format", "schema", "key_format", "key_schema", "types", "connect_types", "unavailable_value", "options",
+    "mode", "format", "schema", "key_format", "key_schema", "types", "connect_types", "removed_fields", "unavailable_value",
+    "options",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
+from pykafka_wire.ingest.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
@@ -102,6 +103,7 @@ class Ingest:
         """
         self.settings = settings if settings is not None else Settings(tables=tuple(tables), **given)
         self.settings.check()
+        self._debezium = DebeziumTopics(self.settings)
         self._landing: Landing | None = None
         self._is_once = False
         #: Tables that could not be landed as they were at the start, by their keys.
@@ -292,7 +294,7 @@ class Ingest:
         if not topics:
             some = ", ".join(there[:10]) + (", …" if there[10:] else "")
             _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
-        helpers = self.settings.helpers(topics)
+        helpers = self._debezium.among(topics)
         for topic, what in helpers.items():
             if is_first(self.settings.checkpoint, topic):
                 _log.warning(
@@ -510,7 +512,7 @@ class Ingest:
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
-        helpers = self.settings.helpers(part.topic for part in by_topic)
+        helpers = self._debezium.among(part.topic for part in by_topic)
         parts = [part for part in by_topic if (with_idle or part.n_offsets) and part.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,

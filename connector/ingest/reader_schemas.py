@@ -1,8 +1,9 @@
 """By which schema, and as which types, values of a registry's schemas are read for a table that is there already.
 
 Owns three rules: fields that the newest version no longer has are read as long as the table has their columns, since older
-producers and a backlog still write them; keys that have other fields than the newest version are read by their own; and a table
-keeps the kind of types that it was made with, whatever a newer version of this program does.
+producers and a backlog still write them, or from the beginning if the settings ask for it; keys that have other fields than the
+newest version are read by their own; and a table keeps the kind of types that it was made with, whatever a newer version of this
+program does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.values.avro.removed_fields import field_paths, nullable, with_removed_fields
+from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
@@ -60,16 +61,19 @@ def schema_text(
         RegistryError: the registry does not respond.
     """
     text = None if schema.references else schema.text
-    if schema.kind != "AVRO" or columns is None:
+    if schema.kind != "AVRO":
         return text
+    held = set() if columns is None else set(_paths(columns))
+
+    def is_kept(path: tuple[str, ...]) -> bool:
+        in_row = _in_row(path, table)
+        return in_row in held or (table.removed_fields == "all" and bool(in_row))
+
     try:
         newest = _parsed(registry, schema)
-        held = set(_paths(columns))
-        read = {_in_row(path, table) for path in field_paths(newest)}
-        if held <= read:
-            return text
-        older = list(_older(registry, subject, schema))
-        return with_removed_fields(newest, older, lambda path: _in_row(path, table) in held) if older else text
+        is_whole = held <= {_in_row(path, table) for path in field_paths(newest)} and table.removed_fields != "all"
+        older = [] if is_whole else list(_older(registry, subject, schema))
+        return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
     except DecodeError:  # which reading reports, value by value
         return text
 

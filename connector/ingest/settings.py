@@ -33,6 +33,7 @@ KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
 FORMATS: Final = ("registry", *KEY_FORMATS)
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
+REMOVED_FIELDS: Final = ("landed", "all")
 WRITERS: Final = ("auto", "spark")
 #: Settings that a table keeps, unless ``redefine`` names them.
 REDEFINABLE: Final = ("mode", "format", "where")
@@ -87,6 +88,7 @@ class Table:
     key_schema: str | None = field(default=None, metadata=_row("as `schema`, for keys"))
     on_conflict: str = field(default="stop", metadata=_row("for a schema that the table cannot take: `stop` the table, or `divert` the values to the rejects", choices=CONFLICTS))
     connect_types: str = field(default="auto", metadata=_row("whether Avro's values have [the types that Kafka Connect and Debezium name](avro-types.md#types-of-kafka-connect-and-debezium): `true`, `false`, `variant`; `auto` is `true` for new tables of `cdc`. A table keeps what it was made with, in its property `pykafka-wire.connect-types`", choices=CONNECT_TYPES))
+    removed_fields: str = field(default="landed", metadata=_row("fields that older versions of an Avro subject have and the newest one lacks: `landed`, those that the table has already; or `all`, also at a first start over a backlog", choices=REMOVED_FIELDS))
     min_rows: int | str = field(default=0, metadata=_row("a topic waits until it has so many new records, or with `auto` [by its own rate](delta-and-iceberg.md#few-files) …"))
     max_delay: str = field(default="1m", metadata=_row("… or until its oldest one has waited so long: a number with ms, s, m, h or d, or `auto`"))
     unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
@@ -189,18 +191,21 @@ class Settings:
         return re.fullmatch(self.topics, topic) is not None
 
     def helpers(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return Debezium's topics beside those of tables, and what they have: no rows of a table, unless a [[table]] names
-        them."""
-        changes = {topic for topic in topics if self.table_for(topic).mode == "cdc"}
+        """Return the topics of Debezium's beside those of tables that their names show, and what they have: no rows of a table,
+        unless a [[table]] names them. Heartbeats in every mode, others where the mode is cdc."""
+        every = list(topics)
+        known = {table.topic for table in self.tables}
+        helpers = {
+            topic: "heartbeats"
+            for topic in every
+            if topic.startswith("__debezium-heartbeat") and not {topic, re.escape(topic)} & known
+        }
+        changes = {topic for topic in every if self.table_for(topic).mode == "cdc" and topic not in helpers}
         parts = [topic.split(".") for topic in changes]
         prefixes = {".".join(part[:n]) for part in parts for n in range(1, len(part) - 1)}
-        known = {table.topic for table in self.tables}
-        helpers = {}
         for topic in sorted(topic for topic in changes if not {topic, re.escape(topic)} & known):
             prefix, _, last = topic.rpartition(".")
-            if topic.startswith("__debezium-heartbeat"):
-                helpers[topic] = "heartbeats"
-            elif topic in prefixes:
+            if topic in prefixes:
                 helpers[topic] = "changes of schemas"
             elif prefix in prefixes and last in _HELPERS and topic.count(".") == prefix.count(".") + 1:
                 helpers[topic] = _HELPERS[last]

@@ -1,7 +1,8 @@
-"""A reader's schema that keeps fields which the newest version of a subject no longer has, while older producers still write them.
+"""A reader's schema that keeps what the newest version of a subject no longer has, while older producers still write it.
 
-Owns the union of two versions of a schema, and its text. The fields that are kept are nullable, with the default null; everything
-else is the newest version's, so that values of every version resolve to it.
+Owns the union of two versions of a schema, and its text. The fields that are kept are nullable, with the default null. An enum's
+value keeps the symbol that its writer has given it. Everything else is the newest version's, so that values of every version
+resolve to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pykafka_wire.values.avro.schema import PRIMITIVES, ParsedSchema, Schema, kind_of
+from pykafka_wire.values.avro.schema import PRIMITIVES, WRITTEN_SYMBOLS, ParsedSchema, Schema, kind_of
 
 #: Whether the field at a path, without its items' and branches' names, is to be kept.
 IsKept = Callable[[tuple[str, ...]], bool]
@@ -45,6 +46,11 @@ def with_removed_fields(newest: ParsedSchema, older: Iterable[ParsedSchema], is_
     for older_schema in older:
         _collect(newest, older_schema, is_kept, kept, types)
     return json.dumps(_SchemaText(newest, kept, types).of(newest.root))
+
+
+def has_enum(schema: ParsedSchema) -> bool:
+    """Return whether values may have symbols, which another version may lack."""
+    return any(kind_of(named) == "enum" for named in schema.named.values())
 
 
 def _collect(
@@ -143,6 +149,8 @@ class _SchemaText:
         definition = dict(self._named[name])
         if "." not in name:
             definition["namespace"] = ""  # not that of the type around
+        if kind == "enum":
+            definition[WRITTEN_SYMBOLS] = True
         if "fields" in definition:
             fields = [*definition["fields"], *self._kept.get(name, ())]
             definition["fields"] = [{**field, "type": self.of(field["type"])} for field in fields]

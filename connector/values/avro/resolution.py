@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
+from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name, member_names, widest
 
 #: Written type -> types that it may be read as (the specification's promotions).
@@ -366,7 +366,7 @@ class _Resolution:
 
 
 def _symbols(written: Schema, read: Schema | None) -> ResolvedNode:
-    if read is None:
+    if read is None or read.get(WRITTEN_SYMBOLS):
         return ResolvedSymbols(tuple(written["symbols"]))
     default = read.get("default")
     names = set(read["symbols"])

@@ -20,6 +20,10 @@ Schema = Any
 
 #: The property of a parsed type that has Kafka Connect's name of it.
 CONNECT_TYPE: Final = "connectType"
+#: The property of a reader's enum whose symbols do not matter: a value keeps the symbol that its writer has given it.
+WRITTEN_SYMBOLS: Final = "__written_symbols"
+#: What does not tell a named type, or a field, from another one.
+_UNTOLD: Final = frozenset({"doc", "aliases"})
 _MEANINGS: Final = {"logicalType", CONNECT_TYPE}
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 #: Of a type, a field, a symbol or a part of a namespace. The Java library checks no namespace, and nothing at all where its
@@ -175,7 +179,7 @@ class _SchemaParser:
                 )
         else:
             made["fields"] = self._fields(name, parsed.get("fields"))
-        if known != made:
+        if known is not made and _content(known) != _content(made):
             raise _invalid(f"the type {name} is defined twice, differently")
         return made
 
@@ -189,6 +193,28 @@ class _SchemaParser:
             )
         namespace = record.rpartition(".")[0]
         return [{**field, "type": self.schema(field.get("type"), namespace)} for field in fields]
+
+
+def _content(named_type: dict[str, Any]) -> dict[str, Any]:
+    """Return what tells a named type from another one of its name, as Java compares them: documentation and aliases do not."""
+    content = {name: value for name, value in named_type.items() if name not in _UNTOLD}
+    if "fields" in content:
+        content["fields"] = [
+            {name: _by_name(value) if name == "type" else value for name, value in field.items() if name not in _UNTOLD}
+            for field in content["fields"]
+        ]
+    return content
+
+
+def _by_name(schema: Schema) -> Schema:
+    """Return a type within another one with the names of named types in their place."""
+    if isinstance(schema, list):
+        return [_by_name(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema["type"] in ("record", "error", "enum", "fixed"):
+        return schema["name"]
+    return {name: _by_name(value) if name in ("items", "values") else value for name, value in schema.items()}
 
 
 def _full_name(name: str, namespace: str) -> str:

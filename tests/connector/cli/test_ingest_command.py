@@ -22,14 +22,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pykafka_wire.cli.ingest_init import settings_text, suggest
 from pykafka_wire.cli.ingest_screen import tables_drawn
 from pykafka_wire.ingest.landing_progress import MicroBatch
 from pykafka_wire.ingest.settings import read_settings
 from pykafka_wire.ingest.table_status import TableStatus
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.ingest.watch import Watched, WatchedTable
+from pykafka_wire.values.registry.address import Registry
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.shown_code import ROOT
+from tests.connector.values.scripted_registry import scripted_registry
 
 #: Ends the wait for a process that does not go on.
 DEADLINE_S = 180
@@ -180,10 +183,12 @@ def test_a_file_is_made_of_what_the_topics_have(
     kafka: Any, topic: Any, outside: Any, tmp_path: Path, command: Any
 ) -> None:
     prefix = f"init-{uuid.uuid4().hex[:8]}"
-    events, users, changes, texts = (
+    events, users, changes, texts, history = (
         topic(1, {"cleanup.policy": "compact"} if each == "users" else None, name=f"{prefix}.{each}")
-        for each in ("events", "users", "changes", "texts")
+        for each in ("events", "users", "changes", "texts", "history")
     )
+    change = b'{"source": {}, "position": {}, "databaseName": "s", "ddl": "DROP TABLE a", "tableChanges": []}'
+    outside.produce(history, [outside.Record(value=change)])
     good = [outside.Record(value=b'{"n": 2}', key=b"c") for _ in range(9)]
     outside.produce(events, [outside.Record(value=b"{broken", key=b"b"), *good])
     outside.produce(users, [outside.Record(value=b'{"name": "x"}', key=b'{"id": 1}')])
@@ -206,6 +211,7 @@ def test_a_file_is_made_of_what_the_topics_have(
     said = command(*asked, "-X", "kafka.ssl.keystore.password=hush").stdout
     assert "4 topics, 2 append, 1 cdc, 1 upsert" in said
     assert "hush" not in file.read_text() and '"env:SSL_KEYSTORE_PASSWORD"' in file.read_text()
+    assert f"# Debezium's own topics, no tables: {history}." in file.read_text()
     found = read_settings(file)
     assert [(each.mode, each.format, each.key_format) for each in map(found.table_for, (events, users, changes, texts))] == [
         ("append", "json", "string"), ("upsert", "json", "json"), ("cdc", "json", "json"), ("append", "string", "binary"),
@@ -218,6 +224,34 @@ def test_a_file_is_made_of_what_the_topics_have(
     assert "Install what is missing: pip install 'pykafka-wire[delta]'" in planned.stdout.splitlines()[-1]
     refused = subprocess.run([sys.executable, "-c", WITHOUT_WRITERS, *arguments[:-1]], capture_output=True, text=True)
     assert refused.returncode == 1 and "deltalake, for tasks" in refused.stderr, refused
+
+
+@pytest.mark.unit
+def test_keys_of_the_registry_are_no_bytes_where_most_keys_are_json(tmp_path: Path) -> None:
+    avro = {"id": 1, "version": 1, "schema": '{"type": "record", "name": "Key", "fields": []}'}
+    answers = {"/subjects/a-key/versions/latest": avro, "/subjects/a-value/versions/latest": avro}
+    json_keys, framed = [b'{"id": 1}'], [b"\0\0\0\0\1\2"]
+    with scripted_registry(answers) as url:
+        found = [
+            suggest(name, keys, values, is_compacted=True, registry=Registry(url))
+            for name, keys, values in (
+                ("j1", json_keys, json_keys),
+                ("j2", json_keys, json_keys),
+                ("a", framed, framed),
+                ("b", [b"\xff"], json_keys),
+            )
+        ]
+    given = {
+        "checkpoint": "/c",
+        "topics": ".*",
+        "into": "/lake",
+        "registry": "http://r",
+        "kafka": {"bootstrap.servers": "b:1"},
+    }
+    file = tmp_path / "init.toml"
+    file.write_text(settings_text(given, found, []))
+    settings = read_settings(file)
+    assert [settings.table_for(name).key_format for name in ("j1", "a", "b")] == ["json", "avro", "binary"]
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.reader_schemas import connect_types, schema_text
 from pykafka_wire.values.avro.removed_fields import field_paths
-from pykafka_wire.values.avro.schema import parse
+from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from tests.connector.ingest.conftest import Shop, avro_schema
@@ -32,12 +32,15 @@ def envelope(*columns: str) -> str:
     return json.dumps({"type": "record", "name": "Envelope", "namespace": "my-server.t", "fields": found})
 
 
-def read_fields(older: str, newest: str, columns: str | None, mode: str = "append") -> set[tuple[str, ...]]:
+def read_fields(
+    older: str, newest: str, columns: str | None, mode: str = "append", removed_fields: str = "landed"
+) -> set[tuple[str, ...]]:
+    table = Table(topic="t", mode=mode, removed_fields=removed_fields)
     versions = {"/subjects/s/versions": [1, 2]}
     texts = {f"/subjects/s/versions/{n}": {"schema": text} for n, text in enumerate((older, newest), 1)}
     with scripted_registry(versions | texts) as url:
         held = None if columns is None else StructType([StructField(name, StringType()) for name in columns.split()])
-        text = schema_text(Registry(url), "s", Schema(kind="AVRO", text=newest), Table(topic="t", mode=mode), held)
+        text = schema_text(Registry(url), "s", Schema(kind="AVRO", text=newest), table, held)
     assert text is not None
     return field_paths(parse(text))
 
@@ -49,6 +52,20 @@ def test_a_field_that_was_removed_is_read_as_long_as_the_table_has_its_column() 
     assert read_fields(older, newest, None) == {("id",)}
     assert ("after", "b") in read_fields(envelope("a", "b", "c"), envelope("a"), "a b", "cdc")
     assert ("after", "c") not in read_fields(envelope("a", "b", "c"), envelope("a"), "a b", "cdc")
+
+
+def test_all_removed_fields_are_read_from_the_first_start_on_where_the_settings_ask_for_it() -> None:
+    older, newest = avro_schema("id int", "gone string"), avro_schema("id int")
+    assert read_fields(older, newest, None, removed_fields="all") == {("id",), ("gone",)}
+    assert read_fields(older, newest, "id", removed_fields="all") == {("id",), ("gone",)}
+    assert ("after", "b") in read_fields(envelope("a", "b"), envelope("a"), None, "cdc", "all")
+
+
+def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:
+    text = json.dumps({"type": "enum", "name": "Kind", "symbols": ["A"], "default": "A"})
+    read = schema_text(Registry("http://localhost:1"), "s", Schema(kind="AVRO", text=text), Table(topic="t"), None)
+    assert read is not None
+    assert parse(read).root == {**json.loads(text), WRITTEN_SYMBOLS: True}
 
 
 @pytest.mark.parametrize(

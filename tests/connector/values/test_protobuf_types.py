@@ -73,6 +73,23 @@ def test_the_spark_type_of_a_field(field: str, spark: str) -> None:
     assert all(each.nullable for each in found)
 
 
+@pytest.mark.parametrize(
+    ("file", "message", "spark"),
+    [
+        ("confluent/type/decimal.proto", "confluent.type.Decimal", "struct<value:binary,precision:bigint,scale:int>"),
+        ("google/type/money.proto", "google.type.Money", "struct<currency_code:string,units:bigint,nanos:int>"),
+        ("google/type/date.proto", "google.type.Date", "struct<year:int,month:int,day:int>"),
+        ("google/type/timeofday.proto", "google.type.TimeOfDay", "struct<hours:int,minutes:int,seconds:int,nanos:int>"),
+        ("google/type/latlng.proto", "google.type.LatLng", "struct<latitude:double,longitude:double>"),
+        ("google/type/decimal.proto", "google.type.Decimal", "struct<value:string>"),
+        ("google/type/dayofweek.proto", "google.type.DayOfWeek", "string"),
+    ],
+)
+def test_a_message_of_googles_or_confluents_common_types_is_its_fields(file: str, message: str, spark: str) -> None:
+    found = arrow_type(descriptor(f'syntax = "proto3"; import "{file}"; message M {{ {message} a = 1; }}'))
+    assert from_arrow_type(found.field("a").type).simpleString() == spark
+
+
 def test_messages_without_fields_have_no_column_as_in_spark() -> None:
     text = f"{HEAD} message M {{ int32 a = 1; Nothing b = 2; repeated google.protobuf.Empty c = 3; Deep d = 4; }} "
     found = arrow_type(descriptor(text + "message Deep { map<int32, Nothing> e = 1; }"))

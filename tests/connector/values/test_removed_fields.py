@@ -8,7 +8,9 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.avro.removed_fields import field_paths, with_removed_fields
 from pykafka_wire.values.avro.schema import parse
@@ -85,6 +87,34 @@ def test_values_of_every_version_are_read_with_the_fields_that_are_kept() -> Non
             "lines": [{"sku": "t", "n": None}],
         },
     ]
+
+
+@pytest.mark.parametrize("default", [{}, {"default": "RED"}])
+def test_a_symbol_that_an_enum_has_lost_is_read_as_it_was_written(default: dict[str, str]) -> None:
+    def of(*symbols: str) -> dict[str, Any]:
+        color = {"type": "enum", "name": "Color", "symbols": symbols, **default}
+        return record("Order", color=color, colors={"type": "array", "items": "Color"}, other=["null", "Color"])
+
+    row = {"color": "BLUE", "colors": ["RED", "BLUE"], "other": "BLUE"}
+    text = with_removed_fields(parse(json.dumps(of("RED", "GREEN"))), (), lambda _: False)
+    with scripted_registry({"/schemas/ids/1": {"schema": json.dumps(of("RED", "BLUE"))}}) as url:
+        value_format = Avro(registry=Registry(url), reader_schema=text)
+        written = [encode_frame(1, value(of("RED", "BLUE"), row))] * 200
+        found = read_column(value_format, value_format.column_type(), pa.array(written))
+    assert (list(found.reasons), found.column.to_pylist()) == ([], [row] * 200)
+
+
+def test_two_references_may_define_one_type_with_other_documentation() -> None:
+    """As Java compares them; a type that differs otherwise is refused."""
+    inner = {**ADDRESS, "doc": "an address", "aliases": ["Place"]}
+    inner["fields"] = [{**field, "doc": "a field"} for field in inner["fields"]]
+    one, other = record("One", at=ADDRESS), record("Other", at={**inner}, again="Address")
+    whole = json.dumps(record("Whole", one="One", other="Other"))
+    assert parse(whole, [json.dumps(one), json.dumps(other)]).root["name"] == "Whole"
+    for change in ({"city": "bytes", "zip": "int"}, {"city": "string"}, {"zip": "int", "city": "string"}):
+        odd = json.dumps(record("Other", at=record("Address", **change)))
+        with pytest.raises(DecodeError, match="Address is defined twice"):
+            parse(whole, [json.dumps(one), odd])
 
 
 def test_without_fields_to_keep_the_schema_is_the_newest() -> None:

@@ -1,0 +1,98 @@
+"""Debezium's own topics are no tables, in whatever mode and under whatever name."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest.debezium_topics import DebeziumTopics, what_it_has
+from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.framing import encode_frame
+from tests.connector.values.scripted_registry import scripted_registry
+
+CHANGE = {
+    "source": {"server": "shop"},
+    "ts_ms": 1795872659878,
+    "databaseName": "s",
+    "ddl": "DROP TABLE IF EXISTS `s`.`a`",
+    "tableChanges": [{"type": "DROP", "id": '"s"."a"'}],
+}
+HISTORY = {**CHANGE, "position": {"ts_sec": 1795872657, "file": "bin.000001", "pos": 157}}
+TRANSACTION = {"status": "END", "id": "1", "event_count": 2, "data_collections": [], "ts_ms": 1}
+OF_SCHEMA = {"schema": {"type": "struct", "name": "io.debezium.connector.common.Heartbeat"}, "payload": {"ts_ms": 1}}
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("document", "wanted"),
+    [
+        (HISTORY, "history of schemas"),
+        (CHANGE, "changes of schemas"),
+        ({"schema": {"type": "struct"}, "payload": CHANGE}, "changes of schemas"),
+        (TRANSACTION, "transactions' beginnings and ends"),
+        (OF_SCHEMA, "heartbeats"),
+        ({"op": "c", "after": {"ddl": "x"}, "source": {}}, None),
+        ({"databaseName": "s", "ddl": "CREATE", "source": "me"}, None),
+        ({"ts_ms": 1}, None),
+        ([1], None),
+        ("text", None),
+    ],
+)
+def test_a_value_shows_what_a_topic_has(document: Any, wanted: str | None) -> None:
+    assert what_it_has(json.dumps(document).encode()) == wanted
+
+
+@pytest.mark.unit
+def test_an_avro_value_shows_it_by_the_name_of_its_schema() -> None:
+    names = {1: ("io.debezium.connector.mysql", "SchemaChangeValue"), 2: ("shop", "SchemaChangeValue")}
+    answers = {
+        f"/schemas/ids/{n}": {"schema": json.dumps({"type": "record", "namespace": space, "name": name, "fields": []})}
+        for n, (space, name) in names.items()
+    }
+    with scripted_registry(answers) as url:
+        found = [what_it_has(encode_frame(n, b"x"), Registry(url)) for n in names]
+    assert found == ["changes of schemas", None]
+    assert [what_it_has(value) for value in (None, b"\0\0\0\0\1x", b"\xff")] == [None] * 3
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("mode", ["append", "upsert", "cdc"])
+def test_they_are_found_in_every_mode_unless_a_table_names_them(
+    outside: Any, topic: Callable[..., str], mode: str
+) -> None:
+    lot = f"dbz{uuid.uuid4().hex[:8]}"
+    row = {"op": "c", "after": {"id": 1}, "before": None, "source": {}}
+    values = {
+        lot: CHANGE,
+        f"{lot}.s.orders": row,
+        f"{lot}.s.schema_versions": row,
+        f"__debezium-heartbeat.{lot}": {"ts_ms": 1},
+        f"schemahistory.{lot}": HISTORY,
+        f"{lot}.empty_history": None,
+    }
+    for name, value in values.items():
+        topic(1, name=name)
+        if value is not None:
+            outside.produce(name, [outside.Record(key=b"{}", value=json.dumps(value).encode())])
+    kafka = {"bootstrap.servers": outside.servers}
+    settings = Settings(
+        checkpoint="/c", kafka=kafka, topics=".*", into="/lake", defaults=Table(topic=".*", format="json", mode=mode)
+    )
+    assert DebeziumTopics(settings).among(values) == {
+        lot: "changes of schemas",
+        f"__debezium-heartbeat.{lot}": "heartbeats",
+        f"schemahistory.{lot}": "history of schemas",
+    }
+    named = Settings(
+        checkpoint="/c",
+        kafka=kafka,
+        topics=".*",
+        into="/lake",
+        tables=(Table(topic=lot), Table(topic=f"schemahistory.{lot}")),
+    )
+    assert [*DebeziumTopics(named).among(values)] == [f"__debezium-heartbeat.{lot}"]
