@@ -32,7 +32,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
     try:
         from pykafka_wire.columns.spark_schema import spark_type
         from pykafka_wire.ingest.json_columns import inferred
-        from pykafka_wire.ingest.json_types import column_ddl, widened
+        from pykafka_wire.ingest.json_types import column_ddl
         from pykafka_wire.values.ddl import DdlError, arrow_type
     except ModuleNotFoundError as error:
         raise MissingLibraryError(
@@ -44,11 +44,11 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
         raise OptionError(f"--widen is {widen!r}: {error}.") from error
     with connected() as cluster:
         values = _last(cluster, topic, last, "key" if keys else "value")
-    data_type = inferred(values)
+    data_type = inferred(values, held)
     what = counted(len(values), "key" if keys else "value")
     if data_type is None:
         raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
-    ddl = column_ddl(widened(held, data_type) or data_type)
+    ddl = column_ddl(data_type)
     if output().json:
         output().document({"topic": topic, "column": "key" if keys else "value", "records": len(values), "schema": ddl})
     else:

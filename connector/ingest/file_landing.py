@@ -142,7 +142,7 @@ class FileLanding:
             return self._write(job, folder, landed, begins_at)
 
     def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | str:
-        if (other := next(filter(None, (_other_type(column.type) for column in job.columns)), None)) is not None:
+        if (other := next(filter(None, (_other_type(column.read_type) for column in job.columns)), None)) is not None:
             return f"it has a column of the type {other}"
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
         self._prepare(folder, rows, begins_at)

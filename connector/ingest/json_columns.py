@@ -1,43 +1,48 @@
 """How one JSON column of a range of records is read: in Kafka Connect's envelope or without, in Debezium's or without.
 
-Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns the types that such schemas give
-to columns, and how numbers and texts become dates, timestamps and decimals by the schema that the document itself has.
+Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns how numbers and texts become
+dates, timestamps and decimals by the schema that the document itself has.
 https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
-    FloatType,
     IntegerType,
     LongType,
     MapType,
-    ShortType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
     VariantType,
 )
 
 from pykafka_wire.errors import DecodeError
+from pykafka_wire.ingest.declared_types import (
+    Schema,
+    column_type,
+    declared_type,
+    fields_by_name,
+    fitting,
+    is_decimal,
+    is_unfit,
+    row_schema,
+    time_of,
+)
 from pykafka_wire.ingest.json_shapes import (
     EXACT_NUMBER,
     INEXACT,
@@ -51,94 +56,31 @@ from pykafka_wire.ingest.json_shapes import (
     values_of,
 )
 from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, in_envelope, survey_of
-from pykafka_wire.ingest.json_types import column_ddl, widened
+from pykafka_wire.ingest.json_types import column_ddl, grown, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
-from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL, ConnectType
+from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.json_values.encodings import decimal_of_base64
 from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 
-#: One schema of Connect's, as its JSON; None for documents without one.
-Schema = dict[str, Any] | None
-
 #: What documents are read as whose fields have no type: they must be JSON all the same.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
+#: Texts that stand for numbers.
+_INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
 #: Of a text that does not fit its type.
 _CORRUPT: Final = "_pykafka_wire_corrupt"
 _MAX_DIGITS: Final = 38
-_SIMPLE: Final[dict[str, DataType]] = {
-    "int8": ByteType(),
-    "int16": ShortType(),
-    "int32": IntegerType(),
-    "int64": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "string": StringType(),
-    "bytes": BinaryType(),
-}
-#: Of Connect's types that may have a name, as Avro calls them.
-_CARRIERS: Final = {"int32": "int", "int64": "long", "string": "string", "struct": "record"}
 _PER_DAY: Final[dict[TimeUnit, int]] = {
     "days": 1, "milliseconds": 86_400_000, "microseconds": 86_400_000_000, "nanoseconds": 86_400_000_000_000,
 }  # fmt: skip
 
 
-def inferred(documents: Iterable[bytes | None]) -> DataType | None:
-    """Return the type of JSON texts; what is not JSON is skipped."""
-    return row_type(survey_of(documents, "row"), "row", None)
+def inferred(documents: Iterable[bytes | None], held: DataType | None = None) -> DataType | None:
+    """Return the type of JSON texts, which may begin with ``held``; what is not JSON is skipped."""
+    return row_type(survey_of(documents, "row"), "row", held)
 
 
 # Types.
-
-
-def declared_type(schema: Schema) -> DataType | None:
-    """Return the type of a column by Connect's schema; None for a type that it does not have."""
-    if schema is None:
-        return None
-    kind, named = schema.get("type"), _named(schema)
-    if named is not None:
-        return _column_type(named)
-    if _is_decimal(schema):
-        return _decimal_type(schema.get("parameters") or {})
-    if kind == "struct":
-        fields = [(str(field.get("field")), declared_type(field)) for field in schema.get("fields") or []]
-        return StructType([StructField(field, inner or StringType()) for field, inner in fields])
-    if kind == "array":
-        return ArrayType(declared_type(schema.get("items")) or StringType())
-    if kind == "map":
-        if (schema.get("keys") or {}).get("type") != "string":
-            return StringType()  # pairs in an array
-        return MapType(StringType(), declared_type(schema.get("values")) or StringType())
-    return _SIMPLE.get(str(kind))
-
-
-def _named(schema: Schema) -> ConnectType | None:
-    """Return the type by a schema's name; None where it has none, or one that changes nothing."""
-    connect_type = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
-    carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
-    return connect_type if connect_type is not None and carrier in connect_type.carriers else None
-
-
-def _column_type(named: ConnectType) -> DataType:
-    """Return the type of a column. A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
-    if named.kind == "timestamp":
-        return TimestampType() if named.type.tz else TimestampNTZType()
-    return {"date": DateType(), "time": LongType()}.get(named.kind, StringType())
-
-
-def _decimal_type(parameters: dict[str, Any]) -> DataType:
-    """Return the type of Connect's decimals; text where a DECIMAL could not hold them."""
-    scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
-    return DecimalType(digits, scale) if 0 <= scale <= digits <= _MAX_DIGITS and digits else StringType()
-
-
-def row_schema(text: str | None, kind: Kind) -> Schema:
-    """Return the row's part of a schema."""
-    schema: Schema = None if text is None else json.loads(text)
-    if kind != "change" or schema is None:
-        return schema
-    return next((field for field in schema.get("fields") or [] if field.get("field") == "after"), None)
 
 
 def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) -> DataType | None:
@@ -147,12 +89,10 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
 
     A key without a column that it had once is one of a table whose primary key has lost it; one with a null there has it.
     """
-    types = [
-        *(declared_type(row_schema(schema, kind)) for schema in surveyed.schemas),
-        surveyed.plain.type,
-        surveyed.payload.type,
-    ]
-    names = {name.lower() for observed in types if isinstance(observed, StructType) for name in observed.names}
+    declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
+    names = {name.lower() for data_type in declared if isinstance(data_type, StructType) for name in data_type.names}
+    shapes = [(surveyed.plain.fields or {}), (surveyed.payload.fields or {})]
+    names |= {name.lower() for fields in shapes for name, shape in fields.items() if not shape.is_empty}
     if kind == "key":
         names = {name.lower() for fields in surveyed.names for name in fields}
     if not isinstance(wanted, StructType) or (kind == "key" and not names):
@@ -165,15 +105,11 @@ def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataTyp
     """Return the type of a table's rows, or of their keys, that has ``held`` after what was found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     undeclared = merged([surveyed.plain, *([surveyed.payload] if surveyed.is_loose else [])])
-    known = [observed for observed in (*declared, undeclared.type) if observed is not None]
-    if (
-        isinstance(held, StructType)
-        and held.names == ["value"]
-        and known
-        and not any(isinstance(data_type, StructType) for data_type in known)
-    ):
+    is_of_objects = undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared)
+    is_of_others = not undeclared.is_empty or any(data_type is not None for data_type in declared)
+    if isinstance(held, StructType) and held.names == ["value"] and is_of_others and not is_of_objects:
         held = held["value"].dataType  # of documents that are no objects
-    return reduce(widened, known, held)
+    return grown(reduce(widened, (data_type for data_type in declared if data_type is not None), held), undeclared)
 
 
 # Reading.
@@ -191,14 +127,20 @@ class JsonReading:
     row: Callable[[str], tuple[Column, Column | None]]
 
 
-def reading(surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = ()) -> JsonReading:
+def reading(
+    surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = (), *, is_declared: bool = False
+) -> JsonReading:
     """Return how a column's documents are read as rows of a type.
 
     Args:
         wanted: the type of the row, None where nothing has one.
         extra: further fields of an envelope of Debezium's, as DDL.
+        is_declared: a user has declared the type, who knows what the values are; else a value that its schema gives another type
+            than the column's is lost.
     """
     schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
+    if not is_declared:
+        schemas = [fitting(schema, wanted) for schema in schemas]
     raw_plain = _raw(wanted, None, surveyed.plain)
     raws = [_raw(wanted, schema, surveyed.payload) for schema in schemas]
     raw_payload = reduce(_one_raw, raws) if raws else None
@@ -352,10 +294,12 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
     """Return the type that a value is read as, before it is converted to the wanted one."""
     if wanted is None:
         return None
-    if wanted == EXACT_NUMBER and not _is_decimal(schema):
-        return StringType()  # rounded, not refused, behind its last decimal place
+    if is_unfit(schema):
+        return StringType()
+    if wanted == EXACT_NUMBER and not is_decimal(schema):  # rounded, not refused, behind its last decimal place
+        return _raw_number(None if schema is not None else observed)
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
-        fields, shapes = _fields(schema), _shapes(observed)
+        fields, shapes = fields_by_name(schema), _shapes(observed)
         raws = [
             _raw(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower())) for field in wanted
         ]
@@ -369,17 +313,26 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
         inner = values_of(observed)
         return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
     if schema is None:
-        is_inexact = observed is not None and observed.kinds & INEXACT
-        return StringType() if isinstance(wanted, DoubleType) and is_inexact else wanted
-    time = _time(schema, wanted)
+        # The source takes a decimal between quotes for one; here a text is none.
+        has_texts = observed is not None and observed.kinds & TEXT and isinstance(wanted, DecimalType)
+        is_inexact = observed is not None and observed.kinds & INEXACT and isinstance(wanted, DoubleType)
+        return _raw_number(observed) if has_texts or is_inexact else wanted
+    time = time_of(schema, wanted)
     if time is not None:
         return StringType() if time.unit is None else LongType()
+    if isinstance(wanted, DoubleType) and schema.get("type") == "int64":
+        return StringType()  # a DOUBLE has not all of its digits
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
         return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
-    if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
+    if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
         # Texts and numbers of one place only a variant tells from each other.
         return {"base64": StringType(), "numeric": wanted, "both": VariantType()}[_decimal_format(observed)]
     return wanted
+
+
+def _raw_number(observed: Shape | None) -> DataType:
+    """Return the type to read a number with all of its digits: its text, or a variant, which has texts and numbers apart."""
+    return VariantType() if observed is not None and observed.kinds & TEXT else StringType()
 
 
 def _decimal_format(observed: Shape | None) -> Literal["base64", "numeric", "both"]:
@@ -389,24 +342,13 @@ def _decimal_format(observed: Shape | None) -> Literal["base64", "numeric", "bot
     return "both" if observed.kinds & TEXT else "numeric"
 
 
-def _is_decimal(schema: Schema) -> bool:
-    return schema is not None and schema.get("name") == DECIMAL
-
-
-def _time(schema: Schema, wanted: DataType) -> ConnectType | None:
-    """Return the type of a date or a time by a schema, where the column has the type that it gives."""
-    named = _named(schema)
-    is_time = named is not None and named.kind in ("date", "timestamp", "time")
-    return named if named is not None and is_time and _column_type(named) == wanted else None
-
-
 def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> bool:
     """Return whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another
     unit."""
     if schema is None:
         return False
     if isinstance(wanted, StructType):
-        fields, shapes = _fields(schema), _shapes(observed)
+        fields, shapes = fields_by_name(schema), _shapes(observed)
         return any(
             _is_changed(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower()))
             for field in wanted
@@ -415,14 +357,9 @@ def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> boo
         return _is_changed(wanted.elementType, schema.get("items"), None if observed is None else observed.items)
     if isinstance(wanted, MapType):
         return _is_changed(wanted.valueType, schema.get("values"), values_of(observed))
-    time = _time(schema, wanted)
-    is_text = _is_decimal(schema) and isinstance(wanted, StringType) and _decimal_format(observed) != "numeric"
+    time = time_of(schema, wanted)
+    is_text = is_decimal(schema) and isinstance(wanted, StringType) and _decimal_format(observed) != "numeric"
     return is_text or (time is not None and time.unit != "microseconds")
-
-
-def _fields(schema: Schema) -> dict[str, Schema]:
-    """Return the schemas of a struct's fields by their names in lower case."""
-    return {str(field.get("field")).lower(): field for field in (schema or {}).get("fields") or []}
 
 
 def _shapes(observed: Shape | None) -> dict[str, Shape]:
@@ -461,11 +398,15 @@ def _converted(
     """
     if wanted is None or raw is None:  # nothing has a type
         return F.when(value.isNotNull(), F.struct()), None
+    if isinstance(raw, VariantType) and not isinstance(wanted, VariantType):
+        value = F.when(~F.is_variant_null(value), value)
+    if is_unfit(schema):
+        return F.lit(None).cast(wanted), value.isNotNull()
     expected = _raw(wanted, schema, observed)
     if expected == wanted and raw == wanted and not _is_changed(wanted, schema, observed):
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
-        fields, shapes = _fields(schema), _shapes(observed)
+        fields, shapes = fields_by_name(schema), _shapes(observed)
         done = [
             _converted(
                 value.getField(field.name),
@@ -523,17 +464,17 @@ def _scalar(
 ) -> tuple[Column, Column | None]:
     """Return a value in the wanted type, null where it has none there, and whether it stands for infinity."""
     if schema is not None:
-        time = _time(schema, wanted)
+        time = time_of(schema, wanted)
         if time is not None and time.unit is None:
             is_infinite = value.isin(*sorted(INFINITE_TEXTS))
             return F.when(~is_infinite, _time_of_text(value, wanted)), is_infinite
         if time is not None and time.unit is not None:
             number = value if isinstance(raw, LongType) else value.try_cast("bigint")
-            return _time_of_number(number, time.unit, wanted), number.isin(*sorted(INFINITE[time.unit]))
+            return _time_of_number(number, time, wanted), number.isin(*sorted(INFINITE[time.unit]))
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
             return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
-        if _is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
+        if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
             written = _decimal_format(observed)
             text = F.try_variant_get(value, "$", "string") if isinstance(raw, VariantType) else value
             if written == "numeric":
@@ -545,7 +486,15 @@ def _scalar(
             return F.when(is_text, of_text).otherwise(_decimal_of_number(text, scale, wanted)), None
     if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
         return F.try_to_binary(value, F.lit("base64")), None
-    if isinstance(wanted, DoubleType) and isinstance(raw, StringType) and schema is None:
+    if isinstance(raw, VariantType):
+        text = F.try_variant_get(value, "$", "string")
+        is_number = F.schema_of_variant(value) != "STRING"
+        if isinstance(wanted, DoubleType):
+            is_number |= text.isin(*_INFINITE_NUMBERS)
+        value, raw = F.when(is_number, text), StringType()
+        if isinstance(wanted, DecimalType) and wanted != EXACT_NUMBER:
+            return F.when(~value.rlike(rf"E|\.\d{{{wanted.scale}}}\d*[1-9]"), value.try_cast(wanted)), None
+    if isinstance(wanted, DoubleType) and isinstance(raw, StringType) and (schema or {}).get("type") in (None, "int64"):
         return _double_of_text(value), None
     return value.try_cast(wanted), None
 
@@ -590,21 +539,27 @@ def _time_of_text(text: Column, wanted: DataType) -> Column:
     return F.when(F.year(moment).between(1, 9999), moment)
 
 
-def _time_of_number(number: Column, unit: TimeUnit, wanted: DataType) -> Column:
-    """Return a date, a timestamp, or the microseconds of a time of day, of a number of its unit; null beyond the years 1 to
-    9999."""
-    if isinstance(wanted, DateType):
-        return F.when(_is_within(number, unit), F.date_from_unix_date(number.cast("int")))
+def _time_of_number(number: Column, time: ConnectType, wanted: DataType) -> Column:
+    """Return a date, a timestamp, the microseconds of a time of day, or the text of one of the first two, of a number of its
+    unit; null beyond the years 1 to 9999."""
+    unit, zone = time.unit, ""
+    assert unit is not None, "it is a number"
+    if unit == "days":
+        date = F.when(_is_within(number, unit), F.date_from_unix_date(number.cast("int")))
+        return date if isinstance(wanted, DateType) else date.cast(wanted)
     # Whole microseconds, rounded down.
     micros = {"milliseconds": F.try_multiply(number, F.lit(1_000)), "microseconds": number}.get(
         unit, F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
     )
-    if isinstance(wanted, LongType):
-        return micros
+    if isinstance(wanted, LongType | DecimalType):
+        return micros.cast(wanted)
     if isinstance(wanted, TimestampType):
         return F.when(_is_within(number, unit), F.timestamp_micros(micros))
+    if isinstance(column_type(time), TimestampType):
+        zone = "Z"
     moment = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
-    return F.when(_is_within(number, unit), moment)
+    moment = F.when(_is_within(number, unit), moment)
+    return F.concat(moment.cast("string"), F.lit(zone)) if isinstance(wanted, StringType) else moment
 
 
 def _is_within(number: Column, unit: TimeUnit) -> Column:

@@ -12,15 +12,12 @@ from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql.types import (
-    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
     StringType,
-    StructField,
-    StructType,
 )
 
 #: Which values a place has, beside nulls, objects and arrays. A whole number is written without a point and an exponent; a large
@@ -126,36 +123,22 @@ class Shape:
         return self.items is not None and self.fields is None and not self.kinds
 
     @property
-    def n_sorts(self) -> int:
-        """Return how many sorts of values there are, of objects, arrays, texts, truth values and numbers."""
-        kinds = self.kinds
-        sorts = (
-            kinds & TEXT,
-            kinds & BOOLEAN,
-            kinds & (NUMBERS | NAN),
-            self.fields is not None,
-            self.items is not None,
-        )
-        return sum(map(bool, sorts))
+    def is_empty(self) -> bool:
+        """Return whether there is no value but nulls."""
+        return not self.kinds and self.fields is None and self.items is None
 
     @property
-    def type(self) -> DataType | None:
-        """Return a type that a column of the values has; None where there are none, as nulls and empty objects.
+    def scalar_type(self) -> DataType | None:
+        """Return a type that a column of the values has that are neither objects nor arrays; None where there are none.
 
         Numbers are exact: a BIGINT, a DECIMAL, or a DOUBLE where that keeps the digits of each. Values of several sorts are text.
         """
-        if self.n_sorts > 1:
+        kinds = self.kinds
+        if sum(map(bool, (kinds & TEXT, kinds & BOOLEAN, kinds & (NUMBERS | NAN)))) > 1:
             return StringType()
-        if self.fields is not None:
-            typed = [(name, self.fields[name].type) for name in sorted(self.fields)]
-            kept = [StructField(name, inner) for name, inner in typed if inner is not None]
-            return StructType(kept) if kept else None
-        if self.items is not None:
-            inner = self.items.type
-            return None if inner is None else ArrayType(inner)
-        if self.kinds & (NUMBERS | NAN):
+        if kinds & (NUMBERS | NAN):
             return self._number()
-        return StringType() if self.kinds & TEXT else BooleanType() if self.kinds & BOOLEAN else None
+        return StringType() if kinds & TEXT else BooleanType() if kinds & BOOLEAN else None
 
     def _number(self) -> DataType:
         kinds = self.kinds

@@ -12,7 +12,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ from pykafka_wire.worker_pickling import SentToWorkers
 #: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
 Kind = Literal["row", "key", "change"]
 
+#: Which of two documents is newer.
+PLACE_COLUMNS: Final = ("partition", "offset", "timestamp")
 _YIELDED: Final = "result binary"
 _NAMES: Final = "partition INT, offset BIGINT, timestamp TIMESTAMP, names ARRAY<STRING>"
 #: Confluent's frame before a text: a zero byte and the schema's id.
@@ -63,6 +65,18 @@ _MEMBER: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
+class Place(NamedTuple):
+    """Which of two documents is newer: in a partition the one of the higher offset, among partitions the later one.
+
+    Attributes:
+        time_us: the latest timestamp of the partition's records up to this one.
+    """
+
+    time_us: int
+    partition: int
+    offset: int
+
+
 @dataclass(slots=True, kw_only=True)
 class JsonSurvey:
     """What the JSON texts of one column are; only more is added.
@@ -71,6 +85,7 @@ class JsonSurvey:
         plain: the shape of documents without an envelope of Connect's; of the rows in them, where they are changes.
         payload: the same of payloads.
         texts: Connect's schemas of payloads as they are written, each once, by what they say.
+        newest: the place of the last payload of each of them.
         is_loose: whether there is a payload without a schema.
         n_plain, n_enveloped: documents of each sort.
         n_objects: keys that are objects.
@@ -81,6 +96,7 @@ class JsonSurvey:
     plain: Shape = field(default_factory=Shape)
     payload: Shape = field(default_factory=Shape)
     texts: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, Place] = field(default_factory=dict)
     is_loose: bool = False
     n_plain: int = 0
     n_enveloped: int = 0
@@ -90,15 +106,21 @@ class JsonSurvey:
 
     @property
     def schemas(self) -> tuple[str | None, ...]:
-        """Return the schemas of payloads as JSON; None is that of payloads without one."""
-        return (*(self.texts[said] for said in sorted(self.texts)), *([None] if self.is_loose else []))
+        """Return the schemas of payloads as JSON, the newest first; None is that of payloads without one."""
+        ordered = sorted(self.texts, key=lambda said: (self.newest[said], said), reverse=True)
+        return (*(self.texts[said] for said in ordered), *([None] if self.is_loose else []))
+
+    def note(self, said: str, text: str, place: Place) -> None:
+        """Take in one of Connect's schemas, which a payload at a place has."""
+        self.texts[said] = min(text, self.texts.get(said, text))
+        self.newest[said] = max(place, self.newest.get(said, place))
 
     def merge(self, other: JsonSurvey) -> None:
         """Take in what another one has seen of the column."""
         self.plain.merge(other.plain)
         self.payload.merge(other.payload)
         for said, text in other.texts.items():
-            self.texts[said] = min(text, self.texts.get(said, text))
+            self.note(said, text, other.newest[said])
         self.is_loose |= other.is_loose
         self.n_plain += other.n_plain
         self.n_enveloped += other.n_enveloped
@@ -108,8 +130,12 @@ class JsonSurvey:
 
 
 def survey(records: DataFrame, kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
-    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped."""
-    rows = records.select(*kinds).mapInArrow(_SurveyTask(kinds).run, _YIELDED).collect()
+    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped.
+
+    Args:
+        records: with the columns :data:`PLACE_COLUMNS`.
+    """
+    rows = records.select(*kinds, *PLACE_COLUMNS).mapInArrow(_SurveyTask(kinds).run, _YIELDED).collect()
     surveys = {column: JsonSurvey() for column in kinds}
     for row in rows:
         # Our own tasks have pickled them, as Spark's workers pickle all that they return.
@@ -119,17 +145,22 @@ def survey(records: DataFrame, kinds: Mapping[str, Kind]) -> dict[str, JsonSurve
 
 
 def survey_here(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
-    """Look at binary columns of batches in this process."""
+    """Look at binary columns of batches in this process; the batches have :data:`PLACE_COLUMNS`, too."""
     surveyors = {column: _Surveyor(kind) for column, kind in kinds.items()}
+    places = _Places()
     for batch in batches:
+        places.enter(batch)
         for column, surveyor in surveyors.items():
-            surveyor.add(batch.column(column))
+            surveyor.add(batch.column(column), places)
     return {column: surveyor.result() for column, surveyor in surveyors.items()}
 
 
 def survey_of(documents: Iterable[bytes | None], kind: Kind) -> JsonSurvey:
-    """Look at JSON texts in this process."""
-    batch = pa.RecordBatch.from_arrays([pa.array(documents, pa.binary())], names=["value"])
+    """Look at JSON texts in this process, the oldest first."""
+    values = pa.array(documents, pa.binary())
+    offsets = pa.array(range(len(values)), pa.int64())
+    zeros = pa.array([0] * len(values), pa.int64())
+    batch = pa.RecordBatch.from_arrays([values, zeros, offsets, zeros], names=["value", *PLACE_COLUMNS])
     return survey_here([batch], {"value": kind})["value"]
 
 
@@ -162,9 +193,11 @@ class _SurveyTask(SentToWorkers):
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Look at what Spark has in one partition; for ``mapInArrow``."""
         surveyors = [_Surveyor(kind) for kind in self._kinds]
+        places = _Places()
         for batch in batches:
-            for surveyor, column in zip(surveyors, batch.columns, strict=True):
-                surveyor.add(column)
+            places.enter(batch)
+            for surveyor, column in zip(surveyors, batch.columns[: len(surveyors)], strict=True):
+                surveyor.add(column, places)
         result = pickle.dumps([surveyor.result() for surveyor in surveyors])
         yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=["result"])
 
@@ -197,6 +230,55 @@ def _unframed(column: pa.Array) -> Payloads:
     return Payloads(payloads.data, np.minimum(payloads.starts + framed * _FRAME_BYTES, payloads.ends), payloads.ends)
 
 
+class _Places:
+    """Where the records of a batch are, in the order of their partitions."""
+
+    def __init__(self) -> None:
+        self._times = self._partitions = self._offsets = np.zeros(0, dtype=np.int64)
+        #: The latest timestamp of each partition, with this batch and before it.
+        self._latest: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._is_ordered = False
+
+    def enter(self, batch: pa.RecordBatch) -> None:
+        """Go on with the next batch."""
+        self._partitions, self._offsets, self._times = (_numbers(batch.column(name)) for name in PLACE_COLUMNS)
+        self._before, self._is_ordered = dict(self._latest), False
+        for partition, rows in self._rows_by_partition():
+            latest = int(self._times[rows].max())
+            self._latest[partition] = max(latest, self._latest.get(partition, latest))
+
+    def _rows_by_partition(self) -> Iterator[tuple[int, Ints | slice]]:
+        partitions = self._partitions
+        if len(partitions) and (partitions == partitions[0]).all():
+            yield int(partitions[0]), slice(None)
+            return
+        for partition in np.unique(partitions).tolist():
+            yield partition, np.flatnonzero(partitions == partition)
+
+    def _order(self) -> None:
+        """Let no record be earlier than one before it in its partition. Most batches need no places."""
+        self._times, self._is_ordered = self._times.copy(), True
+        for partition, rows in self._rows_by_partition():
+            times = self._times[rows]
+            self._times[rows] = np.maximum.accumulate(np.maximum(times, self._before.get(partition, times[0])))
+
+    def newest(self, rows: Ints) -> Place:
+        """Return the newest place of at least one row."""
+        if not self._is_ordered:
+            self._order()
+        for column in (self._times, self._partitions, self._offsets):
+            of_rows = column[rows]
+            rows = rows[of_rows == of_rows.max()]
+        return Place(*(int(column[rows[0]]) for column in (self._times, self._partitions, self._offsets)))
+
+
+def _numbers(column: pa.Array) -> Ints:
+    """Return int64[n], of whole numbers and times; 0 for null."""
+    numbers: Ints = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers
+
+
 class _Surveyor:
     """Looks at the documents of one column."""
 
@@ -205,17 +287,24 @@ class _Surveyor:
         self._seen = JsonSurvey()
         self._plain = _KnownObjects(self._seen.plain, self._take_plain, self._learn)
         self._payloads = _KnownObjects(self._seen.payload, self._take_payloads, self._learn_whole)
-        #: How documents begin whose schema is known, up to their payload.
-        self._prefixes: list[bytes] = []
+        #: How documents begin whose schema is known, up to their payload, and what the schema says.
+        self._prefixes: dict[bytes, str] = {}
         self._prefix = b""
+        self._places = _Places()
+        #: The rows of the documents that are looked at, in their batch.
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
 
-    def add(self, column: pa.Array) -> None:
-        """Take in a binary column."""
+    def add(self, column: pa.Array, places: _Places) -> None:
+        """Take in a binary column of the batch that was entered last."""
+        self._places = places
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         documents = _unframed(column)
         while len(documents):
             for prefix in tuple(self._prefixes):
-                documents = self._without(documents, prefix)
-            documents = documents.take(slice(self._plain.add(documents), None))
+                documents, rows = self._without(documents, rows, prefix)
+            self._rows = rows
+            n_taken = self._plain.add(documents)
+            documents, rows = documents.take(slice(n_taken, None)), rows[n_taken:]
 
     def result(self) -> JsonSurvey:
         """Return what was seen."""
@@ -226,20 +315,23 @@ class _Surveyor:
                 setattr(seen, name, (shape.fields or {}).get("after") or Shape())
         return seen
 
-    def _without(self, documents: Payloads, prefix: bytes) -> Payloads:
-        """Take in the payloads of the documents that begin so; return the others."""
+    def _without(self, documents: Payloads, places: Ints, prefix: bytes) -> tuple[Payloads, Ints]:
+        """Take in the payloads of the documents that begin so; return the others, and their rows in the batch."""
         if not len(documents):
-            return documents
+            return documents, places
         begins = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
         is_of = begins & (documents.data.take(documents.ends - 1, mode="clip") == _BRACE)
         is_of &= documents.ends - documents.starts > len(prefix)
         rows = np.flatnonzero(is_of)
         if not len(rows):
-            return documents
+            return documents, places
         inner = documents.take(rows)
-        self._prefix = prefix
+        self._prefix, self._rows = prefix, places[rows]
+        said = self._prefixes[prefix]
+        self._seen.note(said, self._seen.texts[said], self._places.newest(self._rows))
         self._payloads.add(Payloads(inner.data, inner.starts + len(prefix), inner.ends - 1))
-        return documents.take(np.flatnonzero(~is_of))
+        others = np.flatnonzero(~is_of)
+        return documents.take(others), places[others]
 
     def _take_plain(self, rows: pa.RecordBatch) -> bool:
         """Take in documents by their columns; return False where these do not tell all."""
@@ -267,10 +359,10 @@ class _Surveyor:
         self._seen.n_objects += rows.num_rows
         return True
 
-    def _learn_whole(self, payload: bytes) -> bool:
-        return self._learn(self._prefix + payload + b"}")
+    def _learn_whole(self, payload: bytes, row: int) -> bool:
+        return self._learn(self._prefix + payload + b"}", row)
 
-    def _learn(self, document: bytes) -> bool:
+    def _learn(self, document: bytes, row: int) -> bool:
         """Take in one document, value by value; return whether it has a new prefix."""
         seen = self._seen
         try:
@@ -279,48 +371,55 @@ class _Surveyor:
             seen.n_others += 1
             return False
         is_enveloped = in_envelope(value, self._kind)
-        row = value["payload"] if is_enveloped else value
+        content = value["payload"] if is_enveloped else value
         if self._kind == "key":
             seen.n_objects += isinstance(value, dict)
-            if isinstance(row, dict):
-                seen.names.add(tuple(sorted(row)))
+            if isinstance(content, dict):
+                seen.names.add(tuple(sorted(content)))
         if not is_enveloped:
             seen.n_plain += 1
             seen.plain.add(value)
             return False
         seen.n_enveloped += 1
-        seen.payload.add(row)
+        seen.payload.add(content)
         if not _is_typed(value.get("schema")):
             seen.is_loose = True
             return False
-        return not any(map(document.startswith, self._prefixes)) and self._note_schema(document)
+        place = self._places.newest(self._rows[[row]])
+        for prefix, said in self._prefixes.items():
+            if document.startswith(prefix):
+                seen.note(said, seen.texts[said], place)
+                return False
+        return self._note_schema(document, place)
 
-    def _note_schema(self, document: bytes) -> bool:
+    def _note_schema(self, document: bytes, place: Place) -> bool:
         """Note the schema of an envelope, and how documents with it begin, if others may begin so."""
         text = document.decode().removeprefix("\ufeff")
-        places: dict[str, slice] = {}
+        members: dict[str, slice] = {}
         position = 0
         while (member := _MEMBER.match(text, position)) is not None:
             _, position = _AS_TEXT.raw_decode(text, member.end())
-            places[json.loads(member[1])] = slice(member.end(), position)
-        schema = text[places["schema"]]
+            members[json.loads(member[1])] = slice(member.end(), position)
+        schema = text[members["schema"]]
         said = json.dumps(_AS_TEXT.decode(schema), sort_keys=True, separators=(",", ":"))
-        self._seen.texts[said] = min(schema, self._seen.texts.get(said, schema))
-        is_prefix = [*places] == ["schema", "payload"] and len(self._prefixes) < _MAX_PREFIXES
+        self._seen.note(said, schema, place)
+        is_prefix = [*members] == ["schema", "payload"] and len(self._prefixes) < _MAX_PREFIXES
         if is_prefix:
-            self._prefixes.append(text[: places["payload"].start].encode())
+            self._prefixes[text[: members["payload"].start].encode()] = said
         return is_prefix
 
 
 class _KnownObjects:
     """Objects of one shape, but for few, from which the shape is learned."""
 
-    def __init__(self, shape: Shape, take: Callable[[pa.RecordBatch], bool], learn: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self, shape: Shape, take: Callable[[pa.RecordBatch], bool], learn: Callable[[bytes, int], bool]
+    ) -> None:
         """Take the shape, and what becomes of documents.
 
         Args:
             take: takes in documents by their columns, if these tell all of them.
-            learn: takes in one document, whatever it is, lets the shape grow, and returns whether to stop.
+            learn: takes in one document, whatever it is, of this row, lets the shape grow, and returns whether to stop.
         """
         self._shape = shape
         self._take = take
@@ -346,7 +445,7 @@ class _KnownObjects:
                     min(2 * self._n_learned, _MAX_ROWS),
                 )
             for row in others.tolist():
-                is_over |= self._learn(documents[first + row])
+                is_over |= self._learn(documents[first + row], first + row)
             if len(others):
                 self._type = _type_of_objects(self._shape)
             first = last

@@ -1,6 +1,8 @@
 """The type of a table whose JSON values nobody has declared: found in the values themselves, and only widened.
 
-Owns how what the table has already grows with what is found.
+Owns how a place of the table grows with what is found there. **The place's own sort decides**: an object lets a STRUCT or a MAP
+grow, an array an ARRAY, a number a number. A value of another sort changes no type: it is a reject, of its own document alone.
+Where a place is new, objects come before arrays, and arrays before other values. So no document takes a column from another one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.json_shapes import EXACT_NUMBER, one_type
+from pykafka_wire.ingest.json_shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
 from pykafka_wire.ingest.tables import quoted, type_ddl
 
 _log = logging.getLogger(__name__)
@@ -38,6 +40,53 @@ _MAX_FIELDS: Final = 100
 _MAX_COLUMNS: Final = 2_000
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
+
+
+def grown(held: DataType | None, shape: Shape, name: str = "") -> DataType | None:
+    """Return the type that a place of ``held`` has after values of a shape; None where nothing has a type yet.
+
+    Args:
+        held: the table's type of the place, None for a new one.
+        name: of the field, empty for the whole row.
+
+    Raises:
+        IngestError: as :func:`widened`.
+    """
+    return _new_type(shape, name) if held is None else widened(held, _seen_as(held, shape))
+
+
+def _seen_as(held: DataType, shape: Shape) -> DataType | None:
+    """Return the type of those of a shape's values that are of the sort of a place's type; None where there are none."""
+    if isinstance(held, StructType) and shape.fields is not None:
+        inner = {field.name.lower(): field.dataType for field in held}
+        seen = [(name, grown(inner.get(name.lower()), shape.fields[name], name)) for name in sorted(shape.fields)]
+        return StructType([StructField(name, data_type) for name, data_type in seen if data_type is not None])
+    if isinstance(held, ArrayType) and shape.items is not None:
+        return ArrayType(grown(held.elementType, shape.items, "element") or held.elementType)
+    if isinstance(held, MapType) and (values := values_of(shape)) is not None:
+        return MapType(held.keyType, grown(held.valueType, values, "value") or held.valueType)
+    if isinstance(held, (*_WHOLE, FloatType)) and shape.kinds & FRACTION:
+        return DoubleType()
+    if isinstance(held, (*_WHOLE, DecimalType)) and shape.kinds & LARGE:
+        return DecimalType(_MAX_DIGITS, 0)
+    return LongType() if isinstance(held, _WHOLE) and shape.kinds & WHOLE else None
+
+
+def _new_type(shape: Shape, name: str) -> DataType | None:
+    """Return the type of a new place; None where its values have none, as nulls and empty objects."""
+    if shape.fields is not None:
+        typed = [
+            (inner, _new_type(shape.fields[inner], f"{name}.{inner}".lstrip("."))) for inner in sorted(shape.fields)
+        ]
+        fields = [StructField(inner, data_type) for inner, data_type in typed if data_type is not None]
+        if name and len(fields) > _MAX_FIELDS and (values := values_of(shape)) is not None:
+            _warn_of_map(name, len(fields))
+            return MapType(StringType(), _new_type(values, f"{name}.value") or StringType())
+        if fields:
+            return StructType(fields)
+    if shape.items is not None and (item := _new_type(shape.items, name or "element")) is not None:
+        return ArrayType(item)
+    return shape.scalar_type
 
 
 def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
@@ -100,13 +149,7 @@ def _grown(observed: DataType, name: str) -> DataType:
     """Return a new column's type: a map in place of an object with very many fields, unless it is the whole row."""
     if isinstance(observed, StructType):
         if name and len(observed) > _MAX_FIELDS:
-            _log.warning(
-                "Field %s has objects with %d different fields, more than %d: it becomes a MAP, whose keys they are. Declare it in "
-                "schema to have columns instead.",
-                name,
-                len(observed),
-                _MAX_FIELDS,
-            )
+            _warn_of_map(name, len(observed))
             return MapType(StringType(), one_type(field.dataType for field in observed))
         return StructType(
             [StructField(field.name, _grown(field.dataType, f"{name}.{field.name}".lstrip("."))) for field in observed]
@@ -114,6 +157,16 @@ def _grown(observed: DataType, name: str) -> DataType:
     if isinstance(observed, ArrayType):
         return ArrayType(_grown(observed.elementType, name or "element"))
     return observed
+
+
+def _warn_of_map(name: str, n_fields: int) -> None:
+    _log.warning(
+        "Field %s has objects with %d different fields, more than %d: it becomes a MAP, whose keys they are. Declare it in "
+        "schema to have columns instead.",
+        name,
+        n_fields,
+        _MAX_FIELDS,
+    )
 
 
 def _n_columns(data_type: DataType) -> int:

@@ -46,7 +46,7 @@ from pykafka_wire.ingest.json_columns import (
     row_type,
     without_absent,
 )
-from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, key_names, survey, survey_here
+from pykafka_wire.ingest.json_survey import PLACE_COLUMNS, JsonSurvey, Kind, key_names, survey, survey_here
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import DELETE
 from pykafka_wire.ingest.reader_schemas import (
@@ -58,7 +58,9 @@ from pykafka_wire.ingest.reader_schemas import (
     schema_text,
 )
 from pykafka_wire.ingest.settings import Destination, Settings, Table
+from pykafka_wire.ingest.storable_types import places_of_nothing, storable, storable_type
 from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, clash, quoted
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
@@ -192,11 +194,16 @@ class KnownTable(Protocol):
 
 
 class TableColumn(NamedTuple):
-    """A column of a table, and what of a typed read it is: a column, or the path of a field in it."""
+    """A column of a table, and what of a typed read it is: a column, or the path of a field in it.
+
+    Attributes:
+        type: the part of ``read_type`` that the table stores.
+    """
 
     name: str
     path: tuple[str, ...]
     type: DataType
+    read_type: DataType
 
     @property
     def sql(self) -> str:
@@ -424,6 +431,7 @@ class TopicReader:
                 DataType.fromDDL(texts["value"]) if schema.format == "json" and texts["value"] is not None else value
             )
             self._check_keys(surveys["key"].names, part, table, value)
+            self._warn_of_other_keys(surveys["key"].names, held["key"], part, table, value)
         if key_format is None and table.key_schema is None and not _are_json_keys(surveys["key"], table):
             formats["key"] = "binary"
             kinds.pop("key")
@@ -445,7 +453,7 @@ class TopicReader:
                 is_whole = text is not None or (table.mode != "append" and is_owned)
                 if kinds[name] == "key" or not is_whole:
                     data_type = without_absent(data_type, surveys[name], kinds[name])
-                read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS)
+                read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS, is_declared=text is not None)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
             elif text is not None:
                 if column_format == "json" and table.mode == "cdc":
@@ -478,6 +486,35 @@ class TopicReader:
         pairs = [({*one}, {*other}) for one in kept for other in kept if {*one} < {*other}]
         if any(more - less <= columns for less, more in pairs) or (table.mode == "cdc" and len(kept) > 1):
             raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {sorted(kept)[:2]}")
+
+    def _warn_of_other_keys(
+        self,
+        names: Iterable[tuple[str, ...]],
+        held: DataType | None,
+        part: TopicRange,
+        table: Table,
+        value: DataType | None,
+    ) -> None:
+        """Warn, once for each topic, of keys with columns that neither the table's keys nor its rows have, or without one of
+        these: nothing tells whether they are of the same rows."""
+        in_rows = {name.lower() for name in value.names} if isinstance(value, StructType) else set()
+        declared = _declared_key(table)
+        seen = {
+            frozenset(name for name in map(str.lower, fields) if not declared or name in declared) for fields in names
+        }
+        known = (
+            [frozenset(map(str.lower, held.names))] if isinstance(held, StructType) else sorted(seen, key=sorted)[:1]
+        )
+        for fields in sorted(seen, key=sorted):
+            if known and (fields ^ known[0]) - in_rows and is_first(self._settings.checkpoint, f"keys of {part.topic}"):
+                _log.warning(
+                    "Topic %s: keys have the columns %s, and keys before them %s. The rows have no such column, so these are other "
+                    "rows to the table: the older ones stay beside them. If they are the same rows, land the topic in a new table, "
+                    "or delete the rows under the older keys.",
+                    part.topic,
+                    ", ".join(sorted(fields)),
+                    ", ".join(sorted(known[0])),
+                )
 
     def _key_schemas(self, topic: str, table: Table) -> KeySchemas | None:
         """Return Avro's schemas of a topic's keys; None where keys are of another format, or one schema is enough."""
@@ -692,7 +729,8 @@ class TopicReader:
                 for document in self._documents(part, table, column, at_end=at_end)
             )
         kind: Kind = "row" if column == "value" else "key"
-        rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=column).load()
+        columns = ",".join((column, *PLACE_COLUMNS))
+        rows = session.read.format("pykafka-wire").options(**self.options(part, table), columns=columns).load()
         rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
         return survey(rows, {column: kind})[column].n_enveloped > 0
 
@@ -717,7 +755,7 @@ class TopicReader:
         """Return what the JSON texts of all records of a range are."""
         if not kinds:
             return {}
-        options = {**self.options(part, table), "columns": ",".join(kinds)}
+        options = {**self.options(part, table), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
         if part.n_offsets <= _FEW_RECORDS:  # a Spark job takes longer
             return survey_here(_read_here(options), kinds)
         return survey(session.read.format("pykafka-wire").options(**options).load(), kinds)
@@ -748,19 +786,23 @@ class TopicReader:
         return session.read.format("pykafka-wire").options(**options).load()
 
     def table_columns(self, rows: StructType) -> list[TableColumn]:
-        """Return the columns of a table, of typed rows.
+        """Return the columns of a table, of typed rows; not those that hold nothing, such as records without fields.
 
         Raises:
             IngestError: two columns would have one name.
         """
         value, prefix = rows["value"].dataType, self._settings.prefix
-        if isinstance(value, StructType):
-            columns = [TableColumn(field.name, ("value", field.name), field.dataType) for field in value]
-        else:
-            columns = [TableColumn("value", ("value",), value)]
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
-        columns += [TableColumn(prefix + name, (name,), rows[name].dataType) for name in names]
-        columns = [column for column in columns if column.type != UNTYPED]
+        read: list[tuple[str, tuple[str, ...], DataType]] = [("value", ("value",), value)]
+        if isinstance(value, StructType):
+            read = [(field.name, ("value", field.name), field.dataType) for field in value]
+        columns = []
+        for name, path, data_type in (*read, *((prefix + name, (name,), rows[name].dataType) for name in names)):
+            stored = storable_type(data_type)
+            if stored != data_type and data_type != UNTYPED:
+                self._warn_of_nothing(name, data_type)
+            if stored is not None:
+                columns.append(TableColumn(name, path, stored, data_type))
         fields = [StructField(column.name, column.type) for column in columns]
         two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
         if two is not None:
@@ -777,8 +819,21 @@ class TopicReader:
             IngestError: two columns would have one name.
         """
         return rows.select(
-            *(F.col(column.sql).alias(column.name) for column in self.table_columns(rows.schema)), *others
+            *(
+                storable(F.col(column.sql), column.read_type).alias(column.name)
+                for column in self.table_columns(rows.schema)
+            ),
+            *others,
         )
+
+    def _warn_of_nothing(self, name: str, data_type: DataType) -> None:
+        for place in places_of_nothing(data_type, name):
+            if is_first(self._settings.checkpoint, f"{place} holds nothing"):
+                _log.warning(
+                    "Field %s has records without fields: no table stores these, and it is left out. It lands as soon as its type "
+                    "has a field.",
+                    place,
+                )
 
     def empty_table(self) -> str:
         """Return the columns of a table of which no value is known yet, as DDL."""

@@ -1,7 +1,8 @@
 """Tables that equal ``SELECT *``: topics as Debezium and Kafka Connect write them, and what is right, in ``debezium/*.jsonl``.
 
-The first line of a file has ``about``, the ``table``'s settings and the rows that are ``want``-ed, without Kafka's columns; the
-others are records, each with the number of its micro-batch. All files are landed by one ingest, as topics of one cluster.
+The first line of a file has ``about``, the ``table``'s settings and the rows that are ``want``-ed, without Kafka's columns, and
+``n_rejects`` where changes do not fit the table; the others are records, each with the number of its micro-batch. All files are
+landed by one ingest, as topics of one cluster.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Case:
     about: str
     table: dict[str, Any]
     want: list[dict[str, Any]]
+    n_rejects: int | None = None
     records: list[dict[str, Any]]
 
 
@@ -54,6 +56,10 @@ _EACH_TIME = (
     "key_null",
     "key_loses_column_within",
     "long_numbers",
+    "mysql_alter_varbinary_varchar",
+    "mysql_alter_varchar_date",
+    "mysql_backlog_int_varchar",
+    "mysql_timestamp_key",
     "small_decimals",
     "toast_moves_named",
     "truncate_rejects",
@@ -137,6 +143,7 @@ def test_a_table_equals_that_of_the_database(landed: Any, case: Case) -> None:
     ]
     order = lambda row: json.dumps(row, sort_keys=True)  # noqa: E731
     assert sorted(rows, key=order) == sorted(case.want, key=order), case.about
+    assert case.n_rejects in (None, status.held_rejects)
 
 
 def _quoted(name: str) -> str:
@@ -153,5 +160,6 @@ def _plain_row(cell: Any) -> Any:
 
 def test_each_table_holds_the_newest_change_of_each_row(landed: Any) -> None:
     shop, ingest = landed
+    stale = {f"{shop.prefix}.{case.name}" for case in CASES if case.n_rejects}
     wrong = [str(proof) for proof in verify(shop.spark, ingest.settings, ingest.topics()) if not proof.is_right]
-    assert wrong == []
+    assert [text for text in wrong if not any(name in text for name in stale)] == []

@@ -14,7 +14,8 @@ import pytest
 from pykafka_wire.ingest import json_survey
 from pykafka_wire.ingest.json_columns import inferred
 from pykafka_wire.ingest.json_shapes import Shape, merged
-from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, survey_of
+from pykafka_wire.ingest.json_survey import PLACE_COLUMNS, JsonSurvey, Kind, survey_here, survey_of
+from pykafka_wire.ingest.json_types import grown
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +48,7 @@ N = 300
         ('"NaN" "x"', "string"),
         ("1" * 39, "string"),
         ("1 true", "string"),
-        ("1 {}", "string"),
+        ("1 {}", "bigint"),
         ("1 null", "bigint"),
     ],
 )
@@ -55,7 +56,7 @@ def test_a_column_of_numbers_keeps_the_digits_of_each_in_whatever_order_they_com
     for documents in (numbers.split(), numbers.split()[::-1], [*numbers.split()] * N):
         found = inferred([b'{"a": %s}' % number.encode() for number in documents])
         assert found is not None and found.simpleString() == f"struct<a:{wanted}>"
-        merged_type = merged(survey_of([number.encode()], "row").plain for number in documents).type
+        merged_type = grown(None, merged(survey_of([number.encode()], "row").plain for number in documents))
         assert merged_type is not None and merged_type.simpleString() == wanted
 
 
@@ -116,7 +117,8 @@ def one_by_one(documents: list[bytes], kind: Kind) -> JsonSurvey:
 
 def compared(seen: JsonSurvey) -> tuple[Any, ...]:
     return (
-        seen.plain.type, seen.payload.type, seen.schemas, seen.n_plain, seen.n_enveloped, seen.n_objects, seen.n_others, seen.names,
+        grown(None, seen.plain), grown(None, seen.payload), sorted(map(str, seen.schemas)),
+        seen.n_plain, seen.n_enveloped, seen.n_objects, seen.n_others, seen.names,
     )  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
         ]
         found = survey_of([text.encode() for text in documents], kind)  # type: ignore[arg-type]
         assert (found.n_enveloped, found.n_plain) == (len(rows), 0)
-        assert found.payload.type == inferred([json.dumps(row).encode() for row in rows])
+        assert grown(None, found.payload) == inferred([json.dumps(row).encode() for row in rows])
         assert found.schemas == (json.dumps(schema),)
     assert n_added < 4 * N
 
@@ -178,6 +180,7 @@ def test_envelopes_of_several_schemas_beside_others_are_told_apart() -> None:
     documents.append(b'{"schema": {"type": "struct"}, "payload": {}, "id": 7}')
     seen = survey_of(documents, "row")
     assert compared(seen) == compared(one_by_one(documents, "row"))
+    assert [json.loads(str(schema))["default"] for schema in seen.schemas] == ["A", 0.0, "B"], "the newest first"
     assert sorted(map(str, seen.schemas)) == sorted(['{"type": "struct", "default": 0.0}', *map(json.dumps, schemas)])
 
 
@@ -204,10 +207,32 @@ def test_digits_are_those_that_a_double_writes() -> None:
         )
         shape = Shape()
         shape.add(Decimal(repr(number)))
-        assert shape.type is not None and shape.type.simpleString() == "double", repr(number)
+        assert str(shape.scalar_type) == "DoubleType()", repr(number)
 
 
 def test_a_name_with_half_a_character_is_that_documents_alone() -> None:
     documents = [b'{"a": 1}'] * 200 + [b'{"\\ud800": 1}', b'{"o": [{"\\uDC00": 1}]}', b'{"\\ud83d\\ude00": "\\ud800"}']
     seen = survey_of(documents, "row")
     assert (seen.n_plain, seen.n_others, sorted(seen.plain.fields or ())) == (201, 2, ["a", "\U0001f600"])
+
+
+def test_the_newest_schema_is_that_of_the_last_offset_in_a_partition_and_the_latest_time_among_partitions() -> None:
+    def surveyed(*records: tuple[str, int, int, int], n_batches: int = 1) -> list[str]:
+        texts = [json.dumps({"schema": {"type": name}, "payload": 1}).encode() for name, *_ in records]
+        places = [pa.array([record[n] for record in records], pa.int64()) for n in (1, 2, 3)]
+        names = ["value", *PLACE_COLUMNS]
+        batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.binary()), *places], names=names)
+        size = -(-len(records) // n_batches)
+        batches = [batch.slice(first, size) for first in range(0, len(records), size)]
+        return [json.loads(str(text))["type"] for text in survey_here(batches, {"value": "row"})["value"].schemas]
+
+    for n_batches in (1, 2, 3):
+        # A clock that goes back does not change the order of a partition.
+        assert surveyed(("a", 0, 1, 90), ("b", 0, 2, 10), ("a", 1, 7, 50), n_batches=n_batches) == ["b", "a"]
+        assert surveyed(("a", 0, 1, 10), ("b", 1, 1, 30), ("c", 0, 2, 20), n_batches=n_batches) == ["b", "c", "a"]
+        many = [("a", 0, n, n) for n in range(200)]
+        assert surveyed(*many, ("b", 0, 200, 200), *(("a", 1, n, n) for n in range(150)), n_batches=n_batches) == [
+            "b",
+            "a",
+        ]
+        assert surveyed(("b", 0, 0, 0), *(("a", 0, n, n) for n in range(1, 300)), n_batches=n_batches) == ["a", "b"]

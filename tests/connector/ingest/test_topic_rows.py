@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.settings import Settings
@@ -73,3 +74,24 @@ print(reader.columns_text("orders", table, reader.value_schema("orders", table))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "id + 1 AS n, CAST(id AS STRING) AS text\n", done.stderr
+
+
+def test_keys_with_other_columns_than_the_rows_have_are_warned_of_with_both(caplog: pytest.LogCaptureFixture) -> None:
+    def warned(topic: str, names: set[tuple[str, ...]], held: StructType | None, row: str) -> str:
+        caplog.clear()
+        settings = Settings(checkpoint=f"/c/{topic}", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="/lake")
+        part = TopicRange(topic=topic, topic_id="", start={0: 0}, end={0: 5})
+        value = StructType().add(row, "string")
+        TopicReader(settings)._warn_of_other_keys(names, held, part, Table(topic=".*", mode="upsert"), value)
+        return caplog.text
+
+    held = StructType().add("id", "long")
+    text = warned("gains", {("id", "tenant")}, held, "v")
+    assert "keys have the columns id, tenant, and keys before them id" in text
+    assert "gains" not in warned("gains", {("id", "tenant")}, held, "v"), "once"
+    assert "keys have the columns id, and keys before them id, tenant" in warned(
+        "loses", {("id",)}, held.add("tenant", "string"), "v"
+    )
+    assert "id, tenant" in warned("within", {("id",), ("id", "tenant")}, None, "v")
+    assert not warned("in_rows", {("id", "tenant")}, StructType().add("id", "long"), "Tenant")
+    assert not warned("same", {("id",)}, StructType().add("ID", "long"), "v")

@@ -1,0 +1,59 @@
+"""Documents of one micro-batch that are of another sort than their table: rejects, and no other document notices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest import Table
+from tests.connector.ingest.conftest import Shop
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+_ZIPS = [{"adr": {"street": "s", "zip": f"z{n}"}} for n in range(5)]
+#: What a table has first, what follows in one micro-batch, and the columns that are right.
+_TOPICS: dict[str, tuple[list[Any], list[Any], str, list[Any]]] = {
+    **{
+        f"whole{n}": ([{"id": 9}], [*({"id": i} for i in range(5)), odd], "id", [0, 1, 2, 3, 4, 9])
+        for n, odd in enumerate(["ping", 5, [], [{"id": 7}], True])
+    },
+    **{
+        f"field{n}": (
+            [{"adr": {"street": "s"}}],
+            [*_ZIPS, {"adr": odd}],
+            "adr.zip",
+            [None, *(f"z{i}" for i in range(5))],
+        )
+        for n, odd in enumerate(["unknown", [{"zip": 1}]])
+    },
+    "deep": (
+        [{"a": {"b": [{"adr": {"street": "s"}}]}}],
+        [*({"a": {"b": [row]}} for row in _ZIPS), {"a": {"b": [{"adr": "unknown"}]}}, {"a": {"b": "unknown"}}],
+        "a.b[0].adr.zip",
+        [None, *(f"z{i}" for i in range(5))],
+    ),
+    "map": (
+        [{"m": {f"k{n}": {"street": "s"} for n in range(101)}}],
+        [*({"m": {"k0": row["adr"]}} for row in _ZIPS), {"m": {"k0": "unknown", "k1": {"zip": "x"}}}, {"m": [1]}],
+        "m.k0.zip",
+        [None, *(f"z{i}" for i in range(5))],
+    ),
+    "number": ([{"n": 1}], [{"n": 2}, {"n": 2.5}, {"n": "3"}, {"n": "three"}], "CAST(n AS DOUBLE)", [1, 2, 2.5]),
+    "new": ([*_ZIPS, {"adr": "unknown"}, "ping"], [], "adr.zip", [f"z{i}" for i in range(5)]),
+}
+
+
+def test_odd_documents_take_no_value_from_the_others_of_their_micro_batch(shop: Shop) -> None:
+    for name, (before, _, _, _) in _TOPICS.items():
+        shop.create(name, partitions=2)
+        shop.send_json(name, before)
+    shop.run(defaults=Table(topic=".*", format="json"), registry=None)
+    for name, (_, documents, _, _) in _TOPICS.items():
+        shop.send_json(name, documents)
+    ingest = shop.run(defaults=Table(topic=".*", format="json"), registry=None)
+    for name, (before, documents, column, wanted) in _TOPICS.items():
+        got = [row[0] for row in shop.table(name).selectExpr(column).collect()]
+        assert sorted(got, key=str) == sorted(wanted, key=str), name
+        status = ingest.statuses[f"{shop.prefix}.{name}"]
+        assert (status.error, len(got) + status.held_rejects) == (None, len(before) + len(documents)), name
