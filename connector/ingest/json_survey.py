@@ -65,7 +65,7 @@ _MEMBER: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
-class Place(NamedTuple):
+class DocumentPlace(NamedTuple):
     """Which of two documents is newer: in a partition the one of the higher offset, among partitions the later one.
 
     Attributes:
@@ -96,7 +96,7 @@ class JsonSurvey:
     plain: Shape = field(default_factory=Shape)
     payload: Shape = field(default_factory=Shape)
     texts: dict[str, str] = field(default_factory=dict)
-    newest: dict[str, Place] = field(default_factory=dict)
+    newest: dict[str, DocumentPlace] = field(default_factory=dict)
     is_loose: bool = False
     n_plain: int = 0
     n_enveloped: int = 0
@@ -110,7 +110,7 @@ class JsonSurvey:
         ordered = sorted(self.texts, key=lambda said: (self.newest[said], said), reverse=True)
         return (*(self.texts[said] for said in ordered), *([None] if self.is_loose else []))
 
-    def note(self, said: str, text: str, place: Place) -> None:
+    def note(self, said: str, text: str, place: DocumentPlace) -> None:
         """Take in one of Connect's schemas, which a payload at a place has."""
         self.texts[said] = min(text, self.texts.get(said, text))
         self.newest[said] = max(place, self.newest.get(said, place))
@@ -263,14 +263,14 @@ class _Places:
             times = self._times[rows]
             self._times[rows] = np.maximum.accumulate(np.maximum(times, self._before.get(partition, times[0])))
 
-    def newest(self, rows: Ints) -> Place:
+    def newest(self, rows: Ints) -> DocumentPlace:
         """Return the newest place of at least one row."""
         if not self._is_ordered:
             self._order()
         for column in (self._times, self._partitions, self._offsets):
             of_rows = column[rows]
             rows = rows[of_rows == of_rows.max()]
-        return Place(*(int(column[rows[0]]) for column in (self._times, self._partitions, self._offsets)))
+        return DocumentPlace(*(int(column[rows[0]]) for column in (self._times, self._partitions, self._offsets)))
 
 
 def _numbers(column: pa.Array) -> Ints:
@@ -392,7 +392,7 @@ class _Surveyor:
                 return False
         return self._note_schema(document, place)
 
-    def _note_schema(self, document: bytes, place: Place) -> bool:
+    def _note_schema(self, document: bytes, place: DocumentPlace) -> bool:
         """Note the schema of an envelope, and how documents with it begin, if others may begin so."""
         text = document.decode().removeprefix("\ufeff")
         members: dict[str, slice] = {}

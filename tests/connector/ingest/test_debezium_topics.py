@@ -13,6 +13,7 @@ from pykafka_wire.ingest.debezium_topics import DebeziumTopics, what_it_has
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.framing import encode_frame
+from tests.connector.ingest.conftest import Shop
 from tests.connector.values.scripted_registry import scripted_registry
 
 CHANGE = {
@@ -96,3 +97,17 @@ def test_they_are_found_in_every_mode_unless_a_table_names_them(
         tables=(Table(topic=lot), Table(topic=f"schemahistory.{lot}")),
     )
     assert [*DebeziumTopics(named).among(values)] == [f"__debezium-heartbeat.{lot}"]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_history_of_schemas_stops_no_table(shop: Shop) -> None:
+    row = {"op": "c", "after": {"id": 1}, "before": None, "source": {}}
+    orders, _ = shop.create("s.orders"), shop.create("history")
+    shop.send_json("s.orders", [row], keys=[{"id": 1}])
+    shop.send_json("history", [HISTORY])
+    ingest = shop.run(defaults=Table(topic=".*", format="json", mode="cdc"), registry=None)
+    assert {topic: status.error for topic, status in ingest.statuses.items()} == {orders: None}
+    assert [folder.name for folder in (shop.folder / "lake").iterdir() if "history" in folder.name] == []
+    assert shop.rows("s_orders", "id") == [(1,)]
