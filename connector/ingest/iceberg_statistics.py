@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pykafka_wire.ingest.file_statistics import next_text, parquet_leaves
+from pykafka_wire.ingest.file_statistics import date_text, moment_text, next_text, parquet_leaves
 from pykafka_wire.ingest.parquet_files import WrittenFile
 
 
@@ -55,6 +55,26 @@ def statistics(file: WrittenFile, schema: pa.Schema, plan: Mapping[int, Any]) ->
         **bounds,
         "split_offsets": sorted(file.split_offsets),
     }
+
+
+class _FarTime(int):
+    """A date or a timestamp outside the years 1 to 9999."""
+
+
+def partition_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a partition's value, of pyarrow's type ``kind``, as pyiceberg commits it.
+
+    pyiceberg names each partition that a commit changes in a text, and Python has no texts of far dates: these get numbers.
+    """
+    is_near = (
+        not pa.types.is_temporal(kind) or value is None or (date_text if pa.types.is_date(kind) else moment_text)(value)
+    )
+    if is_near:
+        return value
+    from pyiceberg import transforms
+
+    transforms._human_string.register(_FarTime, lambda far, _: str(int(far)))
+    return _FarTime(value)
 
 
 def _cut(value: Any, length: int | None, *, is_upper: bool) -> Any:

@@ -34,7 +34,7 @@ from pykafka_wire.ingest.file_tasks import (
 )
 from pykafka_wire.ingest.file_types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.iceberg_files import IcebergFolder, delete_orphans, read_files
-from pykafka_wire.ingest.iceberg_statistics import statistics
+from pykafka_wire.ingest.iceberg_statistics import partition_value, statistics
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
@@ -481,12 +481,13 @@ class IcebergTable:
         from pyiceberg.typedef import Record
 
         plan = compute_statistics_plan(self._table.schema(), self._table.properties)
+        kinds = [layout.schema.field(name).type for name in layout.partition_by]
         for file in files:
             yield DataFile.from_args(
                 content=DataFileContent.DATA,
                 file_path=f"{self.folder.location}/{file.path}",
                 file_format=FileFormat.PARQUET,
-                partition=Record(*file.partition),
+                partition=Record(*map(partition_value, file.partition, kinds)),
                 file_size_in_bytes=file.n_bytes,
                 sort_order_id=None,
                 spec_id=self._table.metadata.default_spec_id,
