@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -70,12 +70,18 @@ class DebeziumTopics:
         self._registry = registry_of(settings.source_registry_options | settings.kafka_options)
         self._seen: dict[str, str | None] = {}
 
-    def among(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return Debezium's topics among those of an ingest, and what they have; none that a [[table]] names."""
+    def among(self, topics: Iterable[str], with_records: Container[str] | None = None) -> dict[str, str]:
+        """Return Debezium's topics among those of an ingest, and what they have; none that a [[table]] names.
+
+        Args:
+            with_records: the topics that have new records, None where that is not known: no other topic is looked into.
+        """
         every = list(topics)
         own = self._settings.helpers(every)
         for topic in self._candidates(every):
-            if topic not in own and (what := self._look_into(topic)) is not None:
+            if topic in own or not (topic in self._seen or with_records is None or topic in with_records):
+                continue
+            if (what := self._look_into(topic)) is not None:
                 own[topic] = what
         return own
 

@@ -512,7 +512,8 @@ class Ingest:
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
         ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
         by_topic = _by_topic(ranges)
-        helpers = self._debezium.among(part.topic for part in by_topic)
+        new = None if with_idle else {part.topic for part in by_topic if part.n_offsets}
+        helpers = self._debezium.among((part.topic for part in by_topic), new)
         parts = [part for part in by_topic if (with_idle or part.n_offsets) and part.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,

@@ -89,6 +89,9 @@ def test_they_are_found_in_every_mode_unless_a_table_names_them(
         f"__debezium-heartbeat.{lot}": "heartbeats",
         f"schemahistory.{lot}": "history of schemas",
     }
+    unread = DebeziumTopics(settings)
+    assert [*unread.among(values, {lot})] == [f"__debezium-heartbeat.{lot}", lot], "without new records none is read"
+    assert len(unread.among(values)) == 3 and len(unread.among(values, ())) == 3
     named = Settings(
         checkpoint="/c",
         kafka=kafka,
