@@ -28,7 +28,7 @@ from pykafka_wire.ingest.file_types import file_type
 from pykafka_wire.ingest.iceberg_table import IcebergTable
 from pykafka_wire.ingest.parquet_files import FileWriter
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import Landed
 
 MILLION: Final = 1_000_000
 RECORDS: Final = 1_000

@@ -55,7 +55,8 @@ from pykafka_wire.ingest.merging import (
     truncations_of,
 )
 from pykafka_wire.ingest.settings import Table
-from pykafka_wire.ingest.tables import Landed, TopicTable, clash, quoted
+from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables import TopicTable, clash, quoted
 from pykafka_wire.ingest.unsent_values import REJECTED, RowsUnder, is_older
 from pykafka_wire.options.logged_once import is_first
 

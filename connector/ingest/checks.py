@@ -241,7 +241,8 @@ def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part:
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
     """Return what a table says that it holds, now or at a version."""
-    landed, properties = next(target.history(version), None), target.properties()
+    # A position that is recorded beside the history is of the newest commit of an ingest, before the version.
+    landed, properties = next(target.history(version), None) or target.landed(), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
         raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
     return range_of(landed, properties)

@@ -1,13 +1,14 @@
 """A Delta table in a folder, to which files are committed by the library deltalake: without the JVM, in some milliseconds.
 
-The commits are those of Spark's way: the position in ``userMetadata``, and a transaction's id and version, by which Delta and this
-module refuse what an older driver, still running, writes again. Needs no Spark session. Where the library cannot commit, or a
-table asks for more than files with right types, :meth:`DeltaFolder.reason_against` says why, and Spark commits.
+The commits are those of Spark's way: the position in ``userMetadata``, and the sequence number as a transaction id. Beside it, each
+commit has the position as transaction ids, which outlive the table's history. Needs no Spark session. Where the library cannot
+commit, or a table asks for more than files with right types, :meth:`DeltaFolder.reason_against` says why, and Spark commits.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -19,12 +20,25 @@ from pyspark.sql.types import StructField, StructType
 
 from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest import delta_transactions
 from pykafka_wire.ingest.delta_statistics import INDEXED_COLUMNS, statistics
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, UriFolder, Written
+from pykafka_wire.ingest.file_tasks import TableChangedError, UriFolder, Written
 from pykafka_wire.ingest.parquet_files import FileLayout, UnwritableError, WrittenFile, partition_text
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, Landed, made_properties, owner_properties, partition_columns
+from pykafka_wire.ingest.table_position import AlreadyLandedError, Landed
+from pykafka_wire.ingest.tables import (
+    QUERY_PROPERTY,
+    TOPIC_PROPERTY,
+    VACUUMED_PROPERTY,
+    made_properties,
+    owner_properties,
+    partition_columns,
+    rewrite_of,
+    start_position,
+)
 from pykafka_wire.wire.masking import without_secrets
+
+_log = logging.getLogger(__name__)
 
 #: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
 _WRITER_FEATURES: Final = frozenset(
@@ -61,6 +75,7 @@ class DeltaFolder:
     def __init__(self, folder: str, storage: Mapping[str, str] | None = None) -> None:
         """Take a local path or a URI as ``folder``, and :class:`UriFolder`'s ``storage``."""
         self.identifier = f"delta.`{folder}`"
+        self.rewritten_by: str | None = None
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
         self._plan: _Plan | None = None
@@ -118,15 +133,23 @@ class DeltaFolder:
         return deltalake.DeltaTable.is_deltatable(self._uri, dict(self.folder.storage))
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds; None where there is none."""
-        return next((landed for limit in (1, _RECENT, None) for landed in self._landed_in(limit)), None)
+        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        for limit in (1, _RECENT, None):
+            commits = self._table.history(limit)
+            self.rewritten_by = rewrite_of(commits)
+            if (landed := next(_landed_in(commits), None)) is not None:
+                return landed
+        return self._recorded()
 
-    def _landed_in(self, limit: int | None) -> Iterator[Landed]:
-        for commit in self._table.history(limit):
-            n_added = (commit.get("operationMetrics") or {}).get("numOutputRows")
-            landed = Landed.from_json(commit.get("userMetadata"), None if n_added is None else int(n_added))
-            if landed is not None:
-                yield landed
+    def _recorded(self) -> Landed | None:
+        properties = self.properties()
+        query, topic = (properties.get(name, "") for name in (QUERY_PROPERTY, TOPIC_PROPERTY))
+        return delta_transactions.recorded_position(self._table, properties, query, topic)
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        recorded = self._recorded()
+        return recorded is not None and recorded.sequence >= landed.sequence
 
     def refresh(self) -> None:
         """Look at what was committed since."""
@@ -187,7 +210,7 @@ class DeltaFolder:
             partition_by=partition_columns(
                 table, rows.names, [field.name for field in rows if pa.types.is_nested(field.type)]
             ),
-            configuration=owner_properties(begins_at) | made_properties(table),
+            configuration=owner_properties(begins_at) | made_properties(table) | start_position(begins_at),
             storage_options=dict(self.folder.storage),
             raise_if_key_not_exists=False,
             commit_properties=CommitProperties(custom_metadata={"userMetadata": begins_at.to_json()}),
@@ -221,36 +244,53 @@ class DeltaFolder:
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or its position is not where this one starts.
+            AlreadyLandedError: the table has another commit of this number, or its position is not where this one starts.
             TableChangedError: the table is not the one that the layout is for.
-            deltalake's CommitFailedError: another commit came between.
+            deltalake's errors: the table, read afresh, has no such commit; another one came between, or the store failed.
         """
-        from deltalake.transaction import CommitProperties, Transaction
+        from deltalake.transaction import CommitProperties
 
-        application, version = landed.transaction["txnAppId"], int(landed.transaction["txnVersion"])
         self._check_plan()
-        newest = self._table.transaction_version(application)
-        held = self.landed()
-        if (newest is not None and newest >= version) or (held is not None and not landed.follows(held)):
-            raise AlreadyLandedError(is_begun=False)
+        self._check_follows(landed)
         metrics = {
             "numFiles": len(written.files),
             "numOutputRows": written.n_rows,
             "numOutputBytes": written.n_bytes,
         }
-        self._table.create_write_transaction(
-            [*self._actions(written.files, layout)],
-            "append",
-            self._table.schema(),
-            partition_by=list(layout.partition_by),
-            commit_properties=CommitProperties(
-                custom_metadata={
-                    "userMetadata": landed.to_json(),
-                    "operationMetrics": {name: str(value) for name, value in metrics.items()},
-                },
-                app_transactions=[Transaction(application, version)],
-            ),
+        properties = CommitProperties(
+            custom_metadata={
+                "userMetadata": landed.to_json(),
+                "operationMetrics": {name: str(value) for name, value in metrics.items()},
+            },
+            app_transactions=delta_transactions.transactions_of(landed),
         )
+        try:
+            self._table.create_write_transaction(
+                [*self._actions(written.files, layout)],
+                "append",
+                self._table.schema(),
+                partition_by=list(layout.partition_by),
+                commit_properties=properties,
+            )
+        except Exception as error:  # deltalake's are of many classes; the table tells what has become of the commit
+            if not self._has(landed):
+                raise
+            _log.info("A commit to table %s is there, although it was answered with: %s", self.identifier, error)
+
+    def _check_follows(self, landed: Landed) -> None:
+        """Raise AlreadyLandedError if the table has this number, or its position is not where this commit starts."""
+        newest, held = delta_transactions.newest_sequence(self._table), self.landed()
+        if (newest or 0) >= landed.sequence or (held is not None and not landed.follows(held)):
+            raise AlreadyLandedError(self.identifier, is_begun=False)
+
+    def _has(self, landed: Landed) -> bool:
+        """Return whether the table, read afresh, has a commit of this name."""
+        try:
+            self.refresh()
+            return any(commit.attempt == landed.attempt for commit in _landed_in(self._table.history(_RECENT)))
+        except Exception as error:  # what has failed first is reported
+            _log.debug("Table %s cannot be read after a commit that has failed.", self.identifier, exc_info=error)
+            return False
 
     def _check_plan(self) -> None:
         """Check that the table is as it was when files were laid out for it.
@@ -286,6 +326,14 @@ class DeltaFolder:
                 data_change=True,
                 stats=statistics(file, layout.file_schema, n_indexed),
             )
+
+
+def _landed_in(commits: Iterable[Mapping[str, Any]]) -> Iterator[Landed]:
+    for commit in commits:
+        n_added = (commit.get("operationMetrics") or {}).get("numOutputRows")
+        landed = Landed.from_json(commit.get("userMetadata"), None if n_added is None else int(n_added))
+        if landed is not None:
+            yield landed
 
 
 def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:

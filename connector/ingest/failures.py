@@ -48,7 +48,7 @@ _OF_CALLS: Final = frozenset(
 #: Another program has committed to the table meanwhile, by Delta's conditions, and by the classes of deltalake, pyiceberg and ours.
 _CONFLICTS: Final = frozenset(
     {
-        "CommitFailedError", "CommitFailedException", "TableChangedError",
+        "AlreadyLandedError", "CommitFailedError", "CommitFailedException", "TableChangedError",
         "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_DELETE_DELETE", "DELTA_CONCURRENT_DELETE_READ", "DELTA_CONCURRENT_TRANSACTION",
         "DELTA_CONCURRENT_WRITE", "DELTA_METADATA_CHANGED", "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED",
         "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS", "DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED",

@@ -40,7 +40,8 @@ from pykafka_wire.ingest.landing_progress import receiver_of_own_reads, records_
 from pykafka_wire.ingest.parquet_files import FileLayout
 from pykafka_wire.ingest.settings import Destination, Table
 from pykafka_wire.ingest.shared_read import SharedRead
-from pykafka_wire.ingest.tables import Landed, TopicTable
+from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables import TopicTable
 from pykafka_wire.ingest.topic_rows import KnownTable, Read, TableColumn, TopicReader, open_source
 from pykafka_wire.source.input_partition import KafkaInputPartition
 
@@ -61,12 +62,16 @@ class FilesTable(KnownTable, Protocol):
     """A table to which files are committed; not for several threads at once."""
 
     identifier: str
+    rewritten_by: str | None
 
     @property
     def exists(self) -> bool: ...
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds; None where there is none."""
+        """Return as :meth:`TopicTable.landed`."""
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return as :meth:`TopicTable.is_recorded`."""
 
     @property
     def folder(self) -> Folder:
@@ -92,7 +97,7 @@ class FilesTable(KnownTable, Protocol):
         """Make files rows of the table, and ``landed`` its position, by one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or does not end where it begins.
+            AlreadyLandedError: the table has another commit of this number, or does not end where this one begins.
             TableChangedError: the table is not the one that the layout is for.
         """
 

@@ -23,6 +23,7 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.conditions import BatchFields, Expression
 from pykafka_wire.ingest.file_types import conform
 from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
+from pykafka_wire.ingest.table_position import AlreadyLandedError
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -95,15 +96,6 @@ class Written:
     @property
     def n_bytes(self) -> int:
         return sum(file.n_bytes for file in self.files)
-
-
-class AlreadyLandedError(Exception):
-    """The table has the micro-batch already, or does not end where it begins."""
-
-    def __init__(self, *, is_begun: bool = True) -> None:
-        """Note whether a commit of the same files was begun before, which may be the one that the table has."""
-        super().__init__("another driver of this query has written to the table, or it was rolled back")
-        self.is_begun = is_begun
 
 
 class TableChangedError(Exception):

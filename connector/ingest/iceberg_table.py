@@ -1,8 +1,13 @@
 """An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar but for MERGE.
 
-The position is in the summary of each snapshot. Iceberg has no transaction ids: a commit requires that the table still stands at
-the snapshot whose position was looked at, and that position must be where the rows begin: two drivers add nothing twice, and a
-table that was rolled back misses nothing. The library's own repetition of commits would lose that, and is turned off for these.
+The position is in the summary of each snapshot, and in a property of the table, which does not expire with snapshots. Iceberg has
+no transaction ids: a commit requires that the table still stands at the snapshot whose position was looked at, and that position
+must be where the rows begin: two drivers add nothing twice, and a table that was rolled back misses nothing. The library's own
+repetition of commits would lose that, and is turned off for these.
+
+What a catalog answers does not tell whether it has applied a commit: a request that is sent twice is applied and then a conflict.
+So the table is read afresh after each failure, and no file of a commit that was sent is deleted: :meth:`IcebergTable.clean` deletes
+those that no snapshot names when they are old.
 
 MERGE is Spark's, in a session with Iceberg's runtime, which cannot require that snapshot. So it writes to a branch that is made at
 the snapshot, and pyiceberg sets the table to the branch's end, with that requirement: what an older driver merges, nobody sees.
@@ -15,7 +20,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +30,6 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest.file_tasks import (
-    AlreadyLandedError,
     TableChangedError,
     Written,
     discard,
@@ -38,16 +42,24 @@ from pykafka_wire.ingest.iceberg_statistics import partition_value, statistics
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.parquet_files import FileLayout, WrittenFile
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.table_position import (
+    POSITION_PROPERTY,
+    SEQUENCE,
+    AlreadyLandedError,
+    Landed,
+    position_property,
+)
 from pykafka_wire.ingest.tables import (
     QUERY_PROPERTY,
     VACUUM_EVERY_S,
     VACUUMED_PROPERTY,
-    Landed,
     made_properties,
     merge_into,
     owner_properties,
     partition_columns,
+    places_from,
     quoted,
+    start_position,
     topic_columns_of,
 )
 from pykafka_wire.wire.security.secret_references import resolve
@@ -59,6 +71,8 @@ _log = logging.getLogger(__name__)
 
 #: The entry of a snapshot's summary.
 _SUMMARY: Final = "pykafka-wire"
+#: Beside it: the commit by its number; of rejects, that of the commit that they are of.
+_TRANSACTION: Final = "pykafka-wire.transaction"
 #: What a table without a snapshot begins with.
 _BEGINS_AT: Final = "pykafka-wire.begins-at"
 #: Others may commit between the look at the table and the commit.
@@ -163,10 +177,38 @@ def arrow_type(schema: Any) -> Any:
     return small_type(pa.struct(schema_to_pyarrow(schema)))
 
 
+class _OnceCatalog:
+    """The catalog for one commit of pyiceberg's, which deletes the commit's manifests where the catalog answers with a conflict."""
+
+    def __init__(self, catalog: Any, sent: set[int]) -> None:
+        """Take what gets the ids of the snapshots that are sent to the catalog."""
+        self._catalog = catalog
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+        from pyiceberg.table.update import AddSnapshotUpdate
+
+        added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
+        self._sent.update(snapshot.snapshot_id for snapshot in added)
+        try:
+            return self._catalog.commit_table(table, requirements, updates)
+        except (CommitFailedException, ValidationException) as error:
+            raise _UnknownCommitError from error
+
+
+class _UnknownCommitError(Exception):
+    """The catalog has answered a commit with a conflict. It may have applied the commit all the same."""
+
+
 class IcebergTable:
     """One table of an ingest."""
 
     is_folder = False
+    records_commits = True
 
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
@@ -175,8 +217,7 @@ class IcebergTable:
         self._name = (*namespace, name)
         self.identifier = f"{settings.into}.{name}"
         self._sql_name = settings.identifier(name)
-        #: Each table has its own position in the one of rejects, which is the number of its micro-batch alone.
-        self._is_of_rejects = name == settings.rejects
+        self.rewritten_by: str | None = None
         self._loaded: Any = None
         #: The ids of the schema and of the partition spec that files are written for.
         self._planned: tuple[int, int] | None = None
@@ -276,9 +317,30 @@ class IcebergTable:
             transaction.set_properties(dict(properties))
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither.
+
+        A table that was rolled back holds what its snapshots say.
+        """
         self.refresh()
-        return next(self.history(), None)
+        held, recorded = self._held(), self._recorded()
+        is_rolled_back = held is not None and recorded is not None and held.sequence < recorded.sequence
+        self.rewritten_by = "a rollback to an older snapshot" if is_rolled_back else None
+        return held
+
+    def _held(self) -> Landed | None:
+        return next(self.history(), None) or self._recorded()
+
+    def _recorded(self) -> Landed | None:
+        return Landed.from_json(self._table.properties.get(POSITION_PROPERTY))
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return whether the position of the table's newest commit stays when the table's snapshots are forgotten."""
+        recorded = self._recorded()
+        return recorded is not None and recorded.sequence >= landed.sequence
+
+    def record(self, landed: Landed) -> None:
+        """Record the position of an older version's commit; all others have it as a property."""
+        self.alter(position_property(landed))
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
         """Yield what each commit of an ingest holds, the newest first, as far back as snapshots are kept.
@@ -314,15 +376,6 @@ class IcebergTable:
             yield snapshot
             snapshot = by_id.get(snapshot.parent_snapshot_id)
 
-    def _all_before(self) -> Iterator[Any]:
-        """Yield the current snapshot and those before it, the newest first, also beyond those that are forgotten."""
-        sequence_number = None
-        for snapshot in self._snapshots():
-            yield snapshot
-            sequence_number = snapshot.sequence_number
-        others = sorted(self._table.metadata.snapshots, key=lambda other: other.sequence_number or 0, reverse=True)
-        yield from (other for other in others if (other.sequence_number or 0) < (sequence_number or 0))
-
     def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
         rows = DataType.fromDDL(columns)
@@ -338,7 +391,7 @@ class IcebergTable:
         if table.mode != "append":
             given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
         if begins_at is not None:
-            given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()}
+            given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()} | start_position(begins_at)
         with self._catalog.create_table_transaction(
             self._name, schema, properties={**given, **table.properties}
         ) as transaction:
@@ -435,11 +488,13 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
 
-        files = [*self._data_files(written.files, layout)]
+        files, sent = [*self._data_files(written.files, layout)], set[int]()
         for attempt in range(_ATTEMPTS):
             self.refresh()
-            if landed is not None and self._has(landed):
-                raise AlreadyLandedError(is_begun=attempt > 0)
+            if self._holds(sent):
+                break
+            if landed is not None:
+                self._check_follows(landed, is_begun=attempt > 0)
             if self._shape != self._planned:
                 raise (CommitFailedException if attempt else TableChangedError)(
                     f"the columns or partitions of the Iceberg table {self.identifier} were changed after its files were planned"
@@ -447,33 +502,59 @@ class IcebergTable:
             stored = self._table
             properties = {**_FEW_MANIFESTS, **stored.metadata.properties, _RETRIES: "0"}
             metadata = stored.metadata.model_copy(update={"properties": properties})
-            once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, stored.catalog)
+            catalog: Any = _OnceCatalog(stored.catalog, sent)
+            once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, catalog)
             summary = {} if landed is None else _summary_of(landed)
             try:
-                with once.transaction() as transaction, transaction.update_snapshot(summary).merge_append() as append:
-                    for file in files:
-                        append.append_data_file(file)
+                with once.transaction() as transaction:
+                    if landed is not None:
+                        transaction.set_properties(_position_of(landed))
+                    with transaction.update_snapshot(summary).merge_append() as append:
+                        for file in files:
+                            append.append_data_file(file)
                 break
-            except CommitFailedException:
+            except _UnknownCommitError as error:
                 if attempt == _ATTEMPTS - 1:
+                    raise CommitFailedException(
+                        f"the Iceberg table {self.identifier} has commits again and again"
+                    ) from error
+            except Exception as error:  # of a catalog and its client, of many classes
+                if not self._has_landed(sent):
                     raise
+                _log.info("A commit to table %s is there, although it was answered with: %s", self.identifier, error)
+                break
         # Whatever has become of the name since, the files are a table's: what follows must not raise.
         self._loaded = None
 
-    def _has(self, landed: Landed) -> bool:
-        """Return whether the table has a micro-batch already, or stands elsewhere than where it begins."""
-        application, number = landed.transaction["txnAppId"], landed.micro_batch
-        looked_at = self._all_before() if self._is_of_rejects else self._snapshots()
-        of_application = (
-            _micro_batch_of(snapshot) for snapshot in looked_at if _application_of(snapshot) == application
-        )
-        if next(of_application, -1) >= number:
-            return True
-        if self._is_of_rejects:
+    def _holds(self, snapshot_ids: Collection[int]) -> bool:
+        """Return whether one of these snapshots is the table's state, or one that it was made from."""
+        return bool(snapshot_ids) and any(snapshot.snapshot_id in snapshot_ids for snapshot in self._snapshots())
+
+    def _has_landed(self, snapshot_ids: Collection[int]) -> bool:
+        """Return whether the table, read afresh, holds one of these snapshots; not where nobody can tell."""
+        try:
+            self.refresh()
+            return self._holds(snapshot_ids)
+        except Exception as error:  # what has failed first is reported
+            _log.debug("Table %s cannot be read after a commit that has failed.", self.identifier, exc_info=error)
             return False
-        held = next(self.history(), None)
-        # Without one the rows say where the table stands, and the application has it.
-        return landed.application == "" if held is None else not landed.follows(held)
+
+    def _check_follows(self, landed: Landed, *, is_begun: bool) -> None:
+        """Raise AlreadyLandedError if the table does not end where a commit begins, or has the rejects already."""
+        if landed.application:
+            is_there = self._has_rejects(landed)
+        else:
+            held = self._held()
+            is_there = held is None or not landed.follows(held)
+        if is_there:
+            raise AlreadyLandedError(self.identifier, is_begun=is_begun)
+
+    def _has_rejects(self, landed: Landed) -> bool:
+        if landed.sequence:
+            return int(self._table.properties.get(SEQUENCE + landed.application, 0)) >= landed.sequence
+        # An older version's commit, whose rejects have its name in a summary.
+        names = (snapshot.summary.get(_TRANSACTION) for snapshot in self._table.metadata.snapshots)
+        return f"{landed.transaction['txnAppId']}@{landed.micro_batch}" in names
 
     def _data_files(self, files: Sequence[WrittenFile], layout: FileLayout) -> Iterator[Any]:
         from pyiceberg.io.pyarrow import compute_statistics_plan
@@ -509,6 +590,11 @@ class IcebergTable:
             self.refresh()
             self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
 
+    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of a table from these offsets of their partitions on."""
+        self.refresh()
+        self._table.delete(places_from(name, start))
+
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         raise AssertionError("an Iceberg table is made before its rows are read")
 
@@ -532,8 +618,8 @@ class IcebergTable:
             pyiceberg's CommitFailedException: another commit came between; nothing is changed.
         """
         self.refresh()
-        if landed is not None and self._has(landed):
-            raise AlreadyLandedError
+        if landed is not None:
+            self._check_follows(landed, is_begun=False)
         base = self.version
         if base < 0:  # no branch begins before the first snapshot
             self.append(changes.where(f"NOT {DELETE}").drop(DELETE, UNAVAILABLE, CREATED), landed)
@@ -551,7 +637,7 @@ class IcebergTable:
         finally:
             for name in settings:
                 self._session.conf.unset(name)
-        self._publish(branch, base)
+        self._publish(branch, base, landed)
 
     def _begin_branch(self, name: str, base: int) -> None:
         """Make a branch at a snapshot; those of MERGEs whose driver has ended, or that failed, are removed."""
@@ -565,15 +651,20 @@ class IcebergTable:
             self._table, (at_base,), (*(RemoveSnapshotRefUpdate(ref_name=branch) for branch in remnants), begun)
         )
 
-    def _publish(self, branch: str, base: int) -> None:
-        """Make the end of a branch the table's, if the table still stands at ``base``.
+    def _publish(self, branch: str, base: int, landed: Landed | None) -> None:
+        """Make the end of a branch the table's, with the position, if the table still stands at ``base``.
 
         Raises:
             pyiceberg's CommitFailedException: it does not.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.refs import SnapshotRefType
-        from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+        from pyiceberg.table.update import (
+            AssertRefSnapshotId,
+            RemoveSnapshotRefUpdate,
+            SetPropertiesUpdate,
+            SetSnapshotRefUpdate,
+        )
 
         self.refresh()
         metadata = self._table.metadata
@@ -588,7 +679,14 @@ class IcebergTable:
             AssertRefSnapshotId(ref=_MAIN, snapshot_id=base),
             AssertRefSnapshotId(ref=branch, snapshot_id=merged.snapshot_id),
         )
-        self._catalog.commit_table(self._table, requirements, (moved, RemoveSnapshotRefUpdate(ref_name=branch)))
+        position = () if landed is None else (SetPropertiesUpdate(updates=_position_of(landed)),)
+        try:
+            self._catalog.commit_table(
+                self._table, requirements, (moved, RemoveSnapshotRefUpdate(ref_name=branch), *position)
+            )
+        except Exception:  # of a catalog and its client, of many classes
+            if not self._has_landed({merged.snapshot_id}):
+                raise
         self._loaded = None
 
     def expire(self, keep_ms: int) -> None:
@@ -609,10 +707,6 @@ class IcebergTable:
             snapshot.snapshot_id for snapshot in chain if _SUMMARY in snapshot.summary.additional_properties
         )
         kept = {next(with_position, None)}
-        if self._is_of_rejects:
-            # An older driver's rejects are refused by the newest snapshot of the table that they are of.
-            oldest_first = reversed([*self._all_before()])
-            kept |= {*{_application_of(snapshot): snapshot.snapshot_id for snapshot in oldest_first}.values()}
         for name, ref in metadata.refs.items():
             oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
             n_of_ref = ref.min_snapshots_to_keep or n_kept
@@ -655,16 +749,14 @@ class IcebergTable:
 
 def _summary_of(landed: Landed) -> dict[str, str]:
     transaction = landed.transaction
-    return {_SUMMARY: landed.to_json(), f"{_SUMMARY}.transaction": f"{transaction['txnAppId']}@{landed.micro_batch}"}
+    return {_SUMMARY: landed.to_json(), _TRANSACTION: f"{transaction['txnAppId']}@{transaction['txnVersion']}"}
 
 
-def _application_of(snapshot: Any) -> str:
-    """Return whose commits are numbered together; empty for another program's snapshot."""
-    return str(snapshot.summary.get(f"{_SUMMARY}.transaction") or "").rpartition("@")[0]
-
-
-def _micro_batch_of(snapshot: Any) -> int:
-    return int(snapshot.summary[f"{_SUMMARY}.transaction"].rpartition("@")[2])
+def _position_of(landed: Landed) -> dict[str, str]:
+    """Return the properties that a commit writes: a table's position, or the number of the commit whose rejects they are."""
+    if landed.application:
+        return {SEQUENCE + landed.application: str(landed.sequence)}
+    return position_property(landed)
 
 
 def landed_in(summary: Mapping[str, Any]) -> Landed | None:

@@ -26,10 +26,11 @@ from pykafka_wire.ingest.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
 from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.landing import Landing
-from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures, is_connect
+from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
 from pykafka_wire.ingest.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.server_rows import leave_release_to_server
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.spark_connect import is_connect
 from pykafka_wire.ingest.spark_or_tasks import spark_reason
 from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table, stored_properties
 from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values

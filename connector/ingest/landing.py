@@ -26,9 +26,10 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.contracts import read_alike
 from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
-from pykafka_wire.ingest.landing_progress import describe_jobs, is_connect
+from pykafka_wire.ingest.landing_progress import describe_jobs
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.shared_read import SharedRead
+from pykafka_wire.ingest.spark_connect import is_connect
 from pykafka_wire.ingest.spark_or_tasks import spark_reason
 from pykafka_wire.ingest.table_formats import open_table
 from pykafka_wire.ingest.table_status import Stage, TableState, TableStatus
@@ -108,7 +109,7 @@ class _TableTask:
     @property
     def status(self) -> TableStatus:
         shown = asdict(self.progress)
-        for name in ("is_open", "topic_id", "micro_batch"):
+        for name in ("is_open", "topic_id", "micro_batch", "sequence", "refused"):
             del shown[name]
         return replace(TableStatus.of(self.destination, self.state), **shown)
 

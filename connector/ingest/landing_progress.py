@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pykafka_wire.ingest.spark_connect import is_connect
 from pykafka_wire.ingest.topic_rows import TopicRange
 from pykafka_wire.task_metrics import (
     DriverReceiver,
@@ -93,11 +94,6 @@ def receiver_of_own_reads(spark: SparkSession) -> DriverReceiver | None:
     """Return what gets the figures of what this thread itself reads, without a job; None if nothing does."""
     receiver = None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
     return None if receiver is None else replace(receiver, is_here=True)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class StageProgress(NamedTuple):

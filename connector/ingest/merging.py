@@ -10,7 +10,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, Landed, TopicTable, quoted, sql_text
+from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables import COLUMNS_PROPERTY, TopicTable, quoted, sql_text
 
 #: The last TRUNCATE of each partition, as a list in JSON.
 _TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"

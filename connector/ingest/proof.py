@@ -27,12 +27,12 @@ from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.comparison import Comparison, Explanations, LostRange, before, compare
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.table_definition import PART_PROPERTY
+from pykafka_wire.ingest.table_position import Landed
 from pykafka_wire.ingest.tables import (
     COLUMNS_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
     TOPIC_PROPERTY,
-    Landed,
     start_of,
 )
 from pykafka_wire.ingest.topic_log import TopicLog

@@ -100,6 +100,7 @@ class Table:
     keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
     redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from what the table was made with: else a table that the settings contradict is stopped", choices=REDEFINABLE))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
+    position: Mapping[str, str] = field(default_factory=dict, metadata=_row("the next offset of each partition, such as `{0 = 1234}`, up to which an existing table holds its topic: to [adopt a table](delta-and-iceberg.md#where-a-table-stands) of another program, or one that lost its position. A position that the table has counts", experimental=True))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
     # fmt: on
 
@@ -487,6 +488,8 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
             if getattr(table, name):
                 yield (*place, name), f"{name} is a single table's: give it in a [[table]]"
         return
+    if not all(str(text).isdecimal() for place_and_offset in table.position.items() for text in place_and_offset):
+        yield (*place, "position"), "position is the next offset of each partition, such as position = {0 = 1234, 1 = 1200}"
     texts = [("where", "where", table.where), *(("select", "select", text) for text in table.select)]
     texts += [("expect", f"expect.{name}", condition) for name, condition in table.expect.items()]
     for name, title, text in texts:
@@ -520,7 +523,7 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
 
 
 #: Settings that ``[defaults]`` does not have.
-_OF_ONE_TABLE: Final = ("where", "types", "select", "expect")
+_OF_ONE_TABLE: Final = ("where", "types", "select", "expect", "position")
 #: Functions of Spark's SQL by which a condition says something else when it is asked again.
 _CHANGING: Final = re.compile(
     r"\b(?:(?:rand|randn|random|uniform|randstr|uuid|shuffle|now|localtimestamp|monotonically_increasing_id|spark_partition_id)\s*\("

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_landing import FilesTable
-from pykafka_wire.ingest.landing_progress import is_connect
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.spark_connect import is_connect
 from pykafka_wire.ingest.tables import LandedTable, TopicTable
 
 #: Unity Catalog's volumes have one path for Spark and for Python.

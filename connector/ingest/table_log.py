@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.ingest.file_tasks import UriFolder
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import Landed
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -1,6 +1,6 @@
 """One topic's ranges into its table, and its rejects.
 
-What a table gets starts where the table itself ends, by the metadata of its newest commit. So a table that was written before a
+What a table gets starts where the table itself ends, by its position (:mod:`.table_position`). So a table that was written before a
 crash is skipped, one that was not is written, and one that was stopped continues where it stopped. A new table begins where the
 query began with its topic. Rejects are written after the commit whose range they belong to, by the same schema. When a table is
 opened, those of its newest commit are written if they are missing.
@@ -8,6 +8,7 @@ opened, those of its newest commit are written if they are missing.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -50,21 +51,29 @@ from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.contracts import Census, Contract
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
 from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, Written
+from pykafka_wire.ingest.file_tasks import Written
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
-from pykafka_wire.ingest.settings import Destination, Settings
+from pykafka_wire.ingest.settings import Destination, Settings, Table
 from pykafka_wire.ingest.shared_read import SharedRead
 from pykafka_wire.ingest.spark_or_tasks import open_files
 from pykafka_wire.ingest.table_definition import redefined
 from pykafka_wire.ingest.table_formats import open_table
-from pykafka_wire.ingest.tables import (
-    QUERY_PROPERTY,
-    START_PROPERTY,
+from pykafka_wire.ingest.table_position import (
+    AlreadyLandedError,
     Landed,
+    lost_position,
+    new_attempt,
+    position_property,
+    stated,
+)
+from pykafka_wire.ingest.tables import (
+    COLUMNS_PROPERTY,
+    QUERY_PROPERTY,
     check_owner,
+    made_properties,
+    owner_properties,
     quoted,
-    start_of,
 )
 from pykafka_wire.ingest.topic_log import kept_range, may_be_compacted
 from pykafka_wire.ingest.topic_rows import KeysDifferError, TopicRange, TopicReader, ValueSchema
@@ -81,7 +90,9 @@ _log = logging.getLogger(__name__)
 #: the table: Debezium writes the delete of the old key and the creation of the new one within milliseconds.
 _EARLIER_COMMITS: Final = 3
 #: Spark delivers counts within milliseconds of a write's end.
-_SKIPPED_AFTER_S: Final = 60.0
+_COUNTED_WITHIN_S: Final = 60.0
+#: Kafka's columns without which no change finds its row.
+_OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +102,9 @@ class TableProgress:
     Attributes:
         position: next offset to land, by partition; None until the table was looked at.
         is_open: whether the position is the table's own; after a failure the table is looked at again.
-        micro_batch: the number of the table's last commit.
+        micro_batch: the number of the micro-batch that the table's last commit is of.
+        sequence: the number of the table's last commit (:class:`~pykafka_wire.ingest.table_position.Landed`).
+        refused: the number of the last commit that the table had already.
         newest_ms: the timestamp of the newest record that was landed, at first of the last commit before the start.
         by_spark: why Spark writes the table's files, None where tasks do.
         untaken: records that none of the topic's tables takes; the first of these tables counts them.
@@ -101,6 +114,8 @@ class TableProgress:
     is_open: bool = False
     topic_id: str = ""
     micro_batch: int = -1
+    sequence: int = 0
+    refused: int | None = None
     rows: int = 0
     rejects: int = 0
     stale: int = 0
@@ -135,8 +150,12 @@ class Surroundings:
     check_running: Callable[[], None] = field(default=lambda: None)
 
 
-def _counted(seen: Observation, table: str) -> dict[str, Any]:
-    """Return what was counted while rows were written. Delta skips a micro-batch that the table has: then it never ends."""
+def _counted(seen: Observation) -> dict[str, Any]:
+    """Return what was counted while rows were written.
+
+    Raises:
+        RuntimeError: Spark has not delivered the counts. The rows are committed: the table's next look shows it.
+    """
     counted: Future[dict[str, Any]] = Future()
 
     def wait() -> None:
@@ -147,43 +166,29 @@ def _counted(seen: Observation, table: str) -> dict[str, Any]:
 
     threading.Thread(target=wait, daemon=True).start()
     try:
-        return counted.result(_SKIPPED_AFTER_S)
+        return counted.result(_COUNTED_WITHIN_S)
     except FutureTimeoutError:
-        raise _landed_meanwhile(table) from None
+        raise RuntimeError("Spark has written rows, and has not said how many; the table is looked at again") from None
 
 
-def _landed_meanwhile(table: str) -> RuntimeError:
-    return RuntimeError(
-        f"table {table} has this micro-batch already, or does not end where it begins: another driver of this query has written "
-        "to it meanwhile, or it was rolled back. End the other driver; this one goes on from where the table is."
-    )
+def commits_of(part: TopicRange, position: Mapping[int, int], max_rows: int) -> list[TopicRange]:
+    """Return what a table lacks that stands at ``position``, up to the end of a micro-batch: a range for each commit.
 
-
-def commits_of(
-    part: TopicRange, position: Mapping[int, int], after: int, until: int, max_rows: int
-) -> list[tuple[int, TopicRange]]:
-    """Return what a table lacks that stands at ``position``, up to the end of a micro-batch: ranges to commit, each with its
-    number.
-
-    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``, as far
-    as there are numbers: Delta takes each but once.
+    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``.
 
     Args:
         part: of the micro-batch.
-        after, until: the number of the table's last commit, and of the micro-batch.
     """
     start = {p: position[p] for p in part.end}
     own_start = {p: max(offset, part.start[p]) for p, offset in start.items()}
     whole = replace(part, start=start, end={p: max(end, own_start[p]) for p, end in part.end.items()})
-    commits = [(until, whole)]
-    if whole.n_offsets > max_rows and after < until - 1:
-        n_earlier = sum(own_start[p] - start[p] for p in start)
-        n = min(-(-n_earlier // max_rows), until - after - 1)
-        ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
-        starts = [start, *ends]
-        commits = [(after + i, replace(part, start=starts[i - 1], end=end)) for i, end in enumerate(ends, 1)]
-        commits.append((until, replace(whole, start=own_start)))
-    return [commit for commit in commits if commit[1].n_offsets]
+    n_earlier = sum(own_start[p] - start[p] for p in start)
+    if whole.n_offsets <= max_rows or not n_earlier:
+        return [whole] if whole.n_offsets else []
+    n = -(-n_earlier // max_rows)
+    ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
+    earlier = [replace(part, start=begin, end=end) for begin, end in zip([start, *ends], ends, strict=False)]
+    return [each for each in (*earlier, replace(whole, start=own_start)) if each.n_offsets]
 
 
 class TableWriter:
@@ -222,10 +227,6 @@ class TableWriter:
         self._by_spark = by_spark
         #: The table as files are committed to it, once it was opened.
         self._files: FilesTable | None = None
-        #: Not empty where the numbers are unknown that Delta has taken for the query.
-        self._application = ""
-        #: Not empty while a part of a micro-batch is written.
-        self._part = ""
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
 
@@ -237,8 +238,9 @@ class TableWriter:
         """
         progress, position = self._progress, self._progress.position
         if position is None or not progress.is_open:
-            landed = self._open(part, micro_batch, beginning)
+            landed = self._open(part, beginning)
             position, progress.topic_id, progress.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
+            progress.sequence = landed.sequence
             if not self._is_missing:
                 progress.position = position
                 self._complete_rejects(landed)
@@ -250,7 +252,7 @@ class TableWriter:
                 f"topic {part.topic} was deleted and created again, and table {self._name} holds the old one's records, at "
                 "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        if progress.micro_batch < micro_batch and any(
+        if 0 <= progress.micro_batch < micro_batch and any(
             position.get(p, start) > start for p, start in part.start.items()
         ):
             raise IngestError(
@@ -260,32 +262,28 @@ class TableWriter:
             )
         if not part.end.keys() <= position.keys():  # partitions that were added
             position = self._begin(part, beginning(), is_new=False) | position
-        commits = commits_of(part, position, progress.micro_batch, micro_batch, self._settings.max_rows)
-        if not any(commit == part for _, commit in commits):
+        commits = commits_of(part, position, self._settings.max_rows)
+        if part not in commits:
             self._shared.end(self._name)
-        for number, commit in commits:
+        for commit in commits:
             try:
-                self._write(commit, number)
-            except KeysDifferError:
-                self._write_parts(commit, number)
+                for landed in self._write_by_key(commit, micro_batch):
+                    progress.position = position = {**position, **landed.end}
+                    progress.micro_batch, progress.sequence, progress.is_open = micro_batch, landed.sequence, True
+                    progress.landed_at, progress.refused = time.monotonic(), None
             except Exception as error:
                 if self._is_missing and remedy_of(error) is Remedy.CHANGE:
                     self._remember_begin(commit)
                 raise
-            progress.position = position = {**position, **commit.end}
-            progress.micro_batch, progress.is_open, progress.landed_at = number, True, time.monotonic()
 
-    def _write_parts(self, whole: TopicRange, number: int) -> None:
-        """Write changes whose keys have different columns, in the order of the topic: a commit for each time that they change."""
+    def _write_by_key(self, commit: TopicRange, micro_batch: int) -> Iterator[Landed]:
+        """Write a range; yield what each of its commits holds: one, or one for each time that the columns of its changes' keys
+        change, in the order of the topic."""
         try:
-            for part in self._reader.parts_by_key(self._session, whole, self._table):
-                # Delta's numbers of a query rise; these parts have one.
-                self._part = "" if part.end == whole.end else f":to {sorted(part.end.items())}"
-                self._write(part, number)
-                self._progress.position = {**(self._progress.position or {}), **part.end}
-                self._progress.micro_batch = number
-        finally:
-            self._part = ""
+            yield self._write(commit, micro_batch)
+        except KeysDifferError:
+            for part in self._reader.parts_by_key(self._session, commit, self._table):
+                yield self._write(part, micro_batch)
 
     def cause(self) -> tuple[object, ...]:
         """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
@@ -299,33 +297,99 @@ class TableWriter:
             version = code_of(error)
         return schema, version
 
-    def _open(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> Landed:
+    def _open(self, part: TopicRange, beginning: Callable[[], Beginning]) -> Landed:
         """Return what the table holds. A table that is new begins where the query began with the topic, and is made if there
         are rows."""
         files = self._by_files()
         table = self._target if isinstance(files, str) else files
         if not table.exists:
             part = replace(part, start=self._begin(part, beginning(), is_new=True))
+            self._forget_rejects(part)
             self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
         landed = table.landed()
-        if landed is not None and landed.query == self._query and QUERY_PROPERTY not in table.properties():
+        is_owned = QUERY_PROPERTY in table.properties()
+        if landed is not None and landed.query == self._query and not is_owned:
             self._target.set_properties(self._table, landed)
             table = self._target
+        elif landed is None and not is_owned and self._table.position:
+            return self._adopt(part)
         check_owner(table, self._query, part.topic)
         if changed := redefined(table.properties(), self._table, self._name):
             self._target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._name, changed)
         if landed is None:
-            ends = self._ends()
-            if any(ends.get(partition, 0) > end for partition, end in part.end.items()):
-                raise IngestError(
-                    f"table {self._target.identifier} holds offsets beyond the end of topic {part.topic}, which was created again "
-                    "or truncated: give it another table by name in [[table]]."
-                )
-            self._application = f":from {ends}"
-            return self._landed(replace(part, start=ends, end=ends), micro_batch)
+            landed = self._stated(part)
+            self._target.alter(position_property(landed))
+        elif not table.is_recorded(landed):
+            self._record(landed)
+        if table.rewritten_by is not None:
+            _log.warning(
+                "Table %s was changed by another program after the ingest's newest commit, by %s. The table continues at its "
+                "position, %s: records before it are not landed again. To land the topic anew, drop the table or give it "
+                "another name.",
+                self._name,
+                table.rewritten_by,
+                dict(landed.end),
+            )
         return landed
+
+    def _stated(self, part: TopicRange) -> Landed:
+        """Return what the table holds by the position that the settings state.
+
+        Raises:
+            IngestError: the settings state none, or one that does not fit the topic's partitions.
+        """
+        position = {int(partition): int(offset) for partition, offset in self._table.position.items()}
+        if not position:
+            raise lost_position(self._target.identifier)
+        if position.keys() != part.end.keys():
+            raise IngestError(
+                f"position of the table of topic {part.topic} has the partitions {sorted(position)}, and the topic has "
+                f"{sorted(part.end)}: give the next offset of each partition in [[table]], 0 for one without rows."
+            )
+        _log.warning("Table %s holds topic %s up to %s, as its position states.", self._name, part.topic, position)
+        return stated(self._begins_at(part), position)
+
+    def _adopt(self, part: TopicRange) -> Landed:
+        """Make a table of another program this ingest's, from the position on that the settings state.
+
+        Raises:
+            IngestError, AnalysisException: the position or the columns do not fit; the table has no owner.
+        """
+        landed = self._stated(part)
+        names = {name.lower() for name in self._target.schema.names}
+        missing = [self._settings.prefix + name for name in _OF_CHANGES if self._settings.prefix + name not in names]
+        if self._table.mode != "append" and missing:
+            raise IngestError(
+                f"the table {self._target.identifier} cannot be adopted in mode {self._table.mode}, whose changes find their rows "
+                f"by the columns {', '.join(missing)}, which it lacks: use mode append, or let the ingest make the table."
+            )
+        rows = self._session.createDataFrame([], self._first_columns(part))
+        self._target.add_columns(rows)
+        of_topic = {COLUMNS_PROPERTY: json.dumps(sorted(name.lower() for name in rows.columns))}
+        self._target.alter(
+            owner_properties(landed)
+            | made_properties(self._table)
+            | position_property(landed)
+            | (of_topic if self._table.mode != "append" else {})
+        )
+        self._files = None  # has the table as it was
+        return landed
+
+    def _forget_rejects(self, part: TopicRange) -> None:
+        """Delete the rejects of a table of this name that was dropped, from where the new table begins: it lands them anew."""
+        files = open_files(self._session, self._settings, Table(topic=".*"), self._rejects, self._settings.rejects)
+        if not (self._rejects if isinstance(files, str) else files).exists:
+            return
+        self._surroundings.await_rejects()
+        if self._progress.held_rejects:
+            _log.info(
+                "The rejects of the table %s that was dropped are deleted: the new one lands its topic anew.",
+                self._name,
+            )
+            self._rejects.delete_from(self._name, part.start)
+            self._progress.held_rejects = 0
 
     def _newest_ms(self, landed: Landed) -> int | None:
         """Return the timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
@@ -355,22 +419,6 @@ class TableWriter:
             whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
             oldest = dict(kept_range(self._settings.kafka_options, whole).start)
         return {p: beginning.known[p] if p in beginning.known else oldest.get(p, part.start[p]) for p in part.end}
-
-    def _ends(self) -> dict[int, int]:
-        """Return where rows and rejects end, of a table whose log no longer has a commit of the ingest: Delta deletes what is
-        old."""
-        self._surroundings.await_rejects()
-        prefix, ends = self._settings.prefix, start_of(self._target.properties()[START_PROPERTY])
-        rejects = self._rejects.rows
-        for rows, column_prefix in (
-            (self._target.rows, prefix),
-            (rejects.where(F.col("table") == self._name), ""),
-        ):
-            for partition, last in (
-                rows.groupBy(f"{column_prefix}partition").agg(F.max(f"{column_prefix}offset")).collect()
-            ):
-                ends[partition] = max(ends.get(partition, 0), last + 1)
-        return ends
 
     def _remember_begin(self, part: TopicRange) -> None:
         """Make a table without rows that remembers where its topic begins: Spark's log forgets it."""
@@ -408,12 +456,21 @@ class TableWriter:
                 raise
             return self._reader.empty_table()
 
-    def _write(self, part: TopicRange, micro_batch: int) -> None:
+    def _write(self, part: TopicRange, micro_batch: int) -> Landed:
+        """Commit a range to the table, and write its rejects; return what the commit holds."""
         schema = self._reader.value_schema(part.topic, self._table)
-        landed = self._landed(part, micro_batch, schema_id=schema.schema_id, application=self._application + self._part)
+        landed = self._landed(
+            part, micro_batch, schema_id=schema.schema_id, sequence=self._progress.sequence + 1, attempt=new_attempt()
+        )
         self._surroundings.check_running()
         try:
             counted, rejects = self._write_rows(part, schema, landed)
+        except AlreadyLandedError as error:
+            # The newest commit that is known has not changed, and yet the table has a later one.
+            if self._progress.refused == landed.sequence:
+                raise lost_position(self._target.identifier) from error
+            self._progress.refused = landed.sequence
+            raise
         except Exception as error:
             of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
             is_divertible = of_delta and not self._is_missing
@@ -423,8 +480,12 @@ class TableWriter:
             landed = replace(landed, schema_id=schema.schema_id)
             counted, rejects = self._write_rows(part, schema, landed)
         progress = self._progress
+        # Spark's commits to Delta take one transaction id, which is no position. While Spark compacts the table, deltalake may not
+        # commit to it.
+        if not (self._target.records_commits or progress.by_spark is None or self._by_spark):
+            self._record(landed)
         if counted.n_rejects:
-            self._write_rejects(part, schema, micro_batch, rejects)
+            self._write_rejects(part, schema, landed, rejects)
             if self._table.mode != "append":
                 progress.stale += counted.n_rejects
                 _log.warning(
@@ -442,6 +503,18 @@ class TableWriter:
         progress.commits += 1
         if counted.newest_ms:
             progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
+        return landed
+
+    def _record(self, landed: Landed) -> None:
+        """Record the table's position where cleaning the table's history does not remove it."""
+        try:
+            self._target.record(landed)
+        except Exception as error:  # the next commit, or the next start, records it
+            _log.warning(
+                "The position of table %s was not recorded: it is in the table's history alone until the next commit. %s",
+                self._name,
+                sentence_of(error),
+            )
 
     def _older_schema(self, error: Exception) -> ValueSchema:
         """Return the schema that the table was last written with; values that it cannot read go to the rejects."""
@@ -545,7 +618,7 @@ class TableWriter:
         if census is None or census.seen is None:
             return None
         try:
-            return Untaken.of(_counted(census.seen, self._name))
+            return Untaken.of(_counted(census.seen))
         except RuntimeError:  # Spark has left the count out; the rows are committed by now
             return None
 
@@ -588,15 +661,15 @@ class TableWriter:
         good = rows.where(F.col(REASON).isNull()).drop(REASON, *marks)
         if is_append and self._table.mode == "append":
             self._append(good, landed)
-            counted = replace(Counts.of(_counted(seen, self._name)), untaken=self._observed_untaken(census))
+            counted = replace(Counts.of(_counted(seen)), untaken=self._observed_untaken(census))
         elif is_append:
             with computed(good) as rows:
-                counted = Counts.of(_counted(seen, self._name))
+                counted = Counts.of(_counted(seen))
                 check_keys(counted, self._table, part.topic, self._target.identifier)
                 self._append(rows, replace(landed, n_rejects=counted.n_rejects))
         else:
             with computed(newest(good)) as changed:
-                counted = Counts.of(_counted(seen, self._name))
+                counted = Counts.of(_counted(seen))
                 check_keys(counted, self._table, part.topic, self._target.identifier)
                 self._merge(changed, ranges, counted, replace(landed, n_rejects=counted.n_rejects))
         return counted
@@ -672,10 +745,7 @@ class TableWriter:
         begins_at = self._begins_at(part) if self._is_missing else None
         shared = self._shared.of_range(part)
         landing = FileLanding(self._session, self._reader, self._destination, self._target, shared)
-        try:
-            written = landing.land(files, read, landed, begins_at, census)
-        except AlreadyLandedError:
-            raise _landed_meanwhile(self._name) from None
+        written = landing.land(files, read, landed, begins_at, census)
         self._is_missing = self._is_missing and isinstance(written, str) and not self._target.exists
         return written
 
@@ -698,7 +768,7 @@ class TableWriter:
             if n_landed is not None and self._n_records(part) == n_landed:
                 return  # offsets without a record
             schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
-            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed.micro_batch)
+            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed)
             self._progress.held_rejects += self._rejects.rows.where(of_this).count()
         except Exception as error:
             if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
@@ -748,30 +818,32 @@ class TableWriter:
         rows = self._reader.read(self._session, part, self._table, schema, known)
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
-    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int, rejects: pa.Table | None) -> None:
-        """Write records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None) -> None:
+        """Write records that could not be read, as bytes with the reason, in one commit for this table's commit."""
         if rejects is None:
-            self._commit_rejects(self._bad(part, schema), part, micro_batch)
+            self._commit_rejects(self._bad(part, schema), part, landed)
         else:
             bad = self._session.createDataFrame(rejects.rename_columns([*rejects.column_names[:2], REASON]))
-            self._commit_rejects(bad, part, micro_batch, _span(part, rejects))
+            self._commit_rejects(bad, part, landed, _span(part, rejects))
 
-    def _commit_rejects(
-        self, bad: DataFrame, part: TopicRange, micro_batch: int, span: TopicRange | None = None
-    ) -> None:
-        """Commit the rejects of ``part``, all of which are in ``span``."""
+    def _commit_rejects(self, bad: DataFrame, part: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
+        """Commit the rejects of ``part``, all of which are in ``span``, unless those of the table's commit are there already."""
         raw = self._reader.raw(self._session, span or part, self._table)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
             F.col(REASON).alias("reason"),
-            F.lit(micro_batch).cast("bigint").alias("micro_batch"),
+            F.lit(landed.micro_batch).cast("bigint").alias("micro_batch"),
         )
         self._surroundings.await_rejects()
         self._surroundings.check_running()
         # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
-        application = f":{self._name}:{self._target.id}{self._part}"
-        self._rejects.append(rejected, self._landed(part, micro_batch, application=application))
+        application = f":{self._name}:{self._target.id}"
+        try:
+            self._rejects.append(rejected, replace(landed, application=application, attempt=new_attempt()))
+        except AlreadyLandedError:
+            # Written before a crash, and replayed since, or written by another driver that has found the commit without them.
+            _log.debug("The rejects of the newest commit of table %s were written before.", self._name)
 
 
 def _span(part: TopicRange, rejects: pa.Table) -> TopicRange:

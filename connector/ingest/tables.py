@@ -1,31 +1,44 @@
-"""A table that topics land in, and the offsets that it holds.
+"""A table that topics land in, whatever its format, and the Delta table that Spark writes.
 
-Each commit has the offsets of its rows in its own metadata (Delta's ``userMetadata``), so that rows and
-offsets become visible together. The newest one is the table's position. Delta's transaction ids (``txnAppId``,
-``txnVersion``) also refuse a micro-batch that an older driver, still running, writes again.
+Each commit of an ingest has its :class:`~pykafka_wire.ingest.table_position.Landed` in Delta's ``userMetadata``, and its sequence
+number as a transaction id, by which Delta skips a second commit of one number. Spark does not report that. So each commit is looked
+for in the table's history, read afresh, before it counts as landed.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
+from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest import delta_transactions
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.reader_schemas import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.spark_connect import is_connect
 from pykafka_wire.ingest.table_definition import definition_properties
 from pykafka_wire.ingest.table_features import Feature, can_store, needed_features
-from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
+from pykafka_wire.ingest.table_position import (
+    POSITION_PROPERTY,
+    TOPIC_ID_PROPERTY,
+    AlreadyLandedError,
+    Landed,
+    position_property,
+    recorded_at,
+    sorted_offsets,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -40,10 +53,18 @@ COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
 VACUUMED_PROPERTY: Final = "pykafka-wire.vacuumed"
 #: How often that is done, in seconds.
 VACUUM_EVERY_S: Final = 24 * 3600.0
-#: The key of the commit's metadata.
-_METADATA: Final = "pykafka-wire"
 #: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
 _RECENT: Final = 20
+#: Spark's commit with a property conflicts with other programs' open transactions: a position is recorded so only this often.
+_RECORD_EVERY_S: Final = 3600.0
+#: Commits that replace rows which are not named by a condition, by Delta's names; and a WRITE of the mode Overwrite.
+_REWRITES: Final = frozenset(
+    (
+        "RESTORE",
+        "TRUNCATE",
+        *(f"{verb} TABLE{rest}" for verb in ("REPLACE", "CREATE OR REPLACE") for rest in ("", " AS SELECT")),
+    )
+)
 _FOLDER: Final = "delta.`"
 #: The view of the changes that a MERGE applies.
 _CHANGES: Final = "pykafka_wire_changes"
@@ -79,65 +100,6 @@ _TIMES: Final = {
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """What one commit of a table holds: records of one topic, by offsets.
-
-    Attributes:
-        query: Spark's id of the query.
-        micro_batch: of that query; -1 for what a table begins with.
-        start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
-        schema_id: the registry's id of the schema that values were read with, None without one.
-        n_rejects: records that could not be read; None where the commit was written before they were counted.
-        newest_ms: the timestamp of the newest record; None where it was not known before the commit.
-        n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
-        application: distinguishes what else has the query's numbers in Delta's transactions, such as the tables whose rejects go
-            into one table; not stored.
-    """
-
-    query: str
-    micro_batch: int
-    topic: str
-    topic_id: str
-    start: Mapping[int, int] = field(default_factory=dict)
-    end: Mapping[int, int] = field(default_factory=dict)
-    schema_id: RegistryId | None = None
-    n_rejects: int | None = None
-    newest_ms: int | None = field(default=None, compare=False)
-    n_added: int | None = field(default=None, compare=False)
-    application: str = field(default="", compare=False)
-
-    @property
-    def transaction(self) -> dict[str, str]:
-        """Return Delta's id and version, by which it refuses a commit that is there already."""
-        return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
-
-    def follows(self, held: Landed) -> bool:
-        """Return whether this commit starts where a table ends whose newest one is ``held``.
-
-        Partitions are added at any time. A driver that does not know one of ``held`` yet would make the table forget its position.
-        """
-        return all(self.start.get(partition) == end for partition, end in held.end.items())
-
-    def to_json(self) -> str:
-        names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects")
-        metadata = {name: getattr(self, name) for name in names}
-        metadata |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
-        landed = {**metadata, "start": _sorted(self.start), "end": _sorted(self.end)}
-        return json.dumps({_METADATA: landed}, default=str)  # a UUID
-
-    @classmethod
-    def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
-        """Return None for the commit of another program."""
-        try:
-            metadata: Any = json.loads(text or "null")[_METADATA]
-        except (ValueError, TypeError, KeyError):
-            return None
-        offsets = {name: {int(p): int(o) for p, o in metadata[name].items()} for name in ("start", "end")}
-        known = {attribute.name: metadata[attribute.name] for attribute in fields(cls) if attribute.name in metadata}
-        return cls(**{**known, **offsets, "schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added})
-
-
 def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
     """Yield what each commit of an ingest to a Delta table holds, the newest first, as far back as the table's history goes.
 
@@ -151,9 +113,23 @@ def landed_history(session: SparkSession, identifier: str, version: int | None =
 
 
 def _commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Row]:
-    """Return version, metadata and metrics of a table's newest commits."""
+    """Return version, metadata, operation and metrics of a table's newest commits."""
     history = session.sql(f"DESCRIBE HISTORY {identifier}" + ("" if limit is None else f" LIMIT {limit}"))
-    return history.select("version", "userMetadata", "operationMetrics").collect()
+    return history.select("version", "userMetadata", "operation", "operationParameters", "operationMetrics").collect()
+
+
+def rewrite_of(commits: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the newest commit that replaced rows of a Delta table after the ingest's newest commit; None without one.
+
+    Args:
+        commits: of the table's history, the newest first, with Delta's names.
+    """
+    others = takewhile(lambda commit: Landed.from_json(commit.get("userMetadata")) is None, commits)
+    for commit in others:
+        operation, parameters = commit.get("operation"), commit.get("operationParameters") or {}
+        if operation in _REWRITES or (operation == "WRITE" and parameters.get("mode") == "Overwrite"):
+            return f"version {commit.get('version')} ({operation})"
+    return None
 
 
 def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
@@ -164,19 +140,23 @@ def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
             yield landed
 
 
-def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
-    return {str(partition): offsets[partition] for partition in sorted(offsets)}
-
-
 def start_of(text: str) -> dict[int, int]:
     """Return the offsets in :data:`START_PROPERTY`."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
 
 
 class TopicTable(Protocol):
-    """What a table is to the ingest, whatever its format."""
+    """What a table is to the ingest, whatever its format.
+
+    Attributes:
+        rewritten_by: the commit of another program that replaced rows after the ingest's newest commit, as :meth:`landed` has found
+            it; None without one.
+        records_commits: whether each commit records its position itself.
+    """
 
     identifier: str
+    rewritten_by: str | None
+    records_commits: bool
 
     @property
     def is_folder(self) -> bool:
@@ -212,7 +192,13 @@ class TopicTable(Protocol):
         """Note what the table holds, and where it begins: at its first commit's start."""
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds; None where there is none."""
+        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+
+    def record(self, landed: Landed) -> None:
+        """Record the position of the table's newest commit, so that it stays when the table's history is cleaned."""
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
         """Return what each commit of an ingest holds, the newest first, from a version on, by default the table's."""
@@ -224,7 +210,11 @@ class TopicTable(Protocol):
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+
+        Raises:
+            AlreadyLandedError: the table, read afresh, has no such commit, since another one came before; nothing is added.
+        """
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         """Make a folder a table by its first rows."""
@@ -239,19 +229,26 @@ class TopicTable(Protocol):
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
 
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
-        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
+        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` and errors are as :meth:`append`'s."""
 
     def delete_places(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of a table at ``partition`` and ``offset``."""
+
+    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of a table from these offsets of their partitions on."""
 
 
 class LandedTable:
     """A Delta table of an ingest, in one Spark session, whose settings belong to the calling thread."""
 
+    records_commits = False
+
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
+        self._settings = settings
         self._prefix = settings.prefix
         self.identifier = settings.identifier(name)
+        self.rewritten_by: str | None = None
         self._properties: dict[str, str] = {}
 
     @property
@@ -315,8 +312,61 @@ class LandedTable:
         return self._properties
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds; None where there is none."""
-        return next(self.history(), None)
+        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        recent = self._commits(_RECENT)
+        self.rewritten_by = rewrite_of(commit.asDict() for commit in recent)
+        if (newest := next(_landed_in(recent, None), None)) is not None:
+            return newest
+        return next(self.history(), None) or self._recorded()
+
+    def _recorded(self) -> Landed | None:
+        properties = self.properties()
+        return delta_transactions.recorded_position(
+            self._by_deltalake(), properties, properties.get(QUERY_PROPERTY, ""), properties.get(TOPIC_PROPERTY, "")
+        )
+
+    def _by_deltalake(self) -> Any | None:  # Any: deltalake is optional
+        """Return the table as the library deltalake has it now; None where the library is missing or cannot read the table."""
+        folder = self.identifier.removeprefix(_FOLDER).removesuffix("`")
+        # Spark Connect's server may take a path without a file system for another one.
+        is_same = self.is_folder and (":" in folder or not is_connect(self._session))
+        if not is_same or find_spec("deltalake") is None:
+            return None
+        import deltalake
+
+        try:
+            return deltalake.DeltaTable(table_uri(folder), storage_options=dict(self._settings.storage_options))
+        except Exception as error:  # deltalake's are of many classes
+            _log.debug("The library deltalake cannot read table %s.", self.identifier, exc_info=error)
+            return None
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        recorded = self._recorded()
+        return recorded is not None and recorded.sequence >= landed.sequence
+
+    def record(self, landed: Landed) -> None:
+        """Record the position of the table's newest commit: as transaction ids, or, where deltalake cannot write to the table, as a
+        property, at most once an hour.
+        """
+        stored = self._by_deltalake()
+        if stored is not None:
+            try:
+                delta_transactions.record(stored, landed)
+                return
+            except Exception as error:  # deltalake's are of many classes
+                _log.debug("The library deltalake cannot write to table %s.", self.identifier, exc_info=error)
+        self._properties = {}  # another program may have changed them
+        if time.time() - recorded_at(self.properties()) >= _RECORD_EVERY_S:
+            self.alter(position_property(landed))
+
+    def _check_landed(self, landed: Landed | None) -> None:
+        """Raise AlreadyLandedError if the table, read afresh, has no commit of this name: Spark skips one without an error."""
+        if landed is None:
+            return
+        recent = _landed_in(self._commits(_RECENT), None)
+        if not any(commit.attempt == landed.attempt for commit in recent):
+            raise AlreadyLandedError(self.identifier)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
         """Return what each commit of an ingest holds: :func:`landed_history`."""
@@ -340,6 +390,7 @@ class LandedTable:
         assert isinstance(rows, StructType)
         check_layout(table, nested_columns(rows))
         given = self._enabling(rows) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
+        given |= {} if begins_at is None else start_position(begins_at)
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
@@ -350,8 +401,13 @@ class LandedTable:
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position."""
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+
+        Raises:
+            AlreadyLandedError: as :meth:`TopicTable.append`.
+        """
         self._write(rows, {} if landed is None else _commit_options(landed))
+        self._check_landed(landed)
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
@@ -368,6 +424,7 @@ class LandedTable:
         # Another ingest may have made it meanwhile.
         writer = writer.mode("errorifexists")
         self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
+        self._check_landed(landed)
         self.set_properties(table, landed)
 
     def set_properties(self, table: Table, first: Landed) -> None:
@@ -436,6 +493,7 @@ class LandedTable:
         """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
         with self._committing(landed, with_transaction=True):
             merge_into(self.identifier, changes, clauses)
+        self._check_landed(landed)
 
     def topic_columns(self) -> list[StructField]:
         """Return the columns that are the topic's, and none that a user has added."""
@@ -458,6 +516,10 @@ class LandedTable:
             ON old.table = '{name}' AND old.partition = new.partition AND old.offset = new.offset
             WHEN MATCHED THEN DELETE"""
         )
+
+    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of a table from these offsets of their partitions on."""
+        self._session.sql(f"DELETE FROM {self.identifier} WHERE {places_from(name, start)}")
 
     @property
     def location(self) -> str:
@@ -602,7 +664,14 @@ def merge_into(identifier: str, changes: DataFrame, clauses: str) -> None:
 
 def owner_properties(first: Landed) -> dict[str, str]:
     """Return whose a table is, and where it begins: at the start of ``first``."""
-    return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: json.dumps(_sorted(first.start))}
+    topic_id = {TOPIC_ID_PROPERTY: first.topic_id} if first.topic_id else {}
+    start = json.dumps(sorted_offsets(first.start))
+    return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: start} | topic_id
+
+
+def start_position(begins_at: Landed) -> dict[str, str]:
+    """Return the position of a table without rows, which stays until the table's first commit is recorded."""
+    return {POSITION_PROPERTY: begins_at.to_json()}
 
 
 def _clause(properties: Mapping[str, str]) -> str:
@@ -676,6 +745,12 @@ def quoted(name: str) -> str:
 
 def sql_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def places_from(name: str, start: Mapping[int, int]) -> str:
+    """Return the condition, in SQL, of the rejects of a table from these offsets of their partitions on."""
+    places = " OR ".join(f"(partition = {partition} AND offset >= {offset})" for partition, offset in start.items())
+    return f"table = {sql_text(name)} AND ({places or 'false'})"
 
 
 def _by(clause: str, columns: Sequence[str]) -> str:

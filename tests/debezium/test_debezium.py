@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import Landed
 from tests.debezium.connect import Connect, Converter, avro_converters, json_converters
 from tests.debezium.postgres import DATABASE, USER, Postgres
 from tests.debezium.rules import OTHERS, Rule, differences, rule_for

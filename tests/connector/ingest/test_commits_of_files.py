@@ -30,14 +30,14 @@ from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import Remedy, remedy_of
-from pykafka_wire.ingest.file_tasks import AlreadyLandedError, TableChangedError, Written, discarding
+from pykafka_wire.ingest.file_tasks import TableChangedError, Written, discarding
 from pykafka_wire.ingest.file_types import file_type
 from pykafka_wire.ingest.iceberg_log import IcebergLog
 from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
 from pykafka_wire.ingest.parquet_files import FileWriter, UnwritableError
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.table_log import TableLog
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import AlreadyLandedError, Landed, new_attempt
 
 pytestmark = pytest.mark.unit
 
@@ -66,7 +66,10 @@ TABLE = Table(topic="orders", partition_by=("day",))
 
 
 def landed(number: int, start: int, end: int) -> Landed:
-    return Landed(query="q", micro_batch=number, topic="orders", topic_id="", start={0: start}, end={0: end})
+    return Landed(
+        query="q", micro_batch=number, topic="orders", topic_id="", start={0: start}, end={0: end}, sequence=number + 1,
+        attempt=new_attempt(),
+    )  # fmt: skip
 
 
 def append(table: Any, landed: Landed, rows: list[dict[str, Any]] = ROWS) -> None:
@@ -245,7 +248,7 @@ def test_a_driver_that_hung_while_another_one_took_the_table_on_adds_no_row_twic
     opened_again = opened()
     assert (len(rows_of(opened_again)), opened_again.landed()) == (6, landed(5, 3, 6))
     assert n_files(opened_again) == 6
-    added = Landed(query="q", micro_batch=7, topic="orders", topic_id="", start={0: 6, 1: 4}, end={0: 9, 1: 4})
+    added = replace(landed(7, 6, 9), start={0: 6, 1: 4}, end={0: 9, 1: 4})
     append(opened(), added)
     assert len(rows_of(opened())) == 9, "a partition was added to the topic"
     with pytest.raises(AlreadyLandedError):

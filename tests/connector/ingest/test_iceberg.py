@@ -18,7 +18,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import read, until
 
@@ -271,6 +271,9 @@ def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -
         "None",
     ]
     assert lake.rows("_rejects", "value") == []
+    shop.send_json("clicks", [{"page": "b", "n": 2}])
+    again = shop.run(**lake.settings).statuses[f"{shop.prefix}.clicks"]
+    assert (again.error, again.rows, lake.rows("_rejects", "value")) == (None, 1, []), "its rejects are done"
 
 
 def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> None:

@@ -26,6 +26,7 @@ from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.file_tasks import Written
 from pykafka_wire.ingest.landing_progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
+from pykafka_wire.ingest.table_position import Landed
 from pykafka_wire.ingest.tables import LandedTable
 from pykafka_wire.ingest.watch import IngestWatch
 from pykafka_wire.metrics import QueryFigures
@@ -147,23 +148,28 @@ def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write=write)}
     save, append_files = LandedTable._save, DeltaFolder.append_files
 
+    def by_another(metadata: str) -> str:
+        landed = Landed.from_json(metadata)
+        assert landed is not None
+        return replace(landed, attempt="another").to_json()
+
     def save_twice(self: LandedTable, writer: Any, options: Any) -> None:
         rows = self._session.range(20).selectExpr(
             "CAST(id AS INT) AS n", "0 AS _kafka_partition", "id AS _kafka_offset"
         )
-        save(self, rows.write, options)
+        save(self, rows.write, {**options, "userMetadata": by_another(options["userMetadata"])})
         save(self, writer, options)
 
     def append_twice(self: DeltaFolder, written: Written, *given: Any) -> None:
         others = [replace(file, path=f"other-{file.path}") for file in written.files]
         for file, other in zip(written.files, others, strict=True):
             shutil.copy(Path(self.folder.uri, file.path), Path(self.folder.uri, other.path))
-        append_files(self, replace(written, files=others), *given)
-        append_files(self, written, *given)
+        layout, landed = given
+        append_files(self, replace(written, files=others), layout, replace(landed, attempt="another"))
+        append_files(self, written, layout, landed)
 
     monkeypatch.setattr(LandedTable, "_save", save_twice)
     monkeypatch.setattr(DeltaFolder, "append_files", append_twice)
-    monkeypatch.setattr("pykafka_wire.ingest.table_writer._SKIPPED_AFTER_S", 5.0)
     status = shop.run(**asked).statuses[f"{shop.prefix}.a"]
     assert status.error is None and any("another driver of this query has written" in each for each in caplog.messages)
     assert shop.rows("a", "n") == [(n,) for n in range(20)]

@@ -15,7 +15,8 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import merge_changes
 from pykafka_wire.ingest.merging import DELETE, Merging, merge_rows
 from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import Landed, LandedTable
+from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables import LandedTable
 
 
 def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) -> None:

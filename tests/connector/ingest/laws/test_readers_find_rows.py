@@ -32,7 +32,7 @@ from pykafka_wire.ingest.file_types import file_type
 from pykafka_wire.ingest.iceberg_table import IcebergTable
 from pykafka_wire.ingest.parquet_files import FileWriter
 from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.tables import Landed
+from pykafka_wire.ingest.table_position import Landed
 from tests.connector.ingest.laws.generated import FACTOR
 from tests.connector.ingest.laws.rows_of_all_types import (
     COLUMNS,
