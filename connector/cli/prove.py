@@ -145,6 +145,7 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
         )
         return
     from pykafka_wire.ingest.iceberg_table import landed_in  # whose library is optional
+    from pykafka_wire.ingest.table_position import POSITION_PROPERTY, Landed
 
     with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
         file = Path(folder, "columns.parquet")
@@ -152,7 +153,9 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
         yield StoredTable(
             columns=KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names),
             properties=metadata.properties,
-            landed=next(filter(None, map(landed_in, metadata.summaries)), None),
+            # The property stays when the snapshot is forgotten.
+            landed=next(filter(None, map(landed_in, metadata.summaries)), None)
+            or Landed.from_json(metadata.properties.get(POSITION_PROPERTY)),
         )
 
 

@@ -392,7 +392,9 @@ class Ingest:
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
-            mistakes += self._taken_tables(spark, [planned_table.table for planned_table in planned])
+            # A table with a position is adopted; whose it is by then, its first look says.
+            new = [each.table for each in planned if not self.settings.destination(each.key).table.position]
+            mistakes += self._taken_tables(spark, new)
         _refuse(mistakes)
         self._end_earlier_run(log)
         self._landing = None

@@ -307,7 +307,7 @@ class TableWriter:
             self._forget_rejects(part)
             self._is_missing = self._target.is_folder or not part.n_offsets
             return self._begins_at(part) if self._is_missing else self._create(part)
-        landed = table.landed()
+        landed, rewritten_by = table.landed(), table.rewritten_by
         is_owned = QUERY_PROPERTY in table.properties()
         if landed is not None and landed.query == self._query and not is_owned:
             self._target.set_properties(self._table, landed)
@@ -323,13 +323,13 @@ class TableWriter:
             self._target.alter(position_property(landed))
         elif not table.is_recorded(landed):
             self._record(landed)
-        if table.rewritten_by is not None:
+        if rewritten_by is not None:
             _log.warning(
                 "Table %s was changed by another program after the ingest's newest commit, by %s. The table continues at its "
                 "position, %s: records before it are not landed again. To land the topic anew, drop the table or give it "
                 "another name.",
                 self._name,
-                table.rewritten_by,
+                rewritten_by,
                 dict(landed.end),
             )
         return landed

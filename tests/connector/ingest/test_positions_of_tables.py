@@ -42,7 +42,7 @@ def clean_history(shop: Shop, name: str) -> None:
     for number in range(3):  # another program's commits
         shop.spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('n' = '{number}')")
     log = folder / "_delta_log"
-    newest = max(int(each.name[:20]) for each in log.glob("*.checkpoint*"))
+    newest = max(int(each.name[:20]) for each in log.glob("0*.checkpoint*"))
     for each in log.glob("*.json"):
         if each.stem.isdecimal() and int(each.stem) < newest:
             each.unlink()
