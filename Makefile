@@ -152,8 +152,9 @@ debezium-smoke: export PYKAFKA_WIRE_DEBEZIUM_TABLES ?= plain|moved_keys|toast_te
 debezium-smoke:  ## the same in a few minutes: some tables, JSON with schemas and Avro
 	$(MAKE) debezium PYTEST_ARGS='-k "every_table and (schemas or avro)"'
 
-debezium: setup  ## Debezium's changes of a real PostgreSQL (Debian's package) through Kafka Connect into tables, in JSON and Avro: each equals the database's
+debezium: setup  ## Debezium's changes of a real PostgreSQL and a real MariaDB (Debian's packages) through Kafka Connect into tables, in JSON and Avro: each equals the database's
 	@$(BIN)/python -m tests.debezium.postgres
+	@$(BIN)/python -m tests.debezium.mariadb
 	$(BIN)/python -m pytest -m "long or not long" tests/debezium tests/connector/ingest/test_debezium_cases.py -s $(PYTEST_ARGS)
 
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours

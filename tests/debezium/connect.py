@@ -1,4 +1,4 @@
-"""A real Kafka Connect worker with Debezium's connector for PostgreSQL, from Maven Central, its REST API on loopback."""
+"""A real Kafka Connect worker with Debezium's connectors for PostgreSQL and MariaDB, all from Maven Central."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ WORKER_JARS: Final = (
     Coordinate("org.apache.kafka", "connect-json", CONNECT),
     Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
 )
-DEBEZIUM: Final = Coordinate("io.debezium", "debezium-connector-postgres", "3.6.1.Final")
+DEBEZIUM: Final = tuple(
+    Coordinate("io.debezium", f"debezium-connector-{database}", "3.6.1.Final") for database in ("postgres", "mariadb")
+)
 #: Confluent's converters are not on Maven Central. This is of the local registry's own release.
 APICURIO: Final = Coordinate("io.apicurio", "apicurio-registry-utils-converter", "2.6.13.Final")
 TIMEOUT_S: Final = 180.0
@@ -71,7 +73,7 @@ class Connect:
         worker = resolve(f"connect-{CONNECT}", WORKER_JARS, transitive=True, excluded=())
         plugins = self.folder / "plugins"
         plugins.mkdir()
-        for plugin in (DEBEZIUM, APICURIO):
+        for plugin in (*DEBEZIUM, APICURIO):
             jars = resolve(f"{plugin.artifact}-{plugin.version}", [plugin], transitive=True, excluded=())
             (plugins / plugin.artifact).symlink_to(jars[0].parent)
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(level="INFO", target="SYSTEM_OUT"))

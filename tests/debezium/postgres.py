@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.process import SupervisedProcess, Watchdog, wait_ready
 from pykafka_wire.local.settings import HOST
+from tests.debezium.rules import Rule, rule_for
 
 #: Debian's name, and the user that its package makes.
 PACKAGE: Final = "postgresql"
@@ -46,6 +49,9 @@ class Postgres:
 
     Root may not run PostgreSQL: then it runs as the user of Debian's package.
     """
+
+    #: The part of a topic's name between the prefix and the table.
+    schema = "public"
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-postgres-"))
@@ -90,7 +96,42 @@ class Postgres:
         self.statements += statements
         self._psql(";\n".join(statements) + ";\n")
 
-    def rows(self, query: str) -> list[dict[str, Any]]:
+    def connector(self, prefix: str, servers: str) -> Mapping[str, str]:
+        """The settings of Debezium's connector that are this database's."""
+        name = re.sub(r"\W", "_", prefix)
+        return {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "database.hostname": HOST,
+            "database.port": str(self.port),
+            "database.user": USER,
+            "database.password": "unused",
+            "database.dbname": DATABASE,
+            "slot.name": name,
+            "publication.name": name,
+            "provide.transaction.metadata": "true",
+            "signal.data.collection": "public.debezium_signal",
+            "publish.via.partition.root": "true",
+            "message.key.columns": "public.keyed_by_setting:a,b",
+            "table.exclude.list": "public.partitioned_.*",
+        }
+
+    def kinds(self, table: str) -> dict[str, str]:
+        """The type of each column of a table, by its name; that of a domain is the one beneath."""
+        described = self.rows(
+            "WITH RECURSIVE typed AS (SELECT attnum, attname, atttypid AS type, atttypmod AS modifier FROM pg_attribute"
+            f" WHERE attrelid = '\"{table}\"'::regclass AND attnum > 0 AND NOT attisdropped UNION ALL"
+            " SELECT attnum, attname, typbasetype, typtypmod FROM typed JOIN pg_type ON oid = type WHERE typtype = 'd')"
+            " SELECT attname AS name, format_type(type, modifier) AS kind FROM typed JOIN pg_type ON oid = type"
+            " WHERE typtype <> 'd' ORDER BY attnum"
+        )
+        return {row["name"]: row["kind"] for row in described}
+
+    def rule_for(self, kind: str, *, has_schema: bool, others: Mapping[str, Rule]) -> Rule:
+        """The rule of a type."""
+        return rule_for(kind, has_schema=has_schema, others=others)
+
+    def rows(self, query: str, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         """What a query returns, each value as JSON has it."""
         printed = self._psql(f"SELECT row_to_json(q) FROM ({query}) AS q;\n")
         return [json.loads(line) for line in printed.splitlines()]

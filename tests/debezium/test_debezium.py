@@ -1,7 +1,8 @@
 """A database's tables through Debezium, Kafka Connect and `pykafka-wire ingest` into Delta tables, which must equal the database's.
 
-Nothing between the two was written here: PostgreSQL is Debian's, Connect and Debezium's connector are Maven Central's. Tables have
-all of PostgreSQL's usual types, and meet all kinds of changes, random ones and DDL among them, while the ingest is killed.
+Nothing between the two was written here: PostgreSQL and MariaDB are Debian's, Connect and Debezium's connectors Maven Central's.
+Tables have all of the databases' usual types, and meet all kinds of changes, random ones and DDL among them, while the ingest is
+killed.
 `make debezium` runs it; PYKAFKA_WIRE_DEBEZIUM_TABLES, a regular expression, chooses tables, PYKAFKA_WIRE_DEBEZIUM_SEED other random
 changes, PYKAFKA_WIRE_DEBEZIUM_KILLS how often the ingest is killed. Connect is killed once, and writes again what it wrote
 last.
@@ -27,8 +28,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pykafka_wire.ingest.table_position import Landed
 from tests.debezium.connect import Connect, Converter, avro_converters, json_converters
-from tests.debezium.postgres import DATABASE, USER, Postgres
-from tests.debezium.rules import OTHERS, Rule, differences, rule_for
+from tests.debezium.mariadb import MariaDB
+from tests.debezium.mariadb_tables import HELPERS
+from tests.debezium.mariadb_tables import OPERATIONS as MARIADB_OPERATIONS
+from tests.debezium.mariadb_tables import TYPES as MARIADB_TYPES
+from tests.debezium.postgres import Postgres
+from tests.debezium.rules import OTHERS, Rule, differences
 from tests.debezium.tables import EXTENSIONS, OPERATIONS, TYPES, Table, random_table
 from tests.soak.test_ingest import Program
 
@@ -49,13 +54,7 @@ MARKER = Table(
     create=("CREATE TABLE marker (id integer PRIMARY KEY, name text)", "INSERT INTO marker VALUES (0, 'mark 0.')"),
 )
 CONNECTOR: Mapping[str, str] = {
-    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
     "tasks.max": "1",
-    "plugin.name": "pgoutput",
-    "database.hostname": "127.0.0.1",
-    "database.user": USER,
-    "database.password": "unused",
-    "database.dbname": DATABASE,
     "topic.creation.default.partitions": "3",
     "topic.creation.default.replication.factor": "1",
     # A TRUNCATE has no key: only in one partition it is between the changes before and after it.
@@ -65,11 +64,6 @@ CONNECTOR: Mapping[str, str] = {
     "topic.creation.one.replication.factor": "1",
     # Else TRUNCATE is never seen.
     "skipped.operations": "none",
-    "provide.transaction.metadata": "true",
-    "signal.data.collection": "public.debezium_signal",
-    "publish.via.partition.root": "true",
-    "message.key.columns": "public.keyed_by_setting:a,b",
-    "table.exclude.list": "public.partitioned_.*",
     "heartbeat.interval.ms": "1000",
     "poll.interval.ms": "100",
 }
@@ -85,6 +79,7 @@ class Lane:
         mode: of the ingest's file.
         connector: further settings of the connector, which may give types other rules.
         tables: a regular expression of the tables that it has.
+        database: makes the database's server.
     """
 
     prefix: str
@@ -93,16 +88,32 @@ class Lane:
     mode: str = "cdc"
     tables: str = ".*"
     connector: Mapping[str, str] = field(default_factory=dict)
+    database: type[Postgres] | type[MariaDB] = Postgres
 
     def converters(self, registry: str) -> Converter:
         return avro_converters(registry) if self.format == "registry" else json_converters(schemas=self.has_schema)
 
-    def rules(self, kinds: Mapping[str, str]) -> dict[str, Rule]:
-        """The rule of each column, of its type in PostgreSQL."""
+    def chosen(self) -> list[Table]:
+        """The tables that it has, of those that are wanted."""
+        every = (*MARIADB_TYPES, *MARIADB_OPERATIONS)
+        if self.database is Postgres:
+            random_ones = (random_table(f"random_{number}", SEED + number, N_STEPS) for number in range(2))
+            every = (*TYPES, *OPERATIONS, *random_ones)
+        return [table for table in every if re.fullmatch(WANTED, table.name) and re.fullmatch(self.tables, table.name)]
+
+    @property
+    def beginning(self) -> tuple[str, ...]:
+        """Statements before any table is made."""
+        return EXTENSIONS if self.database is Postgres else HELPERS
+
+    def rules(self, database: Postgres | MariaDB, kinds: Mapping[str, str]) -> dict[str, Rule]:
+        """The rule of each column, of its type in the database."""
         others = {
             kind: rule for each in self.connector.items() for kind, rule in OTHERS.get("=".join(each), {}).items()
         }
-        return {name: rule_for(kind, has_schema=self.has_schema, others=others) for name, kind in kinds.items()}
+        return {
+            name: database.rule_for(kind, has_schema=self.has_schema, others=others) for name, kind in kinds.items()
+        }
 
     def column(self, name: str) -> str:
         """A column's name in its table."""
@@ -115,7 +126,7 @@ class Lane:
         path = folder / "ingest.toml"
         path.write_text(
             f"checkpoint = '{folder}/checkpoint'\ninto = '{folder}/lake'\n"
-            f"topics = '(__debezium-heartbeat\\.)?{re.escape(self.prefix)}.*'\n"
+            f"topics = '(__debezium-heartbeat\\.|schemahistory\\.)?{re.escape(self.prefix)}.*'\n"
             + (f"registry = '{registry}'\n" if self.format == "registry" else "")
             + f"[kafka]\n'bootstrap.servers' = '{servers}'\n[defaults]\nmode = '{self.mode}'\nformat = '{self.format}'\n",
             encoding="utf-8",
@@ -146,6 +157,15 @@ LANES = {
         tables="(?!nulls_of_defaults).*",
         connector={"field.name.adjustment.mode": "avro"},
     ),
+    "mariadb, json": Lane(prefix="mariadb-json", format="json", has_schema=False, database=MariaDB),
+    "mariadb, json with schemas": Lane(prefix="mariadb-schemas", format="json", has_schema=True, database=MariaDB),
+    "mariadb, avro": Lane(
+        prefix="mariadb-avro",
+        format="registry",
+        has_schema=True,
+        database=MariaDB,
+        connector={"field.name.adjustment.mode": "avro"},
+    ),
 }
 
 
@@ -159,7 +179,7 @@ class Pipeline:
         self.folder = folder
         self._servers = servers
         self._registry = registry
-        self.database = Postgres()
+        self.database = lane.database()
         self.connect = Connect(servers)
         self.ingest = Program(lane.settings(folder, servers, registry), folder / "ingest.log")
         self._marker = 0
@@ -184,16 +204,14 @@ class Pipeline:
         """Start Debezium's connector: a snapshot, then changes."""
         settings = {
             **CONNECTOR,
+            **self.database.connector(self.lane.prefix, self._servers),
             **self.lane.connector,
             **self.lane.converters(self._registry),
-            "database.port": str(self.database.port),
             "topic.prefix": self.lane.prefix,
-            "slot.name": (name := re.sub(r"\W", "_", self.lane.prefix)),
-            "publication.name": name,
         }
         if "table.include.list" in settings:
-            del settings["table.exclude.list"]
-        self.connect.create(name, settings)
+            settings.pop("table.exclude.list", None)
+        self.connect.create(re.sub(r"\W", "_", self.lane.prefix), settings)
 
     def beside(self, lane: Lane) -> Pipeline:
         """Another connector's topics, of the same database in the same ingest."""
@@ -286,7 +304,7 @@ class Pipeline:
 
     def topic(self, table: Table) -> str:
         """A table's topic, in which Debezium replaces what Kafka does not allow."""
-        return f"{self.lane.prefix}.public." + re.sub(r"[^A-Za-z0-9_.-]", "_", table.name)
+        return f"{self.lane.prefix}.{self.database.schema}." + re.sub(r"[^A-Za-z0-9_.-]", "_", table.name)
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
@@ -298,7 +316,9 @@ class Pipeline:
             consumer.close()
 
     def path(self, table: str) -> Path:
-        return self.folder / "lake" / re.sub(r"[^A-Za-z0-9_]", "_", f"{self.lane.prefix}.public.{table}")
+        return (
+            self.folder / "lake" / re.sub(r"[^A-Za-z0-9_]", "_", f"{self.lane.prefix}.{self.database.schema}.{table}")
+        )
 
     def records(self, topic: str) -> Iterator[tuple[tuple[int, int, int], Any, bytes | None, bytes | None]]:
         """Partition, offset and timestamp, headers, key and value of each record of a topic, of one partition after the other."""
@@ -318,21 +338,13 @@ class Pipeline:
         path = self.path(table.name)
         if not (path / "_delta_log").exists():
             return ["there is no table"]
-        # The type of a domain is the one beneath.
-        described = self.database.rows(
-            "WITH RECURSIVE typed AS (SELECT attnum, attname, atttypid AS type, atttypmod AS modifier FROM pg_attribute"
-            f" WHERE attrelid = '\"{table.name}\"'::regclass AND attnum > 0 AND NOT attisdropped UNION ALL"
-            " SELECT attnum, attname, typbasetype, typtypmod FROM typed JOIN pg_type ON oid = type WHERE typtype = 'd')"
-            " SELECT attname AS name, format_type(type, modifier) AS kind FROM typed JOIN pg_type ON oid = type"
-            " WHERE typtype <> 'd' ORDER BY attnum"
-        )
-        kinds = {each["name"]: each["kind"] for each in described if each["name"] not in table.absent}
-        rules = self.lane.rules(kinds)
+        kinds = {name: kind for name, kind in self.database.kinds(table.name).items() if name not in table.absent}
+        rules = self.lane.rules(self.database, kinds)
         wanted_columns = ", ".join(
             '{} AS "{}"'.format(rules[name].database.format(f'"{name}"'), name) for name in kinds
         )
         expected = table.expected(has_schema=self.lane.has_schema)
-        wanted = self.database.rows(f"SELECT {wanted_columns} FROM ({expected}) AS t")
+        wanted = self.database.rows(f"SELECT {wanted_columns} FROM ({expected}) AS t", [*kinds])
         landed = self.spark.read.format("delta").load(str(path))
         types = {each.name: each.dataType.simpleString() for each in landed.schema}
         columns: list[str] = []
@@ -392,13 +404,11 @@ def test_every_table_equals_the_databases(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     lane = LANES[name]
-    tables = [*TYPES, *OPERATIONS, *(random_table(f"random_{number}", SEED + number, N_STEPS) for number in range(2))]
-    chosen = [each for each in tables if re.fullmatch(WANTED, each.name) and re.fullmatch(lane.tables, each.name)]
-    tables = [MARKER, *chosen]
+    tables = [MARKER, *lane.chosen()]
     chance = random.Random(SEED)
     servers = kafka_cluster(1).bootstrap_servers
     with Pipeline(lane, servers, registry_url, tmp_path) as pipeline:
-        pipeline.database.run(*EXTENSIONS, *(statement for table in tables for statement in table.create))
+        pipeline.database.run(*lane.beginning, *(statement for table in tables for statement in table.create))
         pipeline.capture()
         pipeline.mark()
         pipeline.start()
