@@ -54,18 +54,19 @@ _CONFLICTS: Final = frozenset(
         "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS", "DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED",
     }
 )  # fmt: skip
-#: Another attempt meets them again, until somebody has changed a setting, a schema, the table or the topic.
-_STANDING: Final = frozenset(
+#: What an expression or a constraint says of a record's values.
+_OF_VALUES: Final = frozenset(
     {
-        IngestError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC,
-        "PYKAFKA_WIRE_SETTINGS",
-        "ARITHMETIC_OVERFLOW", "CANNOT_PARSE_TIMESTAMP", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO",
-        "INVALID_ARRAY_INDEX", "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "NUMERIC_VALUE_OUT_OF_RANGE", "REMAINDER_BY_ZERO",
-        "USER_RAISED_EXCEPTION",
-        "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
-        "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+        "ARITHMETIC_OVERFLOW", "CANNOT_PARSE_TIMESTAMP", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "CAST_OVERFLOW_IN_TABLE_INSERT",
+        "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DIVIDE_BY_ZERO", "INVALID_ARRAY_INDEX",
+        "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "NUMERIC_VALUE_OUT_OF_RANGE", "REMAINDER_BY_ZERO", "USER_RAISED_EXCEPTION",
     }
 )  # fmt: skip
+#: Another attempt meets them again, until somebody has changed a setting, a schema, the table or the topic.
+_STANDING: Final = _OF_VALUES | {
+    IngestError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC,
+    "PYKAFKA_WIRE_SETTINGS", "DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
+}  # fmt: skip
 #: Analysis fails by what a table or the rows are, but for these: a table that was dropped is made anew.
 _PASSING: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
 #: What to do, where Delta's own sentence does not say it.
@@ -79,6 +80,16 @@ _SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
 #: What a worker of Python has raised: the line behind a traceback's frames.
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(\S.*)")
 _MAX_SHOWN: Final = 2000
+
+
+#: Errors of networks, services, permissions, disks and memory, in Python's and Java's libraries, by parts of their classes' names.
+_OF_SURROUNDINGS: Final = re.compile(
+    r"Access|Auth|Boto|Broken|Client|Closed|Commit|Connect|Credential|Denied|Disk|Forbidden|HTTP|Http|Host|IOE|IOError|Interrupt|Lost"
+    r"|Memory|Network|OSError|Permission|Py4J|REST|RPC|Rpc|Server|Service|Socket|Space|Throttl|Timeout|TimedOut|Unavailable|URL"
+)
+_PYTHON_OF_SURROUNDINGS: Final = frozenset(
+    error.__name__ for error in (OSError, *OSError.__subclasses__(), *ConnectionError.__subclasses__(), MemoryError)
+)
 
 
 class Remedy(Enum):
@@ -138,6 +149,23 @@ def remedy_of(error: Exception) -> Remedy:
         return Remedy.REPEAT
     of_analysis = isinstance(error, AnalysisException) and error.getCondition() not in _OF_CALLS
     return Remedy.CHANGE if code in _STANDING or (of_analysis and code not in _PASSING) else Remedy.WAIT
+
+
+def reason_of_record(error: Exception) -> str | None:
+    """Return why a record cannot be landed, if a record may be the cause of an error; None for an error of the network, a service,
+    a permission, a disk, another program's commit, or the table as a whole.
+
+    Only :mod:`.isolation` shows whether a record is the cause: the records around it can be landed.
+    """
+    code = code_of(error)
+    if code in _OF_VALUES:
+        return sentence_of(error)
+    raised = _RAISED.findall(str(error))
+    name = str(raised[-1]).partition(":")[0].rpartition(".")[2] if raised else code
+    is_table_s = code in _CONFLICTS | NO_TABLE | _PASSING or remedy_of(error) is not Remedy.WAIT
+    is_classified = code.startswith(("PYKAFKA_WIRE_", "DELTA_")) or isinstance(error, OSError)
+    is_outside = name in _PYTHON_OF_SURROUNDINGS or _OF_SURROUNDINGS.search(name) is not None
+    return None if is_table_s or is_classified or is_outside else sentence_of(error)
 
 
 def sentence_of(error: BaseException) -> str:

@@ -25,9 +25,12 @@ WORKER_JARS: Final = (
     Coordinate("org.apache.kafka", "connect-json", CONNECT),
     Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
 )
-DEBEZIUM: Final = tuple(
-    Coordinate("io.debezium", f"debezium-connector-{database}", "3.6.1.Final") for database in ("postgres", "mariadb")
+DEBEZIUM: Final = (
+    Coordinate("io.debezium", "debezium-connector-postgres", "3.6.1.Final"),
+    Coordinate("io.debezium", "debezium-connector-mariadb", "3.5.0.Final"),
 )
+#: Confluent's libraries, which the connectors' descriptions name and Maven Central lacks. Connect has its own converters.
+ELSEWHERE: Final = ("kafka-connect-avro-.*", "kafka-schema-.*", "kafka-avro-.*")
 #: Confluent's converters are not on Maven Central. This is of the local registry's own release.
 APICURIO: Final = Coordinate("io.apicurio", "apicurio-registry-utils-converter", "2.6.13.Final")
 TIMEOUT_S: Final = 180.0
@@ -74,7 +77,7 @@ class Connect:
         plugins = self.folder / "plugins"
         plugins.mkdir()
         for plugin in (*DEBEZIUM, APICURIO):
-            jars = resolve(f"{plugin.artifact}-{plugin.version}", [plugin], transitive=True, excluded=())
+            jars = resolve(f"{plugin.artifact}-{plugin.version}", [plugin], transitive=True, excluded=ELSEWHERE)
             (plugins / plugin.artifact).symlink_to(jars[0].parent)
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(level="INFO", target="SYSTEM_OUT"))
         (self.folder / "worker.properties").write_text(
@@ -161,5 +164,9 @@ class Connect:
         request = urllib.request.Request(
             f"http://{HOST}:{self._port}{path}", data, {"Content-Type": "application/json"}, method=method
         )
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return json.loads(response.read() or b"null")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, f"{method} {path}: {error.read().decode()}"
+            raise

@@ -83,8 +83,12 @@ class MariaDB:
         )
         process.spawn()
         wait_ready([process], TIMEOUT_S)
-        self._client(f"CREATE DATABASE {DATABASE}; CREATE USER 'debezium'@'%' IDENTIFIED BY 'debezium';", database="")
-        self._client("GRANT ALL ON *.* TO 'debezium'@'%';", database="")
+        # Of both kinds of hosts: the server has a user without a name for its own.
+        users = "".join(
+            f"CREATE USER 'debezium'@'{host}' IDENTIFIED BY 'debezium'; GRANT ALL ON *.* TO 'debezium'@'{host}';"
+            for host in ("localhost", "%")
+        )
+        self._client(f"CREATE DATABASE {DATABASE}; {users}", database="")
         return self
 
     def __exit__(self, *_: object) -> None:
