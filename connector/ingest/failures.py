@@ -7,6 +7,7 @@ by the code that :func:`code_of` returns; no other code reads an error's text.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -88,7 +89,9 @@ _OF_SURROUNDINGS: Final = re.compile(
     r"|Memory|Network|OSError|Permission|Py4J|REST|RPC|Rpc|Server|Service|Socket|Space|Throttl|Timeout|TimedOut|Unavailable|URL"
 )
 _PYTHON_OF_SURROUNDINGS: Final = frozenset(
-    error.__name__ for error in (OSError, *OSError.__subclasses__(), *ConnectionError.__subclasses__(), MemoryError)
+    error.__name__
+    for error in vars(builtins).values()
+    if isinstance(error, type) and issubclass(error, OSError | MemoryError)
 )
 
 

@@ -38,7 +38,8 @@ _YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
 _MAX_REJECTS: Final = 10_000
 #: Columns of a read that say which record is which.
 PLACE: Final = ("partition", "offset", "timestamp")
-_REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
+#: What a task says of records that could not be read.
+REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
 
 
 class UntakenRecords(NamedTuple):
@@ -264,14 +265,14 @@ class _Seen:
             batch = batch.filter(pc.invert(is_bad))
             if self._n_rejects + n_bad <= _MAX_REJECTS:
                 columns = [rejects["partition"], rejects["offset"], reason.filter(is_bad)]
-                self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=_REJECTS))
+                self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=REJECTS))
             self._n_rejects += n_bad
         if batch.num_rows:
             self._newest_us = max(self._newest_us, pc.max(batch["timestamp"]).value)
         return batch
 
     def records(self) -> ReadRecords:
-        rejects = pa.Table.from_batches(self._rejects, _REJECTS) if self._n_rejects <= _MAX_REJECTS else None
+        rejects = pa.Table.from_batches(self._rejects, REJECTS) if self._n_rejects <= _MAX_REJECTS else None
         return ReadRecords(
             n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000, untaken=self._untaken
         )

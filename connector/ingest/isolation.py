@@ -17,7 +17,7 @@ Offsets = Mapping[int, int]
 #: So many records fail alone before a search ends in which none was landed: the cause is elsewhere.
 _MAX_UNPROVEN: Final = 8
 #: So many rejects are written by one commit.
-_MAX_TOGETHER: Final = 100
+_MAX_TOGETHER: Final = 50
 #: A search ends after so long, in seconds; the next attempt goes on behind what was landed.
 MAX_SECONDS: Final = 60.0
 
@@ -50,8 +50,8 @@ class Span:
         return Span(self.start, middle), Span(middle, self.end)
 
 
-class SearchOverError(Exception):
-    """A search has ended before its range; what it has landed stays."""
+class SearchPausedError(Exception):
+    """A search has ended before the end of its range, as its time is over; what it has landed stays."""
 
 
 class WriteSpan(Protocol):
@@ -85,7 +85,7 @@ class Search:
         """Land a range, but for the records that cannot be; return how many records were rejected.
 
         Raises:
-            SearchOverError: the time is over; it is raised from the last error.
+            SearchPausedError: the time is over; raised from the last error.
             Exception: what ``write`` has raised, where no record is the cause.
         """
         deadline = self.clock() + MAX_SECONDS
@@ -94,7 +94,9 @@ class Search:
             if last is not None and self.clock() >= deadline:
                 if self.is_proven and self._suspects:
                     self._land(Span(waiting[-1].start, waiting[-1].start), begin)
-                raise SearchOverError(f"{self._n_found} records were found that cannot be landed") from last
+                raise SearchPausedError(
+                    f"{self._n_found} records were found that cannot be landed; the search for more goes on: {last}"
+                ) from last
             span = waiting.pop()
             try:
                 self._land(span, begin)

@@ -9,6 +9,7 @@ writers.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +26,15 @@ from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.contracts import read_alike
-from pykafka_wire.ingest.failures import UNKNOWN_TOPIC, Failure, Remedy, code_of, sentence_of
+from pykafka_wire.ingest.failures import (
+    UNKNOWN_TOPIC,
+    Failure,
+    Remedy,
+    code_of,
+    reason_of_record,
+    remedy_of,
+    sentence_of,
+)
 from pykafka_wire.ingest.landing_progress import describe_jobs
 from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.shared_read import SharedRead
@@ -53,6 +62,9 @@ _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 _COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
 #: How long a run that ends by itself waits for tables that are retrying, from the first failure on.
 _PATIENCE_S: Final = 30.0
+#: For so long an attempt that conflicts with another program's commits is repeated at once, after up to such a pause.
+_CONFLICTS_S: Final = 20.0
+_CONFLICT_PAUSE_S: Final = 0.5
 #: Between two looks at pauses that are over, and at the causes of tables that are stopped; the latter twice as long each time.
 _LOOK_S: Final = 0.2
 _FIRST_CAUSE_S: Final = 5.0
@@ -109,7 +121,7 @@ class _TableTask:
     @property
     def status(self) -> TableStatus:
         shown = asdict(self.progress)
-        for name in ("is_open", "topic_id", "micro_batch", "sequence", "refused"):
+        for name in ("is_open", "is_searched", "is_proven", "topic_id", "micro_batch", "sequence", "refused"):
             del shown[name]
         return replace(TableStatus.of(self.destination, self.state), **shown)
 
@@ -352,7 +364,7 @@ class Landing:
                 target = table.target
                 try:
                     with self._writers_lock(table):
-                        self._land_one(table, target)
+                        self._land_beside_others(table, target)
                 finally:
                     if target is not None:
                         target.shared.end(table.name)
@@ -376,6 +388,10 @@ class Landing:
             return
         failure = Failure.of(error)
         target = table.target
+        if not table.progress.is_searched and reason_of_record(error) is not None:
+            text = f"{failure.sentence} The records that cause the error are looked for now, and become rejects."
+            failure = replace(failure, remedy=Remedy.REPEAT, sentence=text)
+            table.progress.is_searched = True
         if failure.code == UNKNOWN_TOPIC and target is not None:
             failure = replace(failure, sentence=f"{failure.sentence} {_lost_text(table, target.part)}")
         if target is not None and table.progress.position is None:
@@ -393,6 +409,20 @@ class Landing:
             table.progress.seconds += time.monotonic() - started
             table.is_running = False
             self._changed.notify_all()
+
+    def _land_beside_others(self, table: _TableTask, target: Target | None) -> None:
+        """Land a table; where another program has committed meanwhile, again at once, for a while."""
+        patience_ends = time.monotonic() + _CONFLICTS_S
+        while True:
+            try:
+                return self._land_one(table, target)
+            except Exception as error:
+                if remedy_of(error) is not Remedy.REPEAT or time.monotonic() >= patience_ends or not self.is_running:
+                    raise
+                _log.debug("Another program has committed to table %s meanwhile.", table.name, exc_info=error)
+                table.progress.is_open = False
+                # Two writers of one rhythm would meet each time.
+                time.sleep(random.uniform(0.0, _CONFLICT_PAUSE_S))
 
     def _land_one(self, table: _TableTask, target: Target | None) -> None:
         if table.name.lower() == self._settings.rejects.lower():

@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.isolation import IsolatedRecord
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
 
 #: The position as a property of a table, in the format of :meth:`Landed.to_json`.
@@ -47,6 +49,7 @@ class Landed:
         attempt: the name of this commit, which no other has; empty in commits of versions that did not name them.
         newest_ms: the timestamp of the newest record; None where it was not known before the commit.
         n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
+        isolated: records of the range that were found to keep it from being landed, and are rejects.
         application: distinguishes the tables whose rejects go into one table; not stored.
     """
 
@@ -62,7 +65,14 @@ class Landed:
     attempt: str = field(default="", compare=False)
     newest_ms: int | None = field(default=None, compare=False)
     n_added: int | None = field(default=None, compare=False)
+    isolated: tuple[IsolatedRecord, ...] = field(default=(), compare=False)
     application: str = field(default="", compare=False)
+
+    @property
+    def read_start(self) -> dict[int, int]:
+        """Return where the records of this commit begin that were read together: behind those of :attr:`isolated`."""
+        n_isolated = Counter(record.partition for record in self.isolated)
+        return {partition: offset + n_isolated[partition] for partition, offset in self.start.items()}
 
     @property
     def transaction(self) -> dict[str, str]:
@@ -82,6 +92,7 @@ class Landed:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects", "sequence", "attempt")
         metadata = {name: getattr(self, name) for name in names}
         metadata |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
+        metadata |= {"isolated": self.isolated} if self.isolated else {}
         landed = {**metadata, "start": sorted_offsets(self.start), "end": sorted_offsets(self.end)}
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 
@@ -94,7 +105,9 @@ class Landed:
             return None
         offsets = {name: {int(p): int(o) for p, o in metadata[name].items()} for name in ("start", "end")}
         known = {attribute.name: metadata[attribute.name] for attribute in fields(cls) if attribute.name in metadata}
-        return cls(**{**known, **offsets, "schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added})
+        isolated = tuple(IsolatedRecord(*record) for record in metadata.get("isolated", ()))
+        parts = {"schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added, "isolated": isolated}
+        return cls(**{**known, **offsets, **parts})
 
 
 class AlreadyLandedError(Exception):

@@ -12,15 +12,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -49,9 +51,18 @@ from pykafka_wire.ingest.changes import (
 )
 from pykafka_wire.ingest.comparison import before
 from pykafka_wire.ingest.contracts import Census, Contract
-from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, Remedy, code_of, remedy_of, sentence_of
+from pykafka_wire.ingest.failures import (
+    DATA_LOSS,
+    UNKNOWN_TOPIC,
+    Remedy,
+    code_of,
+    reason_of_record,
+    remedy_of,
+    sentence_of,
+)
 from pykafka_wire.ingest.file_landing import FileLanding, FilesTable
-from pykafka_wire.ingest.file_tasks import Written
+from pykafka_wire.ingest.file_tasks import REJECTS, Written
+from pykafka_wire.ingest.isolation import IsolatedRecord, Search, Span
 from pykafka_wire.ingest.json_types import column_ddl
 from pykafka_wire.ingest.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.settings import Destination, Settings, Table
@@ -81,9 +92,6 @@ from pykafka_wire.ingest.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.untaken_records import count_untaken
 from pykafka_wire.values.registry.registered_schema import RegistryId
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _log = logging.getLogger(__name__)
 
 #: So many commits before a range are looked into for a row that has got another key in it, each by a read of its records and of
@@ -93,6 +101,7 @@ _EARLIER_COMMITS: Final = 3
 _COUNTED_WITHIN_S: Final = 60.0
 #: Kafka's columns without which no change finds its row.
 _OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
+_NO_REJECTS: Final = REJECTS.empty_table()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +117,8 @@ class TableProgress:
         newest_ms: the timestamp of the newest record that was landed, at first of the last commit before the start.
         by_spark: why Spark writes the table's files, None where tasks do.
         untaken: records that none of the topic's tables takes; the first of these tables counts them.
+        is_searched: whether the next attempt looks for the records that keep the table from being landed.
+        is_proven: what :class:`~pykafka_wire.ingest.isolation.Search` has found out so far.
     """
 
     position: dict[int, int] | None = None
@@ -127,6 +138,8 @@ class TableProgress:
     seconds: float = 0.0
     by_spark: str | None = None
     untaken: int = 0
+    is_searched: bool = False
+    is_proven: bool = False
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}
@@ -229,6 +242,8 @@ class TableWriter:
         self._files: FilesTable | None = None
         #: The table is a folder that does not exist yet: its first rows make it.
         self._is_missing = False
+        #: Where the table ends, or a new one begins.
+        self._position: dict[int, int] = {}
 
     def land(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
         """Bring the table up to the end of a micro-batch's range, from where it is.
@@ -265,25 +280,52 @@ class TableWriter:
         commits = commits_of(part, position, self._settings.max_rows)
         if part not in commits:
             self._shared.end(self._name)
+        self._position = position
         for commit in commits:
             try:
-                for landed in self._write_by_key(commit, micro_batch):
-                    progress.position = position = {**position, **landed.end}
-                    progress.micro_batch, progress.sequence, progress.is_open = micro_batch, landed.sequence, True
-                    progress.landed_at, progress.refused = time.monotonic(), None
+                if progress.is_searched:
+                    self._search(commit, micro_batch)
+                else:
+                    self._write_by_key(commit, micro_batch)
             except Exception as error:
                 if self._is_missing and remedy_of(error) is Remedy.CHANGE:
                     self._remember_begin(commit)
                 raise
+        progress.is_searched = progress.is_proven = False
 
-    def _write_by_key(self, commit: TopicRange, micro_batch: int) -> Iterator[Landed]:
-        """Write a range; yield what each of its commits holds: one, or one for each time that the columns of its changes' keys
-        change, in the order of the topic."""
+    def _search(self, commit: TopicRange, micro_batch: int) -> None:
+        """Land a range, but for the few records that keep the range from being landed: they become rejects."""
+
+        def write(read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> None:
+            self._surroundings.check_running()
+            self._write_by_key(replace(commit, start=read.start, end=read.end), micro_batch, rejected)
+
+        search = Search(write=write, reason_of=reason_of_record, is_proven=self._progress.is_proven)
         try:
-            yield self._write(commit, micro_batch)
+            n_found = search.land(Span(commit.start, commit.end))
+        finally:
+            self._progress.is_proven = search.is_proven
+        _log.warning(
+            "Table %s: %d records of topic %s up to %s could not be landed, though those around them could; they are rejects.",
+            self._name,
+            n_found,
+            commit.topic,
+            dict(commit.end),
+        )
+
+    def _write_by_key(self, commit: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord] = ()) -> None:
+        """Write a range, by one commit, or one for each time that the columns of its changes' keys change, in the order of the
+        topic.
+
+        Args:
+            isolated: records just before the range, which become rejects with its first commit.
+        """
+        try:
+            self._write(commit, micro_batch, isolated)
         except KeysDifferError:
             for part in self._reader.parts_by_key(self._session, commit, self._table):
-                yield self._write(part, micro_batch)
+                self._write(part, micro_batch, isolated)
+                isolated = ()
 
     def cause(self) -> tuple[object, ...]:
         """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
@@ -456,12 +498,15 @@ class TableWriter:
                 raise
             return self._reader.empty_table()
 
-    def _write(self, part: TopicRange, micro_batch: int) -> Landed:
-        """Commit a range to the table, and write its rejects; return what the commit holds."""
+    def _write(self, part: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord] = ()) -> None:
+        """Commit a range to the table, with the records just before it that are ``isolated``, and write the rejects."""
         schema = self._reader.value_schema(part.topic, self._table)
+        n_isolated = Counter(record.partition for record in isolated)
         landed = self._landed(
-            part, micro_batch, schema_id=schema.schema_id, sequence=self._progress.sequence + 1, attempt=new_attempt()
-        )
+            replace(part, start={p: offset - n_isolated[p] for p, offset in part.start.items()}),
+            micro_batch, schema_id=schema.schema_id, sequence=self._progress.sequence + 1, attempt=new_attempt(),
+            isolated=tuple(isolated),
+        )  # fmt: skip
         self._surroundings.check_running()
         try:
             counted, rejects = self._write_rows(part, schema, landed)
@@ -484,26 +529,29 @@ class TableWriter:
         # commit to it.
         if not (self._target.records_commits or progress.by_spark is None or self._by_spark):
             self._record(landed)
-        if counted.n_rejects:
-            self._write_rejects(part, schema, landed, rejects)
+        n_rejects = counted.n_rejects + len(isolated)
+        if n_rejects:
+            self._write_rejects(part, schema, landed, rejects if counted.n_rejects else _NO_REJECTS)
             if self._table.mode != "append":
-                progress.stale += counted.n_rejects
+                progress.stale += n_rejects
                 _log.warning(
                     "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
                     "come, or the rejects are replayed. ingest --verify names them.",
                     self._name,
-                    counted.n_rejects,
+                    n_rejects,
                     part.topic,
                 )
         self._count_untaken(part, counted.untaken)
         progress.schema_id = schema.schema_id
         progress.rows += counted.n - counted.n_rejects
-        progress.rejects += counted.n_rejects
-        progress.held_rejects += counted.n_rejects
+        progress.rejects += n_rejects
+        progress.held_rejects += n_rejects
         progress.commits += 1
         if counted.newest_ms:
             progress.newest_ms = max(progress.newest_ms or counted.newest_ms, counted.newest_ms)
-        return landed
+        progress.position = self._position = {**self._position, **landed.end}
+        progress.micro_batch, progress.sequence, progress.is_open = micro_batch, landed.sequence, True
+        progress.landed_at, progress.refused = time.monotonic(), None
 
     def _record(self, landed: Landed) -> None:
         """Record the table's position where cleaning the table's history does not remove it."""
@@ -742,7 +790,7 @@ class TableWriter:
                 return reason
         known = None if self._is_missing else files
         read = self._reader.plan(self._session, part, self._table, schema, known)
-        begins_at = self._begins_at(part) if self._is_missing else None
+        begins_at = self._begins_at(replace(part, start=landed.start)) if self._is_missing else None
         shared = self._shared.of_range(part)
         landing = FileLanding(self._session, self._reader, self._destination, self._target, shared)
         written = landing.land(files, read, landed, begins_at, census)
@@ -756,7 +804,8 @@ class TableWriter:
         """
         part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
         n_landed = self._n_landed(landed)
-        if not part.n_offsets or landed.n_rejects == 0 or n_landed == part.n_offsets:
+        is_whole = (landed.n_rejects == 0 and not landed.isolated) or n_landed == part.n_offsets
+        if not part.n_offsets or is_whole:
             return
         self._surroundings.await_rejects()
         of_this = (F.col("table") == self._name) & (F.col("micro_batch") == landed.micro_batch)
@@ -768,7 +817,8 @@ class TableWriter:
             if n_landed is not None and self._n_records(part) == n_landed:
                 return  # offsets without a record
             schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
-            self._commit_rejects(self._late_rejects(part, schema, landed), part, landed)
+            bad = self._late_rejects(replace(part, start=landed.read_start), schema, landed)
+            self._commit_rejects(self._with_isolated(bad, landed), part, landed)
             self._progress.held_rejects += self._rejects.rows.where(of_this).count()
         except Exception as error:
             if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
@@ -819,12 +869,27 @@ class TableWriter:
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
     def _write_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None) -> None:
-        """Write records that could not be read, as bytes with the reason, in one commit for this table's commit."""
+        """Write records that could not be read, and the isolated ones, as bytes with the reason, in one commit.
+
+        Args:
+            part: the range that was read.
+            rejects: its records that could not be read; None where they have to be looked for.
+        """
+        whole = replace(part, start=landed.start)
         if rejects is None:
-            self._commit_rejects(self._bad(part, schema), part, landed)
+            bad = self._bad(part, schema)
+            self._commit_rejects(self._with_isolated(bad, landed), whole, landed)
         else:
-            bad = self._session.createDataFrame(rejects.rename_columns([*rejects.column_names[:2], REASON]))
-            self._commit_rejects(bad, part, landed, _span(part, rejects))
+            known = pa.concat_tables([rejects, pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)])
+            bad = self._session.createDataFrame(known.rename_columns([*known.column_names[:2], REASON]))
+            self._commit_rejects(bad, whole, landed, _span(whole, known))
+
+    def _with_isolated(self, bad: DataFrame, landed: Landed) -> DataFrame:
+        """Return records that could not be read, and a commit's isolated ones."""
+        if not landed.isolated:
+            return bad
+        isolated = pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)
+        return bad.unionByName(self._session.createDataFrame(isolated.rename_columns([*bad.columns])))
 
     def _commit_rejects(self, bad: DataFrame, part: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
         """Commit the rejects of ``part``, all of which are in ``span``, unless those of the table's commit are there already."""
@@ -844,6 +909,10 @@ class TableWriter:
         except AlreadyLandedError:
             # Written before a crash, and replayed since, or written by another driver that has found the commit without them.
             _log.debug("The rejects of the newest commit of table %s were written before.", self._name)
+
+
+def _reject_of(record: IsolatedRecord) -> dict[str, object]:
+    return record._asdict()
 
 
 def _span(part: TopicRange, rejects: pa.Table) -> TopicRange:

@@ -44,7 +44,7 @@ TYPED: Final[dict[str, Rule]] = {
     "float": Rule(types="float|double", database="CAST({} + 0e0 AS CHAR)", read=single),
     "double": Rule(types="double", database=_TEXT, read=number),
     r"decimal\((\d+),(\d+)\)( unsigned)?": Rule(types=r"decimal\({0},{1}\)", database=_TEXT, read=exact),
-    r"varchar\(\d+\)|char\(\d+\)|(tiny|medium|long)?text|enum\(.*\)|set\(.*\)|uuid|inet6": replace(TEXT, database=_TEXT),
+    r"varchar\(\d+\)|char\(\d+\)|(tiny|medium|long)?text|enum\(.*\)|set\(.*\)": replace(TEXT, database=_TEXT),
     r"(var)?binary\(\d+\)|(tiny|medium|long)?blob": Rule(types="binary", database=_HEX, delta=_HEX),
     "year\\(4\\)": Rule(types=WHOLE, database="CAST({} + 0 AS CHAR)"),
     "date": Rule(types="date", database=_DAYS, delta="CAST(unix_date({}) AS STRING)"),

@@ -83,7 +83,6 @@ TYPES: Final = (
         ),
     ),
     of_types("spatial", "a point", "b linestring", "c polygon", "d geometry", rows=("POINT(1.5, 2), LineString(Point(0,0), Point(1,1)), ST_GeomFromText('POLYGON((0 0,0 1,1 1,0 0))'), POINT(-1, 0)",)),
-    of_types("addresses", "a uuid", "b inet6", rows=("'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '::1'",)),
 )  # fmt: skip
 
 

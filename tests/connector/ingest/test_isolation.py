@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest import isolation
-from pykafka_wire.ingest.isolation import IsolatedRecord, Search, SearchOverError, Span
+from pykafka_wire.ingest.isolation import IsolatedRecord, Search, SearchPausedError, Span
 from tests.connector.ingest.laws.generated import examples
 
 Place = tuple[int, int]
@@ -136,7 +136,7 @@ def test_a_long_search_keeps_what_it_has_and_goes_on_later(monkeypatch: pytest.M
         search.clock = lambda begun=table.seconds: table.seconds - begun  # type: ignore[misc]
         try:
             search.land(Span(table.position, span.end))
-        except SearchOverError as error:
+        except SearchPausedError as error:
             assert isinstance(error.__cause__, DamagedError)
         is_proven = search.is_proven
         assert n_searches < 100

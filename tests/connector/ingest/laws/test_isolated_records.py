@@ -1,0 +1,144 @@
+"""Law: one record's problem stays its own. Whatever one record makes fail, at whatever step, the records around it become rows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.ingest import Table, delta_folder, file_tasks, landing
+from pykafka_wire.ingest.table_status import Stage
+from tests.connector.ingest.conftest import Shop
+
+pytestmark = [pytest.mark.timeout(900)]
+
+#: What the value of a damaged record has, which the steps below fail on.
+BAD = 666
+
+
+class UnexpectedError(Exception):
+    """An error that nobody foresaw."""
+
+
+def _fails(values: pa.Array) -> None:
+    if values.type in (pa.int32(), pa.int64()) and BAD in values.to_pylist():
+        raise UnexpectedError("this step cannot take 666")
+
+
+@contextmanager
+def failing_step(step: str) -> Any:
+    """Let one step of a landing by tasks, in this process, fail at each record of the value :data:`BAD`."""
+    with pytest.MonkeyPatch.context() as patched:
+        if step == "row to Parquet":
+            write = file_tasks.FileWriter.write
+
+            def writing(self: Any, batches: Any) -> Any:
+                def checked() -> Any:
+                    for batch in batches:
+                        _fails(batch.column("v"))
+                        yield batch
+
+                return write(self, checked())
+
+            patched.setattr(file_tasks.FileWriter, "write", writing)
+        elif step == "conversion":
+            conform = file_tasks.conform
+
+            def conforming(column: Any, *more: Any) -> Any:
+                _fails(column)
+                return conform(column, *more)
+
+            patched.setattr(file_tasks, "conform", conforming)
+        elif step == "statistics":
+            actions = delta_folder.DeltaFolder._actions
+
+            def acting(self: Any, files: Any, *more: Any) -> Any:
+                found = [*actions(self, files, *more)]
+                if any((json.loads(action.stats).get("maxValues") or {}).get("v") == BAD for action in found):
+                    raise UnexpectedError("no statistics of 666")
+                return found
+
+            patched.setattr(delta_folder.DeltaFolder, "_actions", acting)
+        yield
+
+
+def appended(shop: Shop, name: str, **asked: Any) -> Table:
+    return Table(topic=rf"{shop.prefix}\.{name}", format="json", schema="v INT", **asked)
+
+
+def rejected(shop: Shop, name: str) -> list[tuple[int, str]]:
+    rows = shop.table("_rejects").where(f"table = '{shop.prefix}_{name}'").collect()
+    return sorted((json.loads(bytes(row.value))["v"], row.reason) for row in rows)
+
+
+def landed_in_attempts(shop: Shop, table: Table) -> None:
+    ingest = shop.run(tables=[table])
+    (status,) = ingest.statuses.values()
+    assert status.state.stage is Stage.LANDING, status
+
+
+@pytest.mark.parametrize("step", ["row to Parquet", "conversion", "statistics"])
+def test_a_step_that_fails_for_some_records_rejects_these_alone(shop: Shop, step: str) -> None:
+    shop.create("rows")
+    values = [*range(7), BAD, *range(10, 14), BAD, 20]
+    shop.send_json("rows", [{"v": v} for v in values])
+    with failing_step(step):
+        landed_in_attempts(shop, appended(shop, "rows"))
+    assert shop.rows("rows", "v") == sorted((v,) for v in values if v != BAD)
+    bad = rejected(shop, "rows")
+    assert [v for v, _ in bad] == [BAD, BAD]
+    assert all("666" in reason for _, reason in bad)
+
+
+def test_a_constraint_of_the_owner_rejects_the_records_that_break_it(shop: Shop) -> None:
+    """Spark writes the table, by MERGE."""
+    shop.create("rows")
+
+    def send(pairs: list[tuple[int, int]]) -> None:
+        shop.send_json("rows", [{"v": v} for _, v in pairs], keys=[{"id": key} for key, _ in pairs])
+
+    table = appended(shop, "rows", mode="upsert", key_format="json", key_schema="id INT")
+    send([(0, 0)])
+    shop.run(tables=[table])
+    path = shop.folder / "lake" / f"{shop.prefix}_rows"
+    shop.spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (v < 100)")
+    send([(key, key) for key in range(1, 9)])
+    send([(3, BAD), (9, 9), (1, 11)])
+    landed_in_attempts(shop, table)
+    assert shop.rows("rows", "v") == [(v,) for v in (0, 2, 3, 4, 5, 6, 7, 8, 9, 11)]
+    ((v, reason),) = rejected(shop, "rows")
+    assert v == BAD
+    assert "CHECK constraint small" in reason
+
+
+def test_a_condition_that_fails_for_one_record_rejects_that_record(shop: Shop) -> None:
+    shop.create("rows")
+    shop.send_json("rows", [{"v": v} for v in (1, 2, 0, 4)])
+    landed_in_attempts(shop, appended(shop, "rows", where="10 / v > 0"))
+    assert shop.rows("rows", "v") == [(1,), (2,), (4,)]
+    assert [v for v, _ in rejected(shop, "rows")] == [0]
+
+
+def test_rejects_of_a_search_are_written_though_the_table_s_commit_came_alone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk between the commit and its rejects; the table, looked at again, says which records they are."""
+    shop.create("rows")
+    shop.send_json("rows", [{"v": v} for v in (1, 2, BAD, 4)])
+    commit_rejects, failed = landing.TableWriter._commit_rejects, list[int]()
+
+    def fail_first(self: Any, *given: Any) -> None:
+        if not failed:
+            failed.append(1)
+            raise OSError("No space left on device")
+        commit_rejects(self, *given)
+
+    monkeypatch.setattr(landing.TableWriter, "_commit_rejects", fail_first)
+    with failing_step("statistics"):
+        landed_in_attempts(shop, appended(shop, "rows"))
+    assert failed
+    assert shop.rows("rows", "v") == [(1,), (2,), (4,)]
+    assert [v for v, _ in rejected(shop, "rows")] == [BAD]
