@@ -58,7 +58,7 @@ TYPED: Final[dict[str, Rule]] = {
     r"bit\(\d+\)": Rule(types="binary", database="CAST({} + 0 AS CHAR)", delta=_HEX, read_delta=_little_endian),
     "point": Rule(
         types="struct<x:double,y:double,wkb:binary,srid:int>",
-        database=_POINT, delta="to_json(array({0}.x, {0}.y))", read=doubles,
+        database=_POINT, delta="IF({0} IS NULL, NULL, to_json(array({0}.x, {0}.y)))", read=doubles,
     ),
     "geometry|linestring|polygon": Rule(types="struct<wkb:binary,srid:int>", database=_WKB, delta="lower(hex({}.wkb))"),
 }  # fmt: skip
@@ -82,7 +82,7 @@ PLAIN: Final[dict[str, Rule]] = {
     ),
     r"time(\(\d\))?": Rule(types=ANY_WHOLE, database=_MICROS_OF_DAY),
     r"bit\((?!1\))\d+\)": Rule(types="string", database="CAST({} + 0 AS CHAR)", read_delta=_base64_little_endian),
-    "point": Rule(types="struct<.*>", database=_POINT, delta="to_json(array({0}.x, {0}.y))", read=doubles),
+    "point": Rule(types="struct<.*>", database=_POINT, delta="IF({0} IS NULL, NULL, to_json(array({0}.x, {0}.y)))", read=doubles),
     "geometry|linestring|polygon": Rule(
         types="struct<.*>", database="REPLACE(TO_BASE64(ST_AsWKB({})), '\\n', '')", delta="{}.wkb"
     ),
