@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from pykafka_wire.wire.error_codes import ErrorInfo, error_info, remedy_of
+from pykafka_wire.wire.error_codes import ErrorCode, ErrorInfo, error_info, remedy_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -338,6 +338,7 @@ class BrokerError(WireError):
 
     def __init__(self, code: int, *, detail: str | None = "", **place: Unpack[Place]) -> None:
         info = error_info(code)
+        code = info.code  # a plain number, whatever a caller named it by
         message = f"{info.name} (error {code}): {info.meaning}"
         if detail:
             message = f"{message} {detail}"
@@ -377,13 +378,13 @@ class OffsetOutOfRangeError(BrokerError):
 
 
 _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
-    1: OffsetOutOfRangeError,
-    3: UnknownTopicError,
-    10: RecordTooLargeError,
-    18: RecordTooLargeError,
-    47: ProducerFencedError,
-    90: ProducerFencedError,
-    100: UnknownTopicError,
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.RECORD_LIST_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    ErrorCode.PRODUCER_FENCED: ProducerFencedError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
 }
 
 

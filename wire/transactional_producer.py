@@ -26,6 +26,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, ProducerFencedError, RecordsNotWrittenError, SettingsError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.produce.record_sender import RecordSender
@@ -39,13 +40,13 @@ logger = logging.getLogger(__name__)
 #: Other members own the partitions now, or will soon.
 _PLACE_LOST: Final = frozenset(
     {
-        "ILLEGAL_GENERATION",
-        "UNKNOWN_MEMBER_ID",
-        "REBALANCE_IN_PROGRESS",
-        "FENCED_INSTANCE_ID",
-        "FENCED_MEMBER_EPOCH",
-        "GROUP_ID_NOT_FOUND",
-        "STALE_MEMBER_EPOCH",
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
 
@@ -218,7 +219,7 @@ class RecordTransaction(RecordSender):
                 return True
             reason = "partitions were revoked since they were polled, or positions went back after another transaction"
         except BrokerError as error:
-            if error.name not in _PLACE_LOST:
+            if error.code not in _PLACE_LOST:
                 raise
             reason = str(error)
         logger.warning(

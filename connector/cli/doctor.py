@@ -32,7 +32,7 @@ from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.error_codes import AUTHORIZATION_FAILURES, ErrorCode, error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
@@ -44,8 +44,6 @@ _WANTED: Final = {
     "write": {Operation.DESCRIBE, Operation.WRITE},
     "both": {Operation.DESCRIBE, Operation.READ, Operation.WRITE},
 }
-_UNKNOWN_TOPIC: Final = 3
-_TOPIC_REFUSED: Final = 29
 
 
 @command()
@@ -141,11 +139,11 @@ def _first_names(names: list[str]) -> str:
 
 def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Collection[str]) -> Check:
     operations = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
-    if operations in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
+    if operations in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         near = similar_names(topic, all_topics)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
         remedy = f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}"
-        code = FAILED if operations == _UNKNOWN_TOPIC else REFUSED
+        code = FAILED if operations == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else REFUSED
         return fail("does not exist, or you may not describe it", remedy, code)
     return (
         fail(error_info(operations).name, "")
@@ -194,7 +192,7 @@ def _transaction(cluster: Cluster, name: str) -> Check:
     try:
         describe_transaction(cluster, f"{name}.task.doctor")
     except BrokerError as error:
-        if "AUTHORIZATION_FAILED" not in error.info.name:
+        if error.code not in AUTHORIZATION_FAILURES:
             raise
         return warn(
             f"{state}; you may describe it, but not the ids under it ({name}.task.…), which transactions=tasks uses",
@@ -213,7 +211,7 @@ def _check_permission(name: str, where: str, look: Callable[[], Check]) -> Check
         except UnsupportedVersionError as error:
             return warn(error.message, error.shown_remedy)
         except BrokerError as error:
-            if "AUTHORIZATION_FAILED" not in error.info.name:
+            if error.code not in AUTHORIZATION_FAILURES:
                 raise
             remedy = _grant(name.replace(" ", "-"), where, {Operation.DESCRIBE})
             return fail(error.message, remedy, exit_code(error))

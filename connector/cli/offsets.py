@@ -20,18 +20,18 @@ from pykafka_wire.options.starting_offsets import parse_timestamp
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: An election takes less. A partition has no leader for longer while all of its replicas that are in sync are down.
 ELECTION_MS: Final = 3_000
 _PAUSE_S: Final = 0.2
-_NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
-#: Why a partition's offsets are unknown, by the name of its look-up's error.
-_REASONS: Final = {
-    "UNKNOWN_TOPIC_OR_PARTITION": "does not exist",
-    _NO_LEADER: "no leader",
-    "TOPIC_AUTHORIZATION_FAILED": "you may not describe it",
+#: Why a partition's offsets are unknown, by the code of its look-up's error.
+_REASONS: Final[dict[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "does not exist",
+    ErrorCode.LEADER_NOT_AVAILABLE: "no leader",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "you may not describe it",
 }
 
 
@@ -121,7 +121,7 @@ def find_leaders(
     for tp, error in lookup.errors.items():
         if not isinstance(error, BrokerError):
             raise error
-        unknown[tp] = _REASONS.get(error.name, error.name)
+        unknown[tp] = _REASONS.get(error.code, error.name)
     return [tp for tp in wanted if tp in lookup.leaders], unknown
 
 
@@ -141,7 +141,7 @@ def explain(unknown: Mapping[TopicPartition, str]) -> list[str]:
 
 
 def _may_be_elected(error: Exception) -> bool:
-    return isinstance(error, BrokerError) and error.name == _NO_LEADER
+    return isinstance(error, BrokerError) and error.code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def offsets_at(

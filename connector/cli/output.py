@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykafka_wire.errors import ConnectorError
+from pykafka_wire.wire.error_codes import AUTHORIZATION_FAILURES
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
 
 if TYPE_CHECKING:  # JSON and --help need neither
@@ -189,7 +190,7 @@ def exit_code(error: WireError | ConnectorError) -> int:
     if isinstance(error, TransportError):
         return UNREACHABLE
     if isinstance(error, AuthenticationError) or (
-        isinstance(error, BrokerError) and "AUTHORIZATION_FAILED" in error.info.name
+        isinstance(error, BrokerError) and error.code in AUTHORIZATION_FAILURES
     ):
         return REFUSED
     return FAILED

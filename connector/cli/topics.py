@@ -23,6 +23,7 @@ from pykafka_wire.wire.cluster.admin import (
     describe_configs_of,
 )
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import (
     ZERO_UUID,
@@ -32,7 +33,6 @@ from pykafka_wire.wire.topic_partitions import (
     topic_id_text,
 )
 
-_INVALID_CONFIG: Final = 40
 #: The brokers' own number of partitions, and their replication factor (KIP-464, Kafka 2.4).
 _BROKERS_DEFAULT: Final = -1
 
@@ -150,7 +150,7 @@ def create(
                 create_topics(cluster, {name: size}, configs=values, exist_ok=if_not_exists)
             except BrokerError as error:
                 unknown = None
-                if error.code == _INVALID_CONFIG:
+                if error.code == ErrorCode.INVALID_CONFIG:
                     unknown = _unknown_config(cluster, next(iter(cluster.metadata.topics(None)), None), values)
                 raise unknown or error from error
             summary = _summary(cluster.metadata.topics([name])[name])

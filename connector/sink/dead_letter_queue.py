@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options.names import PREFIX
 from pykafka_wire.options.sink import SinkOptions
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.split_batches import RejectedRecords
 from pykafka_wire.wire.records.batches import EncodedBatch
@@ -41,8 +42,6 @@ _log = logging.getLogger(__name__)
 
 _PREFIX: Final = "pykafka-wire."
 _VALUE_BYTES: Final = f"{_PREFIX}value.bytes"
-_TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
-_INVALID_TIMESTAMP: Final = "INVALID_TIMESTAMP"
 _HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
@@ -147,20 +146,21 @@ class DeadLetterProducer:
 
     def _dead_letters(self, rejected: RejectedRecords) -> RejectedRecords:
         tp, name = rejected.topic_partition, rejected.error.name
+        untimely = rejected.error.code == ErrorCode.INVALID_TIMESTAMP
         common = [("error", name), ("topic", tp.topic), ("partition", str(tp.partition))]
         headers = [
-            [*common, ("reason", reason), *([("timestamp", str(ms))] if name == _INVALID_TIMESTAMP else [])]
+            [*common, ("reason", reason), *([("timestamp", str(ms))] if untimely else [])]
             for reason, ms in zip(rejected.reasons, rejected.timestamp.tolist(), strict=True)
         ]
         letters = _with_headers(rejected, [[(f"{_PREFIX}{k}", v) for k, v in header] for header in headers])
-        if name == _INVALID_TIMESTAMP:
+        if untimely:
             letters.timestamp[:] = int(time.time() * 1000)
         return letters
 
     def _retry_without_value(self, rejected: RejectedRecords) -> None:
         """Send dead letters again without their value that are too large for the dead-letter topic."""
         had_value = pc.all(rejected.value.is_valid()).as_py()
-        if rejected.error.name != _TOO_LARGE or not had_value:
+        if rejected.error.code != ErrorCode.MESSAGE_TOO_LARGE or not had_value:
             raise WriteError(
                 f"the dead-letter topic rejects a dead letter: {rejected.error.with_prefix(PREFIX).text} Correct the topic's "
                 "settings, or set onRecordError=fail."

@@ -26,6 +26,7 @@ from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.task_metrics import DriverReceiver, TaskFigures, receiver_of_job
 from pykafka_wire.wire.arrow.arrays import to_arrow
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     LogEndError,
@@ -190,7 +191,7 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
         for r in planned:
             topic = response.get(r.topic)
             if isinstance(topic, BrokerError):
-                if topic.name == "TOPIC_AUTHORIZATION_FAILED":
+                if topic.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     return True
             elif topic is not None and r.partition in topic.partitions and r.topic_id in (ZERO_UUID, topic.topic_id):
                 return True

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.client import ANY, CONTROLLER, Cluster
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.admin import (
@@ -57,8 +58,6 @@ _BROKER_RESOURCE: Final = 4
 #: The first ListOffsets that knows what stands for a timestamp, and its release: an older broker would take it for a time, and
 #: respond with something else.
 _SINCE: Final = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_TIERED: (9, "3.9")}
-_TOPIC_EXISTS: Final = 36
-_UNKNOWN_TOPIC: Final = 3
 _FIRST_DELETE_BY_ID: Final = 6
 #: DYNAMIC_TOPIC_CONFIG of the protocol's ConfigSource.
 _OF_TOPIC: Final = 1
@@ -203,7 +202,7 @@ def create_topics(
     )
     response = cluster.request(CONTROLLER, request, deadline=deadline)
     for topic in response.topics:
-        if topic.error_code != _TOPIC_EXISTS or not exist_ok:
+        if topic.error_code != ErrorCode.TOPIC_ALREADY_EXISTS or not exist_ok:
             _require_success("CreateTopics", topic.name, topic.error_code, topic.error_message)
     for topic in response.topics:
         # The number that was asked for; the brokers' own where they chose it; of a topic that existed one is enough to know it.
@@ -233,10 +232,12 @@ def delete_topics(
         ByVersion(DeleteTopicsRequest, build),
         deadline=deadline,
         # A topic that is not there is the caller's to judge, not worth another try.
-        error_codes=lambda response: (code for code in response.error_codes() if code != _UNKNOWN_TOPIC),
+        error_codes=lambda response: (
+            code for code in response.error_codes() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ),
     )
     for deleted in response.responses:
-        if deleted.error_code != _UNKNOWN_TOPIC or not missing_ok:
+        if deleted.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not missing_ok:
             _require_success("DeleteTopics", deleted.name, deleted.error_code, deleted.error_message)
         if deleted.name:
             cluster.metadata.invalidate(deleted.name)

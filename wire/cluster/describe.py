@@ -17,6 +17,7 @@ from pykafka_wire.wire.cluster.client import ANY, Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata, topic_of
 from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     ProtocolError,
@@ -47,7 +48,6 @@ from pykafka_wire.wire.topic_partitions import TopicPartition, partitions_by_top
 
 #: States of a transaction that has not ended.
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-_UNKNOWN_TRANSACTIONAL_ID: Final = 105
 #: A look-up that only improves an error's text must not delay the error for longer.
 _LOOK_UP_MS: Final = 5_000
 #: A text names at most so many of a transaction's topic-partitions.
@@ -179,7 +179,7 @@ def describe_transaction(
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     responses = cluster.by_coordinator(CoordinatorKind.TRANSACTION, {transactional_id: request}, deadline=deadline)
     state = only_state(responses[transactional_id])
-    if state.error_code == _UNKNOWN_TRANSACTIONAL_ID:
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return None
     if state.error_code:
         raise broker_error(state.error_code, api="DescribeTransactions", detail=f"({transactional_id!r})")
@@ -303,7 +303,6 @@ def operations_of(bits: int) -> frozenset[Operation] | None:
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
 _LAST_DESCRIBE_WITH_DEAD: Final = 5
-_GROUP_ID_NOT_FOUND: Final = 69
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,10 +378,10 @@ def describe_group(cluster: Cluster, group: str) -> Group:
     request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
     responses = cluster.by_coordinator(CoordinatorKind.GROUP, {group: request}, version_cap=_LAST_DESCRIBE_WITH_DEAD)
     described = responses[group].groups[0]
-    if described.error_code not in (0, _GROUP_ID_NOT_FOUND):
+    if described.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
         raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
     # Brokers that are not Apache's; Apache's only from version 6 on.
-    missing = described.error_code == _GROUP_ID_NOT_FOUND
+    missing = described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     described_group = Group(
         state="Dead" if missing else described.group_state,
         members=_members(described.members),
@@ -404,7 +403,7 @@ def _describe_consumer_group(cluster: Cluster, group: str) -> Group | None:
     except UnsupportedVersionError:
         return None
     described = responses[group].groups[0]
-    if described.error_code == _GROUP_ID_NOT_FOUND:
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return None
     if described.error_code:
         raise broker_error(described.error_code, api="ConsumerGroupDescribe", detail=f"(group {group!r})")

@@ -22,6 +22,7 @@ from pykafka_wire.wire.cluster.retries import Backoff, Retry
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -208,7 +209,6 @@ class MetadataSource:
 
 #: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
 _MAX_MORE_TOPICS: Final = 1_000
-_UNKNOWN_TOPIC: Final = 3
 #: For listing all topics, only to suggest one in an error.
 _SUGGESTIONS_MS: Final = 3_000
 
@@ -290,7 +290,7 @@ class Metadata:
                 if not missing:
                     return {name: cache.topics[name] for name in wanted}
         # The responses leave it out.
-        raise broker_error(_UNKNOWN_TOPIC, topic=next(iter(missing or ()), None), api="Metadata")
+        raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=next(iter(missing or ()), None), api="Metadata")
 
     def existing_topics(self, names: Iterable[str], *, deadline: Deadline) -> dict[str, TopicMetadata]:
         """Return those of the topics that exist, as a broker describes them now; waits for no other to be created.

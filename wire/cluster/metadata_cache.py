@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
@@ -51,8 +52,6 @@ class TopicMetadata:
 
 #: Leader epochs of older Metadata versions may lag behind and are not to be trusted (KAFKA-9212).
 _FIRST_TRUSTED_EPOCH_VERSION: Final = 9
-_UNKNOWN_TOPIC: Final = 3
-_LEADER_NOT_AVAILABLE: Final = 5
 _NEVER: Final = float("-inf")
 
 
@@ -132,13 +131,13 @@ class MetadataCache:
         """Return why a partition has no leader, according to the last response."""
         topic = self.topics.get(tp.topic)
         if topic is None:
-            code = self._failures.get(tp.topic, _UNKNOWN_TOPIC)
+            code = self._failures.get(tp.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return broker_error(code, **tp._asdict(), api="Metadata")
         if tp.partition not in topic.partitions:
             # A broker may not have heard of new partitions yet.
             detail = f"The topic has {len(topic.partitions)} partitions."
-            return broker_error(_UNKNOWN_TOPIC, **tp._asdict(), api="Metadata", detail=detail)
-        return broker_error(_LEADER_NOT_AVAILABLE, **tp._asdict(), api="Metadata")
+            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, **tp._asdict(), api="Metadata", detail=detail)
+        return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, **tp._asdict(), api="Metadata")
 
     def topics_described_before(self, topics: Iterable[str], moment: float) -> list[str]:
         """Return those topics of which no response has come since ``moment``."""
@@ -175,7 +174,7 @@ class MetadataCache:
         for entry in response.topics:
             self._described_at[entry.name or ""] = now
             # A partition without a leader may show as an error of its topic, which is described all the same.
-            if entry.error_code and not (entry.error_code == _LEADER_NOT_AVAILABLE and entry.partitions):
+            if entry.error_code and not (entry.error_code == ErrorCode.LEADER_NOT_AVAILABLE and entry.partitions):
                 failures[entry.name or ""] = self._failures[entry.name or ""] = entry.error_code
                 self._drop(entry.name or "")
             else:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
-from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.error_codes import ErrorCode, error_info
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     CorrelationError,
@@ -61,8 +61,6 @@ MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
 #: whose import takes longer than the requests.
 _LARGE_FRAME_BYTES: Final = 16 * 1024
 _MAX_CORRELATION_ID: Final = 2**31 - 1
-_UNSUPPORTED_VERSION: Final = 35
-_REBOOTSTRAP_REQUIRED: Final = 129
 _LENGTH: Final = struct.Struct(">i")
 #: How the first four bytes of other servers begin. Read as a length, "HTTP" is a frame of 1213486160 bytes.
 _OTHER_SERVERS: Final = {b"HTTP": "an HTTP server", b"SSH-": "an SSH server", b"220": "a mail or FTP server"}
@@ -279,7 +277,9 @@ class StateMachine:
             raise self._out_of_step(f"a response to request {correlation_id}, where {sent.correlation_id} is expected")
         request, version = type(sent.request), sent.version
         unknown_version = (
-            request is ApiVersionsRequest and version > 0 and frame[4:6] == _LENGTH.pack(_UNSUPPORTED_VERSION)[2:]
+            request is ApiVersionsRequest
+            and version > 0
+            and frame[4:6] == _LENGTH.pack(ErrorCode.UNSUPPORTED_VERSION)[2:]
         )
         if unknown_version:
             version = 0  # KIP-511: the response to a version that the broker does not know
@@ -292,7 +292,7 @@ class StateMachine:
                 error.api, error.version = request.name, version
                 raise
             # librdkafka's mock brokers respond in a layout of no version. The code alone is reason to ask in version 0.
-            response = ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION)
+            response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         received = Received(sent, response, len(frame) + _LENGTH.size)
         if self.state is State.READY:
             return received
@@ -339,14 +339,14 @@ class StateMachine:
 
     def _handshake(self, sent: Sent, response: Message) -> None:
         if isinstance(response, ApiVersionsResponse):
-            if response.error_code == _UNSUPPORTED_VERSION and sent.version:
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and sent.version:
                 declared = (entry.max_version for entry in response.api_keys if entry.api_key == sent.request.api_key)
                 highest = next(declared, 0)
                 self._ask_versions(highest if 0 < highest < sent.version else 0)
                 return
             if response.error_code:
                 self.state = State.CLOSED
-                if response.error_code == _REBOOTSTRAP_REQUIRED and self._meant is not None:
+                if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._meant is not None:
                     raise MisroutedConnectionError(
                         f"this is not broker {self._meant.node_id} of cluster {self._meant.cluster_id}",
                         api="ApiVersions",

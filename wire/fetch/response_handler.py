@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.error_codes import Action
+from pykafka_wire.wire.error_codes import Action, ErrorCode
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     LogEndError,
@@ -58,7 +58,6 @@ MAX_BATCH_BYTES: Final = 104_857_600
 #: How long a follower (KIP-392) may have nothing to give. Its high watermark trails the leader's until its next fetch from
 #: there, at most replica.fetch.wait.max.ms (500 ms by default) in a healthy cluster.
 FOLLOWER_WAIT_S: Final = 1.0
-_MESSAGE_TOO_LARGE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +290,12 @@ class FetchResponseHandler:
             # It may trail, or have a shorter log: only the leader's response counts.
             return LeftFollower(f"responded with {error.name}")
         # The broker cannot read its own log (fault or bit rot): once more, as with a batch that is corrupt on arrival.
-        if isinstance(error, OffsetOutOfRangeError) or (error.name == "CORRUPT_MESSAGE" and progress.failures):
+        if isinstance(error, OffsetOutOfRangeError) or (error.code == ErrorCode.CORRUPT_MESSAGE and progress.failures):
             return FailedRange(error)
         return RetriedRange(
             error,
             find_leader=error.info.action is Action.REFRESH_METADATA,
-            check_topic=isinstance(error, UnknownTopicError) or error.name == "INCONSISTENT_TOPIC_ID",
+            check_topic=isinstance(error, UnknownTopicError) or error.code == ErrorCode.INCONSISTENT_TOPIC_ID,
         )
 
 
@@ -389,7 +388,7 @@ def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int)
 def _oversize_error(progress: RangeProgress, n_bytes: int, *, node: int) -> RecordTooLargeError:
     """Return the error of a batch that is larger than anything that is fetched."""
     error = RecordTooLargeError(
-        _MESSAGE_TOO_LARGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
         **progress.place,
         broker=node,
         api="Fetch",

@@ -16,6 +16,7 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
@@ -28,9 +29,10 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS of a group that rebalances just now, and STALE_MEMBER_EPOCH: the member may have
-#: a newer identity soon.
-_STALE_IDENTITY: Final = frozenset({22, 27, 113})
+#: The member may have a newer identity soon. The group rebalances just now, or (KIP-848) the epoch is an old one.
+_STALE_IDENTITY: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH}
+)
 ResultT = TypeVar("ResultT")
 #: Offset and leader epoch (-1 if unknown) by topic-partition.
 Positions = Mapping[TopicPartition, tuple[int, int]]

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import ListedGroup
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.error_codes import ErrorCode, error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
 from pykafka_wire.wire.groups.membership import NO_MEMBER, MemberIdentity
 from pykafka_wire.wire.protocol.message import ByVersion
@@ -46,20 +46,33 @@ _FIRST_STABLE_VERSION: Final = 7
 
 _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
 
-_NONE: Final = 0
-_UNKNOWN_TOPIC_ID: Final = 100
-#: What brokers that are not Apache's return for a group that has committed nothing yet; Apache's return offsets of -1.
-_GROUP_ID_NOT_FOUND: Final = 69
+#: A response without an error. Brokers that are not Apache's return the second for a group that has committed nothing yet;
+#: Apache's return offsets of -1.
+_NO_ERROR: Final = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
 _PORTION_BYTES: Final = 512 * 1024
 #: The size of one offset there, without its texts: some 40 bytes of fields and at most 25 of record header; rounded up.
 _RECORD_BYTES: Final = 80
-#: INVALID_COMMIT_OFFSET_SIZE, and what stands for it: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, and UNKNOWN_SERVER_ERROR of
-#: the coordinators of Kafka 4.0 and newer.
-_TOO_LARGE: Final = frozenset({28, 10, 18, -1})
-#: What concerns single offsets: NONE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED,
-#: UNKNOWN_TOPIC_ID, and INVALID_COMMIT_OFFSET_SIZE of an offset alone.
-_OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, _UNKNOWN_TOPIC_ID, 28})
+#: A commit is too large. The coordinators of Kafka 4.0 and newer return the last.
+_TOO_LARGE: Final = frozenset(
+    {
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+#: What concerns single offsets. The last does for an offset that is alone in its request.
+_OF_ONE_OFFSET: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
 #: Groups of one request: their offsets are in one response. At 1,000 partitions a group it has some 50 MB.
 _MAX_GROUPS: Final = 1_000
 
@@ -120,7 +133,7 @@ class CommittedTopics:
     def codes(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> Iterable[int]:
         """Return the error codes, among them those after which another try may succeed."""
         # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
-        final = _UNKNOWN_TOPIC_ID if self.are_ids_known else None
+        final = ErrorCode.UNKNOWN_TOPIC_ID if self.are_ids_known else None
         return (code for code in response.error_codes() if code != final)
 
     def results(self, response: OffsetCommitResponse | TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
@@ -296,10 +309,10 @@ def fetch_offsets(
     part = response.groups[0] if batched else response
     group_offsets = list(_offsets_of(part))
     for place, code in [({}, part.error_code), *((tp._asdict(), code) for tp, code, _ in group_offsets)]:
-        if code not in (_NONE, _GROUP_ID_NOT_FOUND):
+        if code not in _NO_ERROR:
             raise broker_error(code, **place, api="OffsetFetch", detail=f"(group {group!r})")
     offsets = {tp: committed for tp, _, committed in group_offsets}
-    if _GROUP_ID_NOT_FOUND not in response.error_codes():
+    if ErrorCode.GROUP_ID_NOT_FOUND not in response.error_codes():
         _require_all(wanted or (), offsets, group, "OffsetFetch")
     return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
 
@@ -345,7 +358,7 @@ def fetch_offsets_of_groups(cluster: Cluster, groups: Iterable[ListedGroup]) -> 
                 if entry.group_id not in wanted:
                     continue
                 offsets = list(_offsets_of(entry))
-                codes = {entry.error_code, *(code for _, code, _ in offsets)} - {_NONE, _GROUP_ID_NOT_FOUND}
+                codes = {entry.error_code, *(code for _, code, _ in offsets)} - _NO_ERROR
                 if error_info(entry.error_code).retriable:  # its broker is not, or not yet, the coordinator
                     alone.append(entry.group_id)
                 elif codes:  # the group, or one of its topics, is refused

@@ -30,6 +30,7 @@ from pykafka_wire.wire.cluster.admin import describe_topic_configs
 from pykafka_wire.wire.cluster.leader_requests import LeaderRequests, SentRequest
 from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -638,7 +639,7 @@ def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
     response = cluster.request(ANY, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
     if response.error_code:
         error = broker_error(response.error_code, api="InitProducerId")
-        if error.name == "CLUSTER_AUTHORIZATION_FAILED":
+        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             # KIP-679: whoever may write to a topic may write idempotently.
             error.remedy = (
                 "Grant the principal Write on the topics that it writes to: it has Write on none. Brokers before Kafka 2.8 need "

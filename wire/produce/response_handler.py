@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.error_codes import Action, ErrorCode, error_info
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -46,13 +46,12 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-_MESSAGE_TOO_LARGE: Final = 10
 #: What brokers have against a record, not against the batch, the producer or the place (KIP-467).
-_RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"})
+_RECORD_ERRORS: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 #: What a batch may meet because an earlier one failed.
-_OUT_OF_SEQUENCE: Final = frozenset({"OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"})
+_OUT_OF_SEQUENCE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 #: These come after the batch was written to the leader's log.
-_AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
+_AFTER_APPEND: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 #: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also send it
 #: for a record that they will never take, such as one without a key in a compacted topic.
 _CORRUPT_TRIES: Final = 3
@@ -147,16 +146,16 @@ class ProduceResponseHandler:
         if error_info(response.error_code).action is Action.SUCCESS:
             return Acknowledged(response.base_offset)
         error = rejection_error(batch.topic_partition, batch.encoded, response, broker=broker, version=version)
-        if error.name in _RECORD_ERRORS:
+        if error.code in _RECORD_ERRORS:
             return self._on_record_error(batch, response, error)
-        if error.name == "UNKNOWN_PRODUCER_ID" and not is_cascading:
+        if error.code == ErrorCode.UNKNOWN_PRODUCER_ID and not is_cascading:
             return self._on_unknown_producer(batch, error, now)
-        cascading = is_cascading and error.name in _OUT_OF_SEQUENCE
-        corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
+        cascading = is_cascading and error.code in _OUT_OF_SEQUENCE
+        corrupt_again = error.code == ErrorCode.CORRUPT_MESSAGE and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or cascading) or corrupt_again:
             return FailedBatch(error)
         # A response that has an offset comes from a leader that wrote the batch, and lost its place after that.
-        may_be_written = response.base_offset >= 0 or error.name in _AFTER_APPEND
+        may_be_written = response.base_offset >= 0 or error.code in _AFTER_APPEND
         find_leader = error.info.action is Action.REFRESH_METADATA
         return self._retry(batch, now, RetriedBatch(error, may_be_written, find_leader))
 
@@ -260,7 +259,7 @@ def rejection_error(
     )
     if isinstance(error, RecordTooLargeError):
         return too_large_error(tp, encoded, "max.message.bytes", cause=error)
-    if error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER":
+    if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         error.remedy = (
             "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader election), "
             "or retention outran the producer. Nothing was written after the gap."
@@ -283,7 +282,7 @@ def too_large_error(
     # Without a number it is a setting of the broker's, which has no prefix.
     bound, raised = (limit, limit) if limit_bytes is None else (f"{limit} ({limit_bytes})", f"{{{limit}}}")
     error = RecordTooLargeError(
-        cause.code if cause else _MESSAGE_TOO_LARGE,
+        cause.code if cause else ErrorCode.MESSAGE_TOO_LARGE,
         **tp._asdict(),
         broker=cause.broker if cause else None,
         api="Produce",

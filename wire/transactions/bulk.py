@@ -14,6 +14,7 @@ from typing import Final
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.describe import OPEN_STATES, DescribedTransaction, described_transaction, only_state
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import ByVersion
 from pykafka_wire.wire.protocol.messages.transactions import (
@@ -25,9 +26,15 @@ from pykafka_wire.wire.protocol.messages.transactions import (
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 
 _FIRST_PATTERN: Final = 2
-#: EndTxn of a transaction that has ended the other way, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED; and of an id
-#: that has expired since, INVALID_PRODUCER_ID_MAPPING.
-_HAS_ENDED: Final = frozenset({47, 48, 49, 90})
+#: The response to EndTxn of a transaction that has ended the other way, or of an id that has expired since.
+_HAS_ENDED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
 #: By the state of a transaction. The coordinator has decided in the states that begin with "Prepare": what is left is to tell the
 #: partitions, which may take as long as one of them has no leader.
 _ENDS: Final = {

@@ -28,6 +28,7 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
@@ -108,8 +109,6 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 #: The last version of TxnOffsetCommit whose topics go by name.
 _LAST_COMMIT_BY_NAME: Final = 5
-#: Where several partitions are rejected, this code only says that another one was.
-_OPERATION_NOT_ATTEMPTED: Final = 55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +200,10 @@ class TransactionRequests:
 
         response = self._request(request, deadline=deadline)
         rejected = [result for result in results(response) if result[2]]
-        for topic, partition, code in sorted(rejected, key=lambda result: result[2] == _OPERATION_NOT_ATTEMPTED):
+        # OPERATION_NOT_ATTEMPTED only says that another partition was rejected.
+        for topic, partition, code in sorted(
+            rejected, key=lambda result: result[2] == ErrorCode.OPERATION_NOT_ATTEMPTED
+        ):
             raise broker_error(code, topic=topic, partition=partition, api="AddPartitionsToTxn")
 
     def commit_offsets(

@@ -24,6 +24,7 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import last_known_state
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -403,4 +404,4 @@ def _was_aborted(error: WireError) -> bool:
     """Return whether a commit came after the abort of its own transaction. In TV2 an EndTxn with the epoch before the current
     one is taken for a repetition, and the coordinator knows that it contradicts the first one (KIP-890).
     """
-    return isinstance(error, BrokerError) and error.api == "EndTxn" and error.name == "INVALID_TXN_STATE"
+    return isinstance(error, BrokerError) and error.api == "EndTxn" and error.code == ErrorCode.INVALID_TXN_STATE

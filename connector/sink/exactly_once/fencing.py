@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 from weakref import WeakKeyDictionary
 
 from pykafka_wire.errors import ExactlyOnceError
@@ -22,12 +21,11 @@ from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeou
 from pykafka_wire.sink.exactly_once.marker import read_markers
 from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 
 _log = logging.getLogger(__name__)
-
-_INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ def _check_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
 
 
 def _explain(cluster: Cluster, error: WireError) -> str:
-    if isinstance(error, BrokerError) and error.name == _INVALID_TIMEOUT:
+    if isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         cap_ms = max_timeout_ms(cluster)
         error.remedy = (
             f"{{transaction.timeout.ms}} is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {MAX_TIMEOUT}"

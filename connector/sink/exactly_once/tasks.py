@@ -26,6 +26,7 @@ from pykafka_wire.sink.exactly_once.size_limit import too_large
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.produce.producer import BatchLimits, WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 #: Spark's properties of a task: a streaming writer's ``write`` does not get them.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-_NOT_ALLOWED: Final = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
 class TaskOfMicroBatch(NamedTuple):
@@ -167,7 +167,7 @@ def _begin(cluster: Cluster, transactional_id: str, running: TaskOfMicroBatch) -
     try:
         return Transaction.begin(cluster, next_task_id(transactional_id, running.query_id, running.batch_id))
     except BrokerError as error:
-        if error.name == _NOT_ALLOWED:
+        if error.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             error.remedy = (
                 "With transactions=tasks the principal needs Write and Describe on all transactional ids that begin with "
                 f"{transactional_id!r}: kafka-acls.sh --add --allow-principal User:YOU --operation Write --operation "

@@ -34,6 +34,7 @@ from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epo
 from pykafka_wire.wire.cluster.describe import topics_by_broker
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnknownTopicError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
@@ -61,8 +62,6 @@ _PAUSE_S: Final = 0.25
 #: the next wait would hold the query up again.
 _VERDICT_S: Final = 1.0
 _DISPUTED_VERDICT_S: Final = 60.0
-#: The error of a topic that may not be described, or read.
-TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +237,8 @@ class SubscribedTopics:
             denied = [
                 error
                 for response in responses
-                if isinstance(error := response.get(name), BrokerError) and error.name == TOPIC_DENIED
+                if isinstance(error := response.get(name), BrokerError)
+                and error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             ]
             # A broker that still lists a topic which its leader no longer knows is the one that lags behind.
             stale = name in unknown_to_leaders and len(kept) < len(responses)
@@ -399,7 +399,10 @@ class SubscribedLogs:
                 continue
             except BrokerError as error:
                 # The metadata are older than the loss of a permission: fresh ones leave the topic out.
-                if not (self._topics.may_hide and error.name == TOPIC_DENIED) or attempt + 1 == _ATTEMPTS:
+                if (
+                    not (self._topics.may_hide and error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    or attempt + 1 == _ATTEMPTS
+                ):
                     raise
                 continue
             ends = logs.snapshot.latest

@@ -16,6 +16,7 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.membership import NO_MEMBER
@@ -25,8 +26,6 @@ _log = logging.getLogger(__name__)
 
 #: A commit that takes longer delays the next micro-batch more than it is worth.
 COMMIT_DEADLINE_MS: Final = 5_000
-#: Another member has taken this query's place: a commit would overwrite its progress.
-_FENCED: Final = "FENCED_INSTANCE_ID"
 #: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): all are committed again daily.
 _REPEAT_S: Final = 24 * 3600.0
 #: How often a commit first looks for others' offsets in the group. Micro-batches may follow each other in a tenth of it.
@@ -112,7 +111,8 @@ class GroupCommitter:
         except WireError as error:
             self.failures += 1
             rejoined = self._member is not None and member != NO_MEMBER and self._member.has_moved_on(member)
-            if isinstance(error, BrokerError) and error.name == _FENCED and not rejoined:
+            # Another member has taken this query's place: a commit would overwrite its progress.
+            if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID and not rejoined:
                 self._fenced = True
                 self._warn_once(
                     "fenced",

@@ -20,10 +20,9 @@ from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.classic.state_machine import (
-    FENCED_INSTANCE_ID,
-    UNKNOWN_MEMBER_ID,
     MemberState,
     MemberStateMachine,
 )
@@ -368,7 +367,7 @@ class ClassicMembership:
         # A commit without a generation counts as one from outside the group, and could rewind it. In the cooperative protocol
         # a member that was lost while it joined has joined again since, but what it owned may be another member's.
         if identity.generation < 0 or (self._owned and self.lost):
-            code = self.state_machine.lost_error_code or UNKNOWN_MEMBER_ID
+            code = self.state_machine.lost_error_code or ErrorCode.UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self.state_machine.group_id!r})")
         return identity
 
@@ -470,7 +469,7 @@ class ClassicMembership:
         return self.state_machine.lacks_topics and self.member.counts_have_changed()
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
-        if not self._rejoins or (isinstance(error, BrokerError) and error.code == FENCED_INSTANCE_ID):
+        if not self._rejoins or (isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID):
             return None
         if self.state_machine.state is MemberState.LEFT:
             self.state_machine.start_over()

@@ -31,6 +31,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final, NoReturn
 
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import ProtocolError, broker_error
 from pykafka_wire.wire.groups.classic.strategies import (
     ASSIGNORS,
@@ -57,15 +58,8 @@ from pykafka_wire.wire.protocol.messages.group import (
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
-_NONE: Final = 0
-ILLEGAL_GENERATION: Final = 22
-_INCONSISTENT_PROTOCOL: Final = 23
-UNKNOWN_MEMBER_ID: Final = 25
-_REBALANCE_IN_PROGRESS: Final = 27
-#: Brokers that are not Apache's may return this in place of UNKNOWN_MEMBER_ID.
-_GROUP_ID_NOT_FOUND: Final = 69
-_MEMBER_ID_REQUIRED: Final = 79
-FENCED_INSTANCE_ID: Final = 82
+#: The coordinator does not know the member. Brokers that are not Apache's may return the second.
+_UNKNOWN_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 class MemberState(Enum):
@@ -188,7 +182,7 @@ class MemberStateMachine:
         """
         if self.state is MemberState.LEFT:
             return
-        if response.error_code == _MEMBER_ID_REQUIRED:
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.identity = replace(self.identity, member_id=response.member_id, generation=-1)
             return
         if response.error_code:
@@ -238,7 +232,7 @@ class MemberStateMachine:
             self.handle_error(response.error_code, "SyncGroup")
             return
         if response.protocol_name not in (None, "", self.protocol):  # in the response from version 5 on
-            raise broker_error(_INCONSISTENT_PROTOCOL, api="SyncGroup")
+            raise broker_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, api="SyncGroup")
         self.assignment = decode_assignment(response.assignment)
         self.lost_error_code = 0
         self.state = MemberState.STABLE
@@ -278,7 +272,7 @@ class MemberStateMachine:
         """Take LeaveGroup's response. Raises BrokerError where the coordinator refuses; a member that it does not know has
         left already."""
         for code in response.error_codes():
-            if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID):
+            if code not in (ErrorCode.NONE, *_UNKNOWN_MEMBER, ErrorCode.FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:
@@ -294,18 +288,18 @@ class MemberStateMachine:
         Raises:
             BrokerError: joining again would not help. The member is LEFT.
         """
-        if code == _REBALANCE_IN_PROGRESS:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.rejoin()
-        elif code in (UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND):
+        elif code in _UNKNOWN_MEMBER:
             self._lose(code, "")
-        elif code == ILLEGAL_GENERATION:
+        elif code == ErrorCode.ILLEGAL_GENERATION:
             self._lose(code, self.identity.member_id)
         else:
             self._fail(code, api)
 
     def drop_out(self) -> None:
         """Leave for a caller that does not poll: the member joins again when the caller does."""
-        self._lose(ILLEGAL_GENERATION, self.identity.member_id)
+        self._lose(ErrorCode.ILLEGAL_GENERATION, self.identity.member_id)
         self.state = MemberState.UNJOINED
 
     def start_over(self) -> None:
@@ -332,7 +326,7 @@ class MemberStateMachine:
         self.assignment = ()
         self.lost_error_code = code
         error = broker_error(code, api=api, detail=f"(group {self.group_id!r})")
-        if code == FENCED_INSTANCE_ID:
+        if code == ErrorCode.FENCED_INSTANCE_ID:
             error.remedy = (
                 f"Give each member a {{group.instance.id}} of its own; {self.identity.instance_id!r} is in use."
             )

@@ -21,12 +21,10 @@ from pykafka_wire.wire.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.rack import rack_of
 from pykafka_wire.wire.cluster.retries import Backoff
 from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, TransportError, UnsupportedVersionError, WireError, broker_error
-from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.kip848.state_machine import (
-    FENCED_MEMBER_EPOCH,
     JOIN_EPOCH,
-    TOPIC_AUTHORIZATION_FAILED,
     ConsumerMemberState,
     ConsumerMemberStateMachine,
     TopicIdPartition,
@@ -98,7 +96,7 @@ class ConsumerMembership:
         machine = self.state_machine
         identity = machine.identity
         if identity.generation < 0:
-            code = machine.lost_error_code or UNKNOWN_MEMBER_ID
+            code = machine.lost_error_code or ErrorCode.UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {machine.group_id!r})")
         return identity
 
@@ -202,7 +200,7 @@ class ConsumerMembership:
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
         # The membership goes on without the ACL for a topic, which may be granted.
-        if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return self._backoff.delay_ms(n_failures) / 1000
         self.state_machine.state = ConsumerMemberState.LEFT
         return None
@@ -210,7 +208,7 @@ class ConsumerMembership:
     def drop_out(self) -> None:
         self._leave(for_a_while=True)
         with self._changed:
-            self.state_machine.fence(FENCED_MEMBER_EPOCH)
+            self.state_machine.fence(ErrorCode.FENCED_MEMBER_EPOCH)
 
     def stop(self) -> None:
         """Close the member's connection, and end the request of another thread on it. A request to join has a little time for its

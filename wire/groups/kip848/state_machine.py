@@ -30,8 +30,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
+from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, broker_error
-from pykafka_wire.wire.groups.classic.state_machine import UNKNOWN_MEMBER_ID
 from pykafka_wire.wire.groups.membership import MemberIdentity, TopicSubscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -44,23 +44,20 @@ JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 #: Of a static member that is to come back (KIP-848, "static membership").
 _LEAVE_FOR_A_WHILE_EPOCH: Final = -2
-#: Topics of the subscription may not be described.
-TOPIC_AUTHORIZATION_FAILED: Final = 29
-_GROUP_ID_NOT_FOUND: Final = 69
-FENCED_MEMBER_EPOCH: Final = 110
 #: Error codes of a heartbeat after which the same member goes on: it joins again, from epoch 0.
-_LOST: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH})
+_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 #: What to do about the error codes that end the membership.
-_REMEDIES: Final = {
-    35: "The consumer protocol needs Kafka 4.0 or newer with the feature group.version at 1: upgrade the brokers, or set "
-    "{group.protocol}=classic.",
-    _GROUP_ID_NOT_FOUND: "The group has members of the classic protocol that it cannot convert: stop them, choose another "
+_REMEDIES: Final[dict[int, str]] = {
+    ErrorCode.UNSUPPORTED_VERSION: "The consumer protocol needs Kafka 4.0 or newer with the feature group.version at 1: upgrade "
+    "the brokers, or set {group.protocol}=classic.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group has members of the classic protocol that it cannot convert: stop them, choose another "
     "{group.id}, or set {group.protocol}=classic.",
-    82: "Give each member a {group.instance.id} of its own.",
-    111: "Wait until the member that has it has left, or its session has timed out (the broker's "
+    ErrorCode.FENCED_INSTANCE_ID: "Give each member a {group.instance.id} of its own.",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "Wait until the member that has it has left, or its session has timed out (the broker's "
     "group.consumer.session.timeout.ms), or choose another {group.instance.id}.",
-    112: "Set {group.remote.assignor} to one of the broker's group.consumer.assignors, such as uniform or range, or leave it out.",
-    128: "A SubscriptionPattern is in RE2's syntax.",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "Set {group.remote.assignor} to one of the broker's group.consumer.assignors, such as "
+    "uniform or range, or leave it out.",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "A SubscriptionPattern is in RE2's syntax.",
 }
 
 
@@ -208,17 +205,17 @@ class ConsumerMemberStateMachine:
     def handle_leave(self, response: ConsumerGroupHeartbeatResponse) -> None:
         """Take the response to :meth:`leave_request`. Raises BrokerError where the coordinator refuses; a member that it does
         not know has left already."""
-        if response.error_code not in (0, _GROUP_ID_NOT_FOUND, *_LOST):
+        if response.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, *_LOST):
             raise self._error(response.error_code, response.error_message or "")
 
     def _handle_error(self, code: int, message: str) -> None:
         # A group without members and offsets is deleted. One of another protocol refuses the join that follows.
-        is_deleted = code == _GROUP_ID_NOT_FOUND and self.state is ConsumerMemberState.MEMBER
+        is_deleted = code == ErrorCode.GROUP_ID_NOT_FOUND and self.state is ConsumerMemberState.MEMBER
         if code in _LOST or is_deleted:
             self.fence(code)
             return
         self.repeat_all()
-        if code != TOPIC_AUTHORIZATION_FAILED:
+        if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._fail(code, message)
         # As Java's consumer: the member stays what it is, since the missing ACL may be granted.
         raise self._error(code, message)
