@@ -17,6 +17,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     broker_error,
 )
+from pykafka_wire.wire.fetch.preferred_read_replica import PreferredReadReplica
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS
 from pykafka_wire.wire.fetch.response_handler import (
@@ -106,12 +107,14 @@ def test_a_diverging_epoch_that_ends_at_or_above_the_position_truncates_nothing_
 
 def test_a_leader_redirects_to_a_follower_unless_it_is_to_serve_the_range_itself() -> None:
     assert judged(preferred_read_replica=FOLLOWER) == Redirected(FOLLOWER)
-    assert judged(preferred_read_replica=FOLLOWER, state={"leader_only_until": 5.0}) == Waiting(False)
+    assert judged(
+        preferred_read_replica=FOLLOWER, state={"read_replica": PreferredReadReplica(leader_only_until=5.0)}
+    ) == Waiting(False)
     assert judged(preferred_read_replica=FOLLOWER, node=FOLLOWER) == Waiting(None)
 
 
 def test_the_second_of_a_follower_counts_from_when_the_leader_has_more() -> None:
-    waits = {"follower_empty_since": 0.0}
+    waits = {"read_replica": PreferredReadReplica(empty_since=0.0)}
     assert judged(ENDLESS, preferred_read_replica=FOLLOWER, now=1.1, state=waits | {"at_end": True}) == Redirected(
         FOLLOWER
     )

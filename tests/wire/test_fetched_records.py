@@ -133,7 +133,7 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
     decoder = decoder_of(ranges, FetchCounters(), max_bytes=8 << 20)
     for _ in range(6):
         part = arrive(ranges[0], batch_bytes([b"plain" * 100] * 1000))
-        ranges[0].rewind(0)
+        ranges[0].position = 0
         list(decoder.decode(Chunk(1, [part])))
     assert list(decoder.decode(Chunk(1))) == []  # a response without records, or a request that failed
     assert decoder.max_bytes == 8 << 20

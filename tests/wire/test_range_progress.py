@@ -170,14 +170,17 @@ def test_of_a_batch_that_a_range_begins_or_ends_in_its_share_is_consumed() -> No
 
 def test_a_batch_that_did_not_fit_is_asked_for_in_full_whatever_the_maximum() -> None:
     stuck = progress(0, 10)
-    stuck.min_bytes = 9_000_000
+    assert stuck.enlarge(9_000_000) and not stuck.enlarge(9_000_000)
     assert stuck.wanted_bytes(4 << 20) == 9_000_000
 
 
-def test_a_rewound_range_is_unfinished_again() -> None:
+def test_a_corrupt_batch_is_fetched_once_more_and_its_range_is_unfinished_again() -> None:
     range_ = progress(0, 10)
     range_.advance(scan_batches(memoryview(batch_head(0, 9)), 0, 10))
     assert range_.finished
-    range_.rewind(0)
+    assert range_.fetch_again(0)
     assert not range_.finished
     assert range_.position == 0
+    range_.advance(scan_batches(memoryview(batch_head(0, 9)), 0, 10))
+    assert not range_.fetch_again(0)
+    assert range_.finished

@@ -59,8 +59,7 @@ class ContinuousFetch:
         )
         self._progress = list(self._read.unfinished)
         for progress in self._progress:
-            progress.delivered = positions[progress.topic_partition]
-            progress.last_epoch = progress.delivered.leader_epoch
+            progress.resume_at(positions[progress.topic_partition])
         self._chunks: Iterator[FetchedRecords] = iter(())
         self._read.clock.pause()  # until the first poll: only time spent in polls counts
 
@@ -99,10 +98,4 @@ class ContinuousFetch:
 
     def ended(self) -> list[TopicPartition]:
         """Return partitions whose end has been reached since the last call; all their records have been handed out."""
-        ended = []
-        for progress in self._progress:
-            if progress.reports_end and progress.delivered.offset >= progress.position:
-                progress.reports_end = False
-                if progress.at_end:
-                    ended.append(progress.topic_partition)
-        return ended
+        return [progress.topic_partition for progress in self._progress if progress.take_reached_end()]

@@ -206,7 +206,7 @@ class ChunkDecoder:
 
     def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
         progress, start_offset = part.progress, part.slice.start_offset
-        if progress.retried_offset == start_offset:
+        if not progress.fetch_again(start_offset):
             raise CorruptBatchError(
                 f"{error.message} (the same after it was fetched once more)",
                 topic=progress.range.topic,
@@ -216,8 +216,6 @@ class ChunkDecoder:
                 api="Fetch",
                 remedy=error.remedy,
             ) from error
-        progress.retried_offset = start_offset
-        progress.rewind(start_offset)
         self._counters.n_retries += 1
 
     def _decode(self, parts: Sequence[ChunkPart]) -> tuple[FetchedRecords, list[ChunkPart]]:

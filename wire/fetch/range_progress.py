@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.fetch.preferred_read_replica import PreferredReadReplica
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, complete_batches, min_length
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
@@ -195,9 +196,7 @@ class RangeProgress:
         last_served: when it last got records, counted; ranges are asked for in this order, round robin, so that none starves
             (KIP-74).
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
-        replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
-            again. `leader_only_until`: until then no follower is to be used.
-        follower_empty_since: since when followers have had no records, None where they have, or the leader's log ends here.
+        read_replica: the broker to read from.
         leader: (node, leader epoch) that the last response came under.
         last_epoch: the leader epoch of the last batch, -1 if unknown.
         not_before: time before which it is not to be asked for again.
@@ -219,10 +218,7 @@ class RangeProgress:
     topic_partition: TopicPartition = field(init=False)
     last_served: int = 0
     min_bytes: int = 0
-    replica: int = -1
-    replica_until: float = 0.0
-    leader_only_until: float = 0.0
-    follower_empty_since: float | None = None
+    read_replica: PreferredReadReplica = field(default_factory=PreferredReadReplica)
     leader: tuple[int, int] = (-1, -1)
     last_epoch: int = -1
     not_before: float = 0.0
@@ -267,15 +263,11 @@ class RangeProgress:
         """Return for how many seconds it has given nothing."""
         return 0.0 if self.stalled_since is None else now - self.stalled_since
 
-    def follower_waited_s(self, now: float) -> float:
-        """Return for how many seconds followers have had no records, though the leader's log did not end here."""
-        return 0.0 if self.follower_empty_since is None else now - self.follower_empty_since
-
     @property
     def may_trail(self) -> bool:
         """Return whether a follower without records is likely to have some soon, as its high watermark trails the leader's
         until its next fetch: the range is read as the log grows, or the leader was asked."""
-        return self.is_live or self.follower_empty_since is not None
+        return self.is_live or self.read_replica.is_empty
 
     def advance(self, scan: BatchScan) -> None:
         """Move the position over what was scanned, and with it every sign of trouble away."""
@@ -289,7 +281,7 @@ class RangeProgress:
             self.last_epoch = scan.leader_epoch
         self.min_bytes = 0
         self.at_end = False
-        self.follower_empty_since = None
+        self.read_replica.settle()
         self.recover()
 
     def recover(self) -> None:
@@ -308,33 +300,80 @@ class RangeProgress:
         if self.leader != leader:
             self.leader, self.end_missing_since = leader, None
 
-    def leave_follower(self, until: float) -> None:
-        """Go back to the leader, until then without a rack: the leader would name the same follower again."""
-        self.replica, self.leader_only_until, self.follower_empty_since = -1, until, None
+    def fail(self, error: WireError | None = None) -> None:
+        """Count one more try that gave nothing; `error` is why, None where the broker says nothing is wrong."""
+        self.failures += 1
+        if error is not None:
+            self.last_error = error
 
-    def miss_records(self, now: float) -> None:
-        """Note that a follower has no records."""
-        if self.follower_empty_since is None:
-            self.follower_empty_since = now
+    def pause_until(self, not_before: float) -> None:
+        """Ask for it again from this time on."""
+        self.not_before = not_before
+
+    def take_turn(self, turn: int) -> None:
+        """Note that it got records in this turn: the ranges that had theirs earlier are asked for first."""
+        self.last_served = turn
+
+    def enlarge(self, needed_bytes: int) -> bool:
+        """Ask for the whole of a batch that did not fit. Return whether more is asked for now than before."""
+        if self.min_bytes >= needed_bytes:
+            return False
+        self.min_bytes = needed_bytes
+        return True
+
+    def know_batch_size(self, size: BatchSize | None) -> None:
+        """Take how large the batches before the range were, None if unknown."""
+        self.batch_size = size
+
+    def read_ahead(self, n_bytes: int) -> None:
+        """Ask for at least `n_bytes`: later ranges are expected to begin with what is beyond the end."""
+        self.read_ahead_bytes = n_bytes
+
+    def forget_epoch(self) -> None:
+        """Ask without the epoch of the last batch: the leader does not know the epoch, though its log reaches the position."""
+        self.last_epoch = -1
+
+    def resume_at(self, position: Position) -> None:
+        """Begin at a position that an earlier read has delivered; its epoch is to be checked by the first Fetch."""
+        self.delivered = position
+        self.last_epoch = position.leader_epoch
+
+    def watch_end(self, now: float, *, at_end: bool | None) -> None:
+        """Note whether the leader's log ends at the position, below the range's end; None: only a follower has responded."""
+        if at_end is False:
+            self.end_missing_since = None
+        elif at_end and self.end_missing_since is None:
+            self.end_missing_since = now
 
     def reach_end(self) -> None:
         """Note that the leader's log ends at the position, for now."""
-        self.follower_empty_since = None
+        self.read_replica.settle()
         if not self.at_end:
             self.at_end = self.reports_end = self.is_live = True
 
     def leave_end(self, now: float) -> None:
         """Note that the leader's log has grown, if the position was at its end; followers have had no records since then."""
         if self.at_end:
-            self.at_end, self.follower_empty_since = False, now
+            self.at_end = False
+            self.read_replica.expect_records(now)
+
+    def take_reached_end(self) -> bool:
+        """Return whether the log's end was reached since the last call, and still is; all records before it were handed out."""
+        if not self.reports_end or self.delivered.offset < self.position:
+            return False
+        self.reports_end = False
+        return self.at_end
 
     def deliver(self, offset: int, leader_epoch: int) -> None:
         """Note that records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
         self.delivered = Position(offset, leader_epoch if leader_epoch >= 0 else self.delivered.leader_epoch)
 
-    def rewind(self, offset: int) -> None:
-        """Go back to `offset`: what was fetched from there on is fetched once more."""
-        self.position = offset
+    def fetch_again(self, offset: int) -> bool:
+        """Go back to `offset`, where a batch is corrupt. Return False, and stay, where it was fetched once more already."""
+        if self.retried_offset == offset:
+            return False
+        self.retried_offset = self.position = offset
+        return True
 
 
 @dataclass(frozen=True, slots=True)

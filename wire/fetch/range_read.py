@@ -37,11 +37,12 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.exhaustive_match import assert_never
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.preferred_read_replica import FOLLOWER_WAIT_S
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.fetch.response_handler import (
-    FOLLOWER_WAIT_S,
     AskedLeader,
     EndMissing,
     Enlarged,
@@ -52,6 +53,7 @@ from pykafka_wire.wire.fetch.response_handler import (
     ReceivedRecords,
     Redirected,
     RetriedRange,
+    Skipped,
     Validated,
     Waiting,
     log_end_error,
@@ -89,9 +91,6 @@ _PURPOSE: Final = "fetch"
 #: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
 #: does not from being asked without end.
 _MIN_PAUSE_S: Final = 0.005
-#: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
-#: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
-_LEADER_ONLY_S: Final = 45.0
 #: The first version with last_fetched_epoch (KIP-595).
 _LAST_EPOCH_VERSION: Final = 12
 
@@ -283,15 +282,15 @@ class RangeRead:
         if self._cache is None:
             return chunk
         for progress in self.unfinished:
-            progress.batch_size = self._cache.size_of(progress.topic_partition)
+            progress.know_batch_size(self._cache.size_of(progress.topic_partition))
             cached = self._cache.take(progress.range, read_committed=self._handler.read_committed)
             if cached is not None:
                 position = progress.position
                 progress.advance(cached.scan)
-                progress.leader = cached.leader
+                progress.serve_from(cached.leader)
                 chunk.add(progress, cached.records, cached.scan, position)
                 if cached.is_next:
-                    progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self.unfinished))
+                    progress.read_ahead(self._cache.read_ahead_bytes(len(self.unfinished)))
         self.unfinished = unfinished = [progress for progress in self.unfinished if not progress.finished]
         if unfinished and all(progress.batch_size is not None for progress in unfinished):
             self.decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in unfinished))
@@ -317,10 +316,7 @@ class RangeRead:
                 self._retry(progress, error)
                 continue
             leader = lookup.leaders[progress.topic_partition]
-            # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
-            if leader != progress.leader or now >= progress.replica_until:
-                progress.replica = -1
-            node = progress.replica if progress.replica >= 0 else leader[0]
+            node = progress.read_replica.choose(leader[0], has_moved=leader != progress.leader, now=now)
             if not self._requests.count(node):
                 # Two ranges of one topic-partition take turns: a request names each partition once.
                 by_node.setdefault(node, {}).setdefault(
@@ -430,8 +426,7 @@ class RangeRead:
     def _rack_id(self, batch: list[RequestedPartition]) -> str:
         """Return our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
         now = self.clock.now()
-        may_redirect = all(now >= requested.progress.leader_only_until for requested in batch)
-        if not may_redirect:
+        if not all(requested.progress.read_replica.may_redirect(now) for requested in batch):
             return ""
         if self._rack is None:
             self._rack = rack_of(self._settings) if self._settings.client_rack else ""
@@ -504,41 +499,38 @@ class RangeRead:
         match outcome:
             case ReceivedRecords():
                 self._advance(requested, outcome, chunk)
-            case Enlarged(needed_bytes) if progress.min_bytes < needed_bytes:
-                progress.min_bytes = needed_bytes
-                self._counters.n_retries += 1
-            case Enlarged():  # what was asked for was not given
-                self._back_off(progress)
+            case Enlarged(needed_bytes):
+                if progress.enlarge(needed_bytes):
+                    self._counters.n_retries += 1
+                else:  # what was asked for was not given
+                    self._back_off(progress)
             case Validated():
-                progress.last_epoch = -1
-                progress.not_before = now + _MIN_PAUSE_S
+                progress.forget_epoch()
+                progress.pause_until(now + _MIN_PAUSE_S)
             case Redirected(replica, at_end):
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
                 if at_end:
                     progress.reach_end()
                 else:
                     progress.leave_end(now)
-                progress.replica = replica
-                progress.replica_until = now + max(self._settings.metadata_max_age_ms / 1000, FOLLOWER_WAIT_S)
+                progress.read_replica.redirect(replica, now, self._settings.metadata_max_age_ms / 1000)
             case AskedLeader():
-                progress.miss_records(now)
-                progress.replica = -1
+                progress.read_replica.ask_leader(now)
                 self._moved_at = now
+            case Skipped():
+                pass  # its turn comes with the next request, in which it is among the first
             case Waiting(at_end):
-                progress.not_before = now + _MIN_PAUSE_S
+                progress.pause_until(now + _MIN_PAUSE_S)
                 if at_end:
                     progress.reach_end()
                 if self._handler.end_wait_s is None:
                     if at_end is None:
-                        progress.miss_records(now)
+                        progress.read_replica.miss_records(now)
                     progress.recover()
                     self._moved_at = now
                     return
                 progress.stall(now)
-                if at_end is False:
-                    progress.end_missing_since = None
-                elif at_end and progress.end_missing_since is None:
-                    progress.end_missing_since = now
+                progress.watch_end(now, at_end=at_end)
             case LeftFollower(reason):
                 self._leave_follower(progress, reason)
                 self._back_off(progress)
@@ -558,6 +550,8 @@ class RangeRead:
                 self._on_missing_end(requested, data, waited_s, node=chunk.node)
             case FailedRange():
                 self._fail(outcome)
+            case _:
+                assert_never(outcome)
 
     def _advance(self, requested: RequestedPartition, received: ReceivedRecords, chunk: Chunk) -> None:
         """Move a range over its batches and puts them up for decoding."""
@@ -566,7 +560,7 @@ class RangeRead:
         if received.at_end:
             progress.reach_end()
         self._n_served += 1
-        progress.last_served = self._n_served
+        progress.take_turn(self._n_served)
         self._moved_at = self.clock.now()
         chunk.add(progress, records, scan, requested.position, received.aborted)
         if self._cache is None:
@@ -614,8 +608,10 @@ class RangeRead:
         )
 
     def _leave_follower(self, progress: RangeProgress, reason: str) -> None:
-        logger.debug("%s: follower %d %s, back to the leader", progress.topic_partition, progress.replica, reason)
-        progress.leave_follower(self.clock.now() + _LEADER_ONLY_S)
+        logger.debug(
+            "%s: follower %d %s, back to the leader", progress.topic_partition, progress.read_replica.node, reason
+        )
+        progress.read_replica.leave(self.clock.now())
 
     def _retry(self, progress: RangeProgress, error: WireError) -> None:
         """Put a range off for a while, or raises when no other try is due."""
@@ -627,13 +623,12 @@ class RangeRead:
         outcome = self._handler.on_failure(progress, error, in_grace=in_grace, now=now)
         if isinstance(outcome, FailedRange):
             self._fail(outcome)
-        progress.last_error = error
-        self._back_off(progress)
+        self._back_off(progress, error)
 
-    def _back_off(self, progress: RangeProgress) -> None:
-        progress.failures += 1
+    def _back_off(self, progress: RangeProgress, error: WireError | None = None) -> None:
+        progress.fail(error)
         self._counters.n_retries += 1
-        progress.not_before = self._requests.retry_at(progress.failures)
+        progress.pause_until(self._requests.retry_at(progress.failures))
 
     def _fail(self, failed: FailedRange) -> NoReturn:
         if isinstance(failed.error, OffsetOutOfRangeError):

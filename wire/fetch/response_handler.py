@@ -50,14 +50,12 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.fetch.preferred_read_replica import FOLLOWER_WAIT_S
 from pykafka_wire.wire.fetch.range_progress import BatchScan, RangeProgress, RequestedPartition, scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 
 #: The broker's socket.request.max.bytes (100 MiB by default) bounds what any producer can have written as one batch.
 MAX_BATCH_BYTES: Final = 104_857_600
-#: How long a follower (KIP-392) may have nothing to give. Its high watermark trails the leader's until its next fetch from
-#: there, at most replica.fetch.wait.max.ms (500 ms by default) in a healthy cluster.
-FOLLOWER_WAIT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +202,10 @@ class FetchResponseHandler:
         if data.diverging_epoch.end_offset >= 0:
             return FailedRange(_truncated_error(progress, data, node=node))
         replica = data.preferred_read_replica
-        if replica >= 0 and replica != node and now >= progress.leader_only_until:
+        if replica >= 0 and replica != node and progress.read_replica.may_redirect(now):
             at_end = self._is_at_end(requested, data, progress.position, node=node)
             # Up to now the leader had no records either where the position was at its end.
-            if not at_end and not progress.at_end and progress.follower_waited_s(now) > FOLLOWER_WAIT_S:
+            if not at_end and not progress.at_end and progress.read_replica.waited_s(now) > FOLLOWER_WAIT_S:
                 return LeftFollower("trails the leader")
             return Redirected(replica, at_end)
         if not data.records:
@@ -262,8 +260,9 @@ class FetchResponseHandler:
         if self.end_wait_s is None:
             if node == requested.leader[0]:
                 return Waiting(at_end)
-            was_asked = progress.at_end or progress.follower_empty_since is not None
-            return Waiting(None) if was_asked and progress.follower_waited_s(now) <= FOLLOWER_WAIT_S else AskedLeader()
+            replica = progress.read_replica
+            was_asked = progress.at_end or replica.is_empty
+            return Waiting(None) if was_asked and replica.waited_s(now) <= FOLLOWER_WAIT_S else AskedLeader()
         if not is_first and not self._serves_none(data, progress.position):
             return Skipped()
         stalled_s = progress.stalled_s(now)

@@ -39,6 +39,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.exhaustive_match import assert_never
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
@@ -590,6 +591,8 @@ class Producer:
                 self._buffered_bytes += sum(len(encoded.data) for encoded in batches) - batch.size
             case FailedBatch():
                 self._fail(outcome)
+            case _:
+                assert_never(outcome)
 
     def _acknowledge(self, batch: QueuedBatch, base_offset: int) -> None:
         tp, n_records = batch.topic_partition, batch.encoded.n_records
