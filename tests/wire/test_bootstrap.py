@@ -75,8 +75,8 @@ def test_a_server_that_has_shaken_hands_may_take_its_time_for_the_metadata(broke
 def test_servers_that_are_slow_to_shake_hands_get_more_than_their_share_in_the_second_round(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "_FIRST_CONTACT_MS", 600)
-    monkeypatch.setattr(metadata, "_MIN_ATTEMPT_MS", 200)
+    monkeypatch.setattr(metadata_source, "_FIRST_CONTACT_MS", 600)
+    monkeypatch.setattr(metadata_source, "_MIN_ATTEMPT_MS", 200)
 
     def late_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         time.sleep(0.5)
@@ -111,8 +111,8 @@ def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[F
 def test_when_no_broker_responds_each_address_is_named_with_its_reason(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "_FIRST_CONTACT_MS", 300)
-    monkeypatch.setattr(metadata, "_MIN_ATTEMPT_MS", 100)
+    monkeypatch.setattr(metadata_source, "_FIRST_CONTACT_MS", 300)
+    monkeypatch.setattr(metadata_source, "_MIN_ATTEMPT_MS", 100)
     dead = free_address()
     brokers[0].silent = True
     brokers[1].on[ApiVersionsRequest] = lambda request, version: b"SSH-2.0-OpenSSH_9.2\r\n"
@@ -143,7 +143,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when all brokers are down under a stream, which asks for the ends of its topics again and again."""
-    monkeypatch.setattr(metadata, "_WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(metadata_source, "_WARN_AFTER_S", 0.1)
     caplog.set_level(logging.INFO, "pykafka_wire")
     with cluster_of(
         brokers[0].address, default_api_timeout_ms=1_000, retry_backoff_max_ms=20, reconnect_backoff_ms=5
@@ -172,7 +172,7 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
 def test_a_broker_that_responds_ends_the_silence(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metadata, "_WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(metadata_source, "_WARN_AFTER_S", 0.1)
     caplog.set_level(logging.INFO, "pykafka_wire")
     settings = {"socket_connection_setup_timeout_ms": 50, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
     with cluster_of(brokers[0].address, **settings) as cluster:

@@ -1,211 +1,40 @@
 """What is known of a cluster: its brokers, topics and leaders, learnt when first needed and again when out of date.
 
-Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata): when to make one, whom to ask (known brokers,
-the most promising first, then the bootstrap servers: KIP-899, KIP-1102), how long each may take, the error that names every
-address tried and why, and what threads share of what is known. What a response says is
+Owns when to make a Metadata request (https://kafka.apache.org/protocol#The_Messages_Metadata), for which topics, and what threads
+share of what is known. Whom to ask is :mod:`~pykafka_wire.wire.cluster.metadata_source`'s, what a response says
 :mod:`~pykafka_wire.wire.cluster.metadata_cache`'s; it makes no other request.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
-from pykafka_wire.wire.cluster.metadata_cache import Broker, MetadataCache, TopicMetadata, brokers_of
+from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
+from pykafka_wire.wire.cluster.metadata_cache import Broker, MetadataCache, TopicMetadata
+from pykafka_wire.wire.cluster.metadata_source import MetadataSource
 from pykafka_wire.wire.cluster.retries import Backoff, Retry
-from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
-    MisroutedConnectionError,
-    NoBrokerAvailableError,
-    ProtocolError,
     TransportError,
     UnknownTopicError,
     WireError,
     broker_error,
 )
 from pykafka_wire.wire.protocol.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
-from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 logger = logging.getLogger(__name__)
-
-#: A cluster that never responded is given up after this long, or once every bootstrap server has had its turn: a wrong
-#: address must not cost a minute.
-_FIRST_CONTACT_MS: Final = 6_000
-#: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
-#: broker that accepts connections and responds to nothing (stopped, not dead) must not use up the others' time.
-_MIN_ATTEMPT_MS: Final = 2_000
-#: Known brokers that are all silent are worth a warning after this time, long before a call gives up; then each time that the
-#: silence has lasted so many times as long. An election, or one broker's restart, is over sooner.
-_WARN_AFTER_S: Final = 5.0
-_WARN_FACTOR: Final = 4.0
-
-
-class MetadataSource:
-    """Asks for metadata: known brokers first, then the bootstrap servers."""
-
-    def __init__(self, settings: ClientSettings, connections: ConnectionPool, backoff: Backoff) -> None:
-        self._settings = settings
-        self._connections = connections
-        self._backoff = backoff
-        #: Since when metadata was asked for and not had, None once a response came.
-        self._silent_since: float | None = None
-        self._warn_after_s = _WARN_AFTER_S
-
-    def silent_s(self) -> float:
-        """Return for how long metadata was asked for, and no broker has responded."""
-        return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
-
-    def forget_silence(self) -> None:
-        """Count anew: the brokers that were asked are forgotten."""
-        self._silent_since = None
-        self._warn_after_s = _WARN_AFTER_S
-
-    def ask(
-        self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline
-    ) -> tuple[MetadataResponse, int]:
-        """Return the first response of any broker, and its version; ``nodes`` are those that are known, none before the first
-        contact.
-
-        Raises:
-            NoBrokerAvailableError: no broker responded: raised within seconds if none ever did, else at the deadline.
-            AuthenticationError: a broker refused us. Others would too, and accounts get locked.
-        """
-        setup_ms = attempt_ms = float(self._settings.socket_connection_setup_timeout_ms)
-        limit = deadline
-        if not nodes:
-            budget_ms = max(_FIRST_CONTACT_MS, attempt_ms)
-            limit = deadline.at_most_ms(budget_ms)
-            share_ms = budget_ms / len(self._settings.bootstrap_servers)
-            attempt_ms = min(attempt_ms, max(_MIN_ATTEMPT_MS, share_ms))
-        retry = Retry(self._backoff, limit)
-        reasons: dict[str, str] = {}
-        remedies: dict[str, str] = {}
-        started = time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = started
-        n_cycles = 0
-
-        def cycle() -> tuple[MetadataResponse, int]:
-            nonlocal attempt_ms, limit, n_cycles, nodes
-            n_slow = 0
-            n_cycles += 1
-            if nodes and n_cycles > 1:
-                attempt_ms *= 2  # they are more likely slow than dead
-            for node, (host, port) in self._candidates(nodes):
-                # In the first cycle each is asked, so that the error names the reason for each.
-                if limit.expired and (n_cycles > 1 or deadline.expired) and reasons:
-                    break
-                address = f"{host}:{port}"
-                asked_at = time.monotonic()
-                try:
-                    response = self._ask_one(request, node, host, port, attempt_ms, deadline)
-                except MisroutedConnectionError:
-                    nodes = ()  # any other of them may be another cluster's as well
-                    raise
-                except (TransportError, ProtocolError) as error:
-                    logger.debug("%s gave no metadata: %s", address, error)
-                    n_slow += time.monotonic() - asked_at >= attempt_ms / 1000
-                    # When time runs out in a later cycle, the first one's reason is the telling one.
-                    if address not in reasons or not isinstance(error, DeadlineExceededError):
-                        reasons[address], remedies[address] = error.message, error.remedy
-                    if nodes:
-                        self._warn_of_silence(reasons, deadline)
-                    continue
-                if response is not None:
-                    if self._warn_after_s > _WARN_AFTER_S:
-                        logger.info("broker %s has responded, after %.0f s without any", address, self.silent_s())
-                    self.forget_silence()
-                    return response
-                reasons[address] = "it does not know any broker yet"
-            if not nodes and n_slow and attempt_ms < setup_ms:
-                # Each had its share of the time. Some may be slow, not dead: once more, with all the time of an attempt.
-                attempt_ms = setup_ms
-                limit = retry.deadline = deadline.at_most_ms(n_slow * setup_ms + self._backoff.first_ms * 2)
-            raise TransportError("no broker responded")
-
-        with contextlib.suppress(DeadlineExceededError):
-            return retry.run(cycle, "Metadata")
-        raise NoBrokerAvailableError(
-            f"no broker is available after {limit.spent(started)}",
-            attempts=tuple(reasons.items()),
-            remedy=" ".join(filter(None, dict.fromkeys(remedies.values()))),
-        )
-
-    def _warn_of_silence(self, reasons: Mapping[str, str], deadline: Deadline) -> None:
-        silent_s = self.silent_s()
-        if silent_s < self._warn_after_s:
-            return
-        self._warn_after_s = silent_s * _WARN_FACTOR
-        logger.warning(
-            "no broker has responded for %.0f s (%s); %s",
-            silent_s,
-            "; ".join(f"{address}: {reason}" for address, reason in reasons.items()),
-            f"trying for another {deadline.remaining_ms() / 1000:.0f} s ({deadline.setting})"
-            if deadline.setting
-            else "trying again",
-        )
-
-    def _candidates(self, nodes: Sequence[Broker]) -> Iterator[tuple[Broker | None, tuple[str, int]]]:
-        known = [(node.host, node.port) for node in nodes]
-        for node in self._connections.in_order(nodes):
-            yield node, (node.host, node.port)
-        if nodes and self._settings.metadata_recovery_strategy == "none":
-            return
-        for address in self._settings.bootstrap_servers:
-            if address not in known:
-                yield None, address
-
-    def _ask_one(
-        self, request: MetadataRequest, node: Broker | None, host: str, port: int, attempt_ms: float, deadline: Deadline
-    ) -> tuple[MetadataResponse, int] | None:
-        """Return one broker's response; None if it has not joined its cluster yet, as one that is just starting.
-
-        ``attempt_ms`` limits opening a connection to each address of a name, and for the response of a broker that may have died on
-        an open one. Who has just gone through the handshake is alive, and gets the time of any request: metadata of many topics
-        take theirs.
-        """
-        response_ms = float(self._settings.request_timeout_ms)
-        seed = None
-        if node is not None:
-            connection = self._connections.get(node, GENERAL, deadline, attempt_ms=attempt_ms)
-            response_ms = min(response_ms, attempt_ms)
-        else:
-            connection = seed = self._connections.open_seed(host, port, deadline, attempt_ms=attempt_ms)
-        try:
-            response_deadline = deadline.at_most_ms(response_ms)
-            pending = connection.send(request, deadline=response_deadline)
-            response: MetadataResponse = pending.result(response_deadline, deadline)
-        except BaseException:
-            if seed is not None:
-                seed.close()
-            raise
-        if response.brokers:
-            self._adopt(seed, response)
-            return response, pending.version
-        if seed is not None:
-            seed.close()
-        return None
-
-    def _adopt(self, seed: Connection | None, response: MetadataResponse) -> None:
-        """Keep a bootstrap connection whose address is a broker's own; close any other."""
-        if seed is not None:
-            behind = [node for node in brokers_of(response).values() if f"{node.host}:{node.port}" == seed.address]
-            if not (behind and self._connections.adopt(seed, behind[0])):
-                seed.close()
-
 
 #: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
 _MAX_MORE_TOPICS: Final = 1_000
@@ -406,11 +235,8 @@ class Metadata:
         now = time.monotonic()
         oldest = now - self._settings.metadata_max_age_ms / 1000
         failure: WireError | None = None
-        for is_last in (
-            False,
-            False,
-            True,
-        ):  # a new bootstrap forgets what was fresh: then a second request asks for it
+        # A new bootstrap forgets what was fresh: then a second request asks for it.
+        for is_last in (False, False, True):
             with self._lock:
                 # All at once: a response may contradict what was known before, and another thread's request too.
                 leaders, unknown = self._cache.leaders(partitions, oldest)
@@ -552,7 +378,7 @@ class Metadata:
 
     def _rebootstrap_if_due(self) -> None:
         """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
-        silent_ms = self._source.silent_s() * 1000
+        silent_ms = self._source.silence.seconds() * 1000
         if (
             self._settings.metadata_recovery_strategy != "none"
             and self._cache.nodes
@@ -564,5 +390,5 @@ class Metadata:
         logger.info("starting over from the bootstrap servers: %s", why)
         self.forget()
         self._connections.cluster_id = None
-        self._source.forget_silence()
+        self._source.silence.forget()
         self._connections.close()
