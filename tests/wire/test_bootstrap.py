@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster, metadata
+from pykafka_wire.wire.cluster import Cluster, metadata_source
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
