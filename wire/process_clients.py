@@ -61,7 +61,7 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
     try:
         yield producer
     finally:
-        producer.collects_rejected = False
+        producer.collect_rejected(False)
         if not producer.clean:
             producer.reset()
         with _lock:

@@ -94,7 +94,7 @@ class DeadLetterProducer:
         self._topic = topic
         #: By topic-partition and error: the number of dead letters, and the last one's reason.
         self._counts: dict[tuple[TopicPartition, str], tuple[int, str]] = {}
-        producer.collects_rejected = True
+        producer.collect_rejected()
 
     def partitions_for(self, topic: str) -> int:
         return self._producer.partitions_for(topic)

@@ -72,7 +72,7 @@ def test_batches_larger_than_the_topic_allows_are_cut_until_they_fit(
     noise = np.random.default_rng(1)  # so that compression cannot make them fit
     values = [noise.bytes(100) for _ in range(400)]
     producer = Producer(cluster)
-    producer.collects_rejected = collects_rejected
+    producer.collect_rejected(collects_rejected)
     producer.append(name, 0, encode(values[:1]))
     producer.flush()
     producer.append(name, 0, encode(values[1:], codec=codec, max_batch_bytes=9_000))
@@ -109,7 +109,7 @@ def test_records_too_large_are_kept_and_all_others_arrive_in_order(topic: Any, c
     for i in (3, 150, 151, 299):
         values[i] = values[i] * 30
     producer = Producer(cluster)
-    producer.collects_rejected = True
+    producer.collect_rejected()
     for partition in range(2):
         producer.append(name, partition, encode(values, max_batch_bytes=4_000))
     producer.flush()
@@ -133,7 +133,7 @@ def test_a_record_that_may_be_in_the_log_after_all_is_not_left_out(
         proxy.stand_between(monkeypatch)
         with Cluster(settings_of(kafka, retry_backoff_ms=1_500, retry_backoff_max_ms=1_500)) as cluster:
             producer = Producer(cluster)
-            producer.collects_rejected = True
+            producer.collect_rejected()
             for partition in range(2):
                 producer.append(name, partition, encode([b"first"]))
             producer.flush()
@@ -173,7 +173,7 @@ def test_a_record_that_no_connection_was_there_for_is_kept_when_a_later_try_is_r
     host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
     with Cluster(settings_of(kafka, retry_backoff_ms=20)) as cluster:
         producer = Producer(cluster)
-        producer.collects_rejected = True
+        producer.collect_rejected()
         with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
             proxy.stand_between(patched)
             producer.append(name, 0, encode([b"first"]))
@@ -203,7 +203,7 @@ def test_a_record_larger_than_a_request_is_kept_without_being_sent(kafka: Any, t
     name = topic(partitions=1)
     with Cluster(settings_of(kafka, max_request_size=1_000)) as cluster:
         producer = Producer(cluster)
-        producer.collects_rejected = True
+        producer.collect_rejected()
         producer.append(name, 0, encode([b"a", b"x" * 2_000, b"b"], max_batch_bytes=1_000))
         producer.flush()
         (refused,) = producer.take_rejected()
@@ -218,7 +218,7 @@ def test_invalid_records_are_kept_with_the_brokers_words_for_each(topic: Any, cl
     values = numbered(0, 400)
     keys = [None if i % 50 in (0, 7) or 200 <= i < 240 else b"%d" % i for i in range(400)]  # one batch has none at all
     producer = Producer(cluster)
-    producer.collects_rejected = True
+    producer.collect_rejected()
     producer.append(name, 0, encode([b"first"], keys=[b"k"]))
     producer.flush()
     producer.append(name, 0, encode(values, keys=keys, max_batch_bytes=1_500))
@@ -234,7 +234,7 @@ def test_timestamps_that_the_topic_does_not_take_are_kept(topic: Any, cluster: C
     bound = "difference" if lacking(["bounds of timestamps on either side"]) else "before"
     name = topic(partitions=1, config={f"message.timestamp.{bound}.max.ms": "3600000"})
     producer = Producer(cluster)
-    producer.collects_rejected = True
+    producer.collect_rejected()
     producer.append(name, 0, encode([b"now", b"1970", b"now too"], timestamps=[NOW_MS, 0, NOW_MS]))
     producer.flush()
     (refused,) = producer.take_rejected()
@@ -247,7 +247,7 @@ def test_rejected_records_left_by_a_task_do_not_pass_to_the_next_one(kafka: Any,
     name = topic(partitions=1, config={"max.message.bytes": "2000"})
     settings = settings_of(kafka, client_id="keeps")
     with shared_producer(settings) as producer:
-        producer.collects_rejected = True
+        producer.collect_rejected()
         producer.append(name, 0, encode([b"x" * 3_000]))
         producer.flush()
         assert not producer.clean
@@ -319,12 +319,12 @@ def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves
         values = [b"bad" if i in (0, 5, 9, 13) else b"%d" % i for i in range(14)]
         with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address})) as cluster:
             producer = Producer(cluster)
-            producer.collects_rejected = True
+            producer.collect_rejected()
             producer.append("t", 0, encode(values))
             producer.flush()
             assert sorted(int(row) for each in producer.take_rejected() for row in each.row) == [0, 5, 9, 13]
             assert log == [value for value in values if value != b"bad"]
-            producer.collects_rejected = False
+            producer.collect_rejected(False)
             producer.append("t", 0, encode([b"bad", b"good"]))
             with pytest.raises(WireError, match="INVALID_RECORD"):
                 producer.flush()

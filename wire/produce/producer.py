@@ -183,6 +183,56 @@ class TransactionScope:
     produce_cap: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryTerms:
+    """What ``acks``, ``enable.idempotence`` and a transaction come to.
+
+    Attributes:
+        acks: as a Produce request has it: -1 for all replicas in sync, 0 for no response.
+        max_in_flight: requests on their way to one broker.
+    """
+
+    acks: int
+    is_idempotent: bool
+    max_in_flight: int
+
+    @classmethod
+    def of(cls, settings: ClientSettings, *, in_transaction: bool) -> DeliveryTerms:
+        """Return the terms under these settings; a transaction has what it needs, whatever they say."""
+        acks = -1 if in_transaction or settings.acks == "all" else int(settings.acks)
+        is_idempotent = in_transaction or (settings.enable_idempotence and acks == -1)
+        max_in_flight = settings.max_in_flight_requests_per_connection
+        return cls(acks, is_idempotent, min(max_in_flight, _MAX_IN_FLIGHT) if is_idempotent else max_in_flight)
+
+
+class UnofferedBatches:
+    """The batches that were queued and not yet offered to a broker: their bytes, and since when the first of them waits.
+
+    A caller waits for no thread of the producer's, so its own time counts, not the clock's that runs during calls only.
+    """
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._since: float | None = None
+
+    def add(self, n_bytes: int) -> None:
+        """Add one more batch."""
+        self.n_bytes += n_bytes
+        self._since = self._since or time.monotonic()
+
+    def offer(self, *, everything: bool) -> None:
+        """Count anew: all were offered. Unless `everything` was to leave, small ones may have stayed, and linger on."""
+        self.n_bytes = 0
+        if everything:
+            self._since = None
+
+    def have_lingered(self, linger_ms: float | None) -> bool:
+        """Return whether the first of them has waited for `linger_ms`; None is without end."""
+        return (
+            linger_ms is not None and self._since is not None and (time.monotonic() - self._since) * 1000 >= linger_ms
+        )
+
+
 def choose_queues(
     queues: Iterable[PartitionQueue], now: float, *, max_bytes: int, everything: bool
 ) -> list[PartitionQueue]:
@@ -240,13 +290,11 @@ class Producer:
         self._cluster = cluster
         self._settings = settings or cluster.settings
         self._transaction = transaction
-        self._acks = -1 if transaction or self._settings.acks == "all" else int(self._settings.acks)
-        self._is_idempotent = bool(transaction) or (self._settings.enable_idempotence and self._acks == -1)
-        self._max_in_flight = self._settings.max_in_flight_requests_per_connection
-        if self._is_idempotent:
-            self._max_in_flight = min(self._max_in_flight, _MAX_IN_FLIGHT)
+        self._terms = DeliveryTerms.of(self._settings, in_transaction=transaction is not None)
+        self._handler = ProduceResponseHandler(
+            self._settings, collects_rejected=False, in_transaction=transaction is not None
+        )
         self.counters = ProducerCounters()
-        self.collects_rejected = False
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -254,9 +302,7 @@ class Producer:
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues = PartitionQueues()
         self._buffered_bytes = 0
-        #: Bytes of batches that were queued and not yet offered to a broker, and since when the first of them waits.
-        self._unsent_bytes = 0
-        self._unsent_since: float | None = None
+        self._unoffered = UnofferedBatches()
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._grace_periods: dict[TopicPartition, GracePeriods] = {}
@@ -289,11 +335,9 @@ class Producer:
         """Return whether records that no broker accepts are collected for :meth:`take_rejected`, and do not fail the producer."""
         return self._handler.collects_rejected
 
-    @collects_rejected.setter
-    def collects_rejected(self, collects: bool) -> None:
-        self._handler = ProduceResponseHandler(
-            self._settings, collects_rejected=collects, in_transaction=bool(self._transaction)
-        )
+    def collect_rejected(self, collects: bool = True) -> None:
+        """Collect records that no broker accepts from now on, or let them fail the producer."""
+        self._handler.collects_rejected = collects
 
     def partitions_for(self, topic: str) -> int:
         """Return how many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
@@ -334,12 +378,10 @@ class Producer:
                     self._progress()
                 queue.add(encoded, expires_at)
                 self._buffered_bytes += size
-                self._unsent_bytes += size
-                self._unsent_since = self._unsent_since or time.monotonic()
-                if self._unsent_bytes >= max_bytes:
+                self._unoffered.add(size)
+                if self._unoffered.n_bytes >= max_bytes:
                     self._send(everything=False)
-            linger_ms, since = self._settings.linger_ms, self._unsent_since
-            if linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms:
+            if self._unoffered.have_lingered(self._settings.linger_ms):
                 self._send(everything=True)
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
@@ -441,14 +483,12 @@ class Producer:
                 for queue in by_node[node]:
                     self._pause_queue(queue, unreachable)
                 continue
-            while self._requests.count(node) < self._max_in_flight:
+            while self._requests.count(node) < self._terms.max_in_flight:
                 max_bytes = self._settings.max_request_size
                 chosen = choose_queues(by_node[node], now, max_bytes=max_bytes, everything=everything)
                 if not chosen or not self._send_to(node, chosen):
                     break
-        self._unsent_bytes = 0
-        if everything:  # else small ones may have stayed, and linger on
-            self._unsent_since = None
+        self._unoffered.offer(everything=everything)
 
     def _pause_queue(self, queue: PartitionQueue, error: WireError) -> None:
         """Pause a queue whose partition has no leader now, or one that cannot be reached, or fail the producer."""
@@ -465,7 +505,9 @@ class Producer:
         """Send the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
             try:
-                self._identity = request_producer_identity(self._cluster) if self._is_idempotent else ProducerIdentity()
+                self._identity = (
+                    request_producer_identity(self._cluster) if self._terms.is_idempotent else ProducerIdentity()
+                )
             except WireError as error:
                 self._fail(FailedBatch(error))
         batches: dict[TopicPartition, QueuedBatch] = {}
@@ -490,7 +532,7 @@ class Producer:
             self._on_no_response(node, batches.values(), interrupted, was_sent=True)
             raise
         self.counters.n_requests += 1
-        if self._acks == 0:
+        if self._terms.acks == 0:
             for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
@@ -514,7 +556,7 @@ class Producer:
         transaction = self._transaction
         request = ProduceRequest(
             transactional_id=transaction.transactional_id if transaction else None,
-            acks=self._acks,
+            acks=self._terms.acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=topics,
         )

@@ -113,12 +113,13 @@ class FailedBatch:
 ProduceOutcome = Acknowledged | RetriedBatch | Restarted | Replaced | FailedBatch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProduceResponseHandler:
     """Decides by the rules above, under a producer's settings.
 
     Attributes:
-        collects_rejected: records that no broker takes are taken out of their batches, and do not fail the producer.
+        collects_rejected: records that no broker takes are taken out of their batches, and do not fail the producer; a
+            producer may change it between calls.
         in_transaction: the batches belong to a transaction, whose epoch only its coordinator changes.
     """
 
