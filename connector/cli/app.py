@@ -19,45 +19,41 @@ from pykafka_wire.wire.errors import TransportError, WireError
 
 
 class _Command(NamedTuple):
-    """A command.
+    """A command. The module of its name has it, and is loaded when the command is asked for.
 
     Attributes:
-        module: loaded when the command is asked for.
         summary: what the list of commands says of it.
         is_experimental: whether it may change or go in a minor version (docs/public-api.md).
     """
 
-    module: str
     summary: str
     is_experimental: bool = False
 
 
 _COMMANDS: Final = {
-    "checkpoint": _Command("checkpoints", "Show the micro-batches and offsets in a query's checkpoint."),
-    "cluster": _Command("cluster", "Run a real Kafka on this machine until Ctrl-C."),
-    "commit": _Command("groups", "Commit offsets to a group."),
+    "checkpoint": _Command("Show the micro-batches and offsets in a query's checkpoint."),
+    "cluster": _Command("Run a real Kafka on this machine until Ctrl-C."),
+    "commit": _Command("Commit offsets to a group."),
     "demo": _Command(
-        "demo", "See an ingest at work: a Kafka with topics that grow, and a table for each.", is_experimental=True
+        "See an ingest at work: a Kafka with topics that grow, and a table for each.", is_experimental=True
     ),
-    "doctor": _Command("doctor", "Find out why a connection fails."),
-    "groups": _Command("groups", "List the consumer groups."),
-    "ingest": _Command("ingest", "Land topics in tables: one query, each topic its own Delta table."),
-    "lag": _Command("lag", "Show a group's lag."),
-    "marker": _Command("exactly_once", "Show the last micro-batch of an exactly-once query."),
-    "offsets": _Command("offsets", "Show the first and the next offsets of a topic."),
-    "produce": _Command("records", "Write records to a topic."),
-    "prove": _Command("prove", "Prove that a table holds each record of its topics exactly once."),
-    "query": _Command("query", "Run SQL over the tables of an ingest, by DuckDB or Spark.", is_experimental=True),
-    "redrive": _Command("redrive", "Write dead letters back, once."),
-    "reset": _Command("groups", "Move a group's offsets, by offset or time."),
-    "schema": _Command("schema", "Infer the type of a topic's JSON values.", is_experimental=True),
-    "tail": _Command("records", "Print a topic's last records."),
-    "top": _Command(
-        "top", "Show all queries and groups live, with lag, rates and time to catch up.", is_experimental=True
-    ),
-    "topics": _Command("topics", "List, describe, create, alter or delete topics."),
-    "transactions": _Command("transactions", "Find and abort hanging transactions."),
-    "walkthrough": _Command("walkthrough", "Show Kafka's protocol step by step.", is_experimental=True),
+    "doctor": _Command("Find out why a connection fails."),
+    "groups": _Command("List the consumer groups."),
+    "ingest": _Command("Land topics in tables: one query, each topic its own Delta table."),
+    "lag": _Command("Show a group's lag."),
+    "marker": _Command("Show the last micro-batch of an exactly-once query."),
+    "offsets": _Command("Show the first and the next offsets of a topic."),
+    "produce": _Command("Write records to a topic."),
+    "prove": _Command("Prove that a table holds each record of its topics exactly once."),
+    "query": _Command("Run SQL over the tables of an ingest, by DuckDB or Spark.", is_experimental=True),
+    "redrive": _Command("Write dead letters back, once."),
+    "reset": _Command("Move a group's offsets, by offset or time."),
+    "schema": _Command("Infer the type of a topic's JSON values.", is_experimental=True),
+    "tail": _Command("Print a topic's last records."),
+    "top": _Command("Show all queries and groups live, with lag, rates and time to catch up.", is_experimental=True),
+    "topics": _Command("List, describe, create, alter or delete topics."),
+    "transactions": _Command("Find and abort hanging transactions."),
+    "walkthrough": _Command("Show Kafka's protocol step by step.", is_experimental=True),
 }
 _EXPERIMENTAL: Final = "Experimental: this command may change or go in a minor version."
 
@@ -83,7 +79,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"pykafka_wire.cli.{_COMMANDS[cmd_name].module}")
+        module = import_module(f"pykafka_wire.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         if _COMMANDS[cmd_name].is_experimental:
             command.epilog = _EXPERIMENTAL
@@ -94,8 +90,8 @@ class _Commands(click.Group):
             marks = {True: " (experimental)", False: ""}
             formatter.write_dl(
                 [
-                    (name, module.summary.removesuffix(".") + marks[module.is_experimental])
-                    for name, module in _COMMANDS.items()
+                    (name, command.summary.removesuffix(".") + marks[command.is_experimental])
+                    for name, command in _COMMANDS.items()
                 ]
             )
 

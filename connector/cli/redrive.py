@@ -18,7 +18,7 @@ import click
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, require_leaders
 from pykafka_wire.cli.output import FAILED, counted
-from pykafka_wire.cli.records import records_of
+from pykafka_wire.cli.tail import records_of
 from pykafka_wire.cli.working import Working, working
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from pykafka_wire.cli import connection
 from pykafka_wire.cli.connection import parse_properties
 from pykafka_wire.cli.output import format_timestamp, printable, sparkline
-from pykafka_wire.cli.records import _parsed_json
+from pykafka_wire.cli.tail import _parsed_json
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
