@@ -145,7 +145,7 @@ def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: st
 
 def commands_table() -> str:
     """Return all commands as the Markdown that docs/command-line.md shows."""
-    from pykafka_wire.wire.settings_tables import mark_experimental  # which --help does not need
+    from pykafka_wire.wire.settings.documentation import mark_experimental  # which --help does not need
 
     lines = ["| command | what it does |", "|---|---|"]
     for name, command in _COMMANDS.items():

@@ -24,7 +24,7 @@ from pykafka_wire.options.option import AUTO, duration_ms, either
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text
-from pykafka_wire.wire.settings_tables import mark_experimental
+from pykafka_wire.wire.settings.documentation import mark_experimental
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")

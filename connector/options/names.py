@@ -18,7 +18,7 @@ from pykafka_wire.options.option_table import OPTIONS
 from pykafka_wire.registry_settings import REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.wire.errors import fill_in
 from pykafka_wire.wire.settings import SETTINGS
-from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
+from pykafka_wire.wire.settings.unsupported import IGNORED, REJECTED
 
 PREFIX: Final = "kafka."
 

@@ -39,7 +39,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp_spec,
 )
 from pykafka_wire.registry_settings import REGISTRY_SETTINGS
-from pykafka_wire.wire.settings_tables import mark_experimental
+from pykafka_wire.wire.settings.documentation import mark_experimental
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 # fmt: off

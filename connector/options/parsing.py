@@ -22,7 +22,7 @@ from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError, fill_in
 from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
-from pykafka_wire.wire.unsupported_settings import IGNORED
+from pykafka_wire.wire.settings.unsupported import IGNORED
 
 _log = logging.getLogger(__name__)
 

@@ -53,6 +53,7 @@ PACKAGES = {
     "pykafka_wire/wire/records": "wire/records",
     "pykafka_wire/wire/security": "wire/security",
     "pykafka_wire/wire/security/clouds": "wire/security/clouds",
+    "pykafka_wire/wire/settings": "wire/settings",
     "pykafka_wire/wire/transactions": "wire/transactions",
     "pyspark_pykafka_wire": "connector/autoload",
 }

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cloud_settings import cloud_of_host
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.settings.cloud_credentials import cloud_of_host
 
 MSK = "b-1.orders.abc123.c2.kafka.eu-west-1.amazonaws.com"
 EVENT_HUBS = "orders.servicebus.windows.net"

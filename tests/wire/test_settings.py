@@ -14,8 +14,8 @@ from pykafka_wire.local.jars import KAFKA_VERSION, classpath, kafka_jars
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
-from pykafka_wire.wire.settings_tables import settings_table
-from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
+from pykafka_wire.wire.settings.documentation import settings_table
+from pykafka_wire.wire.settings.unsupported import IGNORED, REJECTED
 
 CANARY = "canary-4711"
 CONFIGS = Path(__file__).parent.parent / "conformance" / "ClientConfigs.java"
@@ -263,7 +263,7 @@ def test_the_level_is_that_of_the_codec() -> None:
 def test_the_page_of_settings_has_every_name() -> None:
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
     assert settings_table() in page, (
-        "paste the output of pykafka_wire.wire.settings_tables.settings_table() into docs/settings.md"
+        "paste the output of pykafka_wire.wire.settings.documentation.settings_table() into docs/settings.md"
     )
     for name in [*(setting.name for setting in SETTINGS), *IGNORED, *REJECTED]:
         assert f"| `kafka.{name}` |" in page

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
-from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.clouds.providers import forget, provider
@@ -24,6 +23,7 @@ from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.security.token import SaslIdentity, SaslMechanism, json_object
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.settings.cloud_credentials import MSK_IAM
 
 # RFC 6750, section 2.1, and RFC 7628, section 3.1. Any other character in a token could smuggle in a second attribute.
 _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

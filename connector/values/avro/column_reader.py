@@ -21,7 +21,7 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.values import numeric_times
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import BulkReader
-from pykafka_wire.values.avro.connect_types import connect_type_of, counted_by
+from pykafka_wire.values.avro.connect_names import connect_type_of, counted_by
 from pykafka_wire.values.avro.connect_values import (
     VARIABLE_DECIMAL,
     decimals_of_structs,

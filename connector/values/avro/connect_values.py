@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
-from pykafka_wire.values.avro.connect_types import connect_type_of
+from pykafka_wire.values.avro.connect_names import connect_type_of
 from pykafka_wire.values.avro.schema import Schema
 from pykafka_wire.values.bulk.arrays import Flags, array_of
 from pykafka_wire.values.bulk.reading import Payloads

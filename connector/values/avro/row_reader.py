@@ -20,7 +20,7 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to, not_null
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.bulk_reader import FREE_BYTES, FREE_PER_BYTE
-from pykafka_wire.values.avro.connect_types import connect_type_of, counted_by
+from pykafka_wire.values.avro.connect_names import connect_type_of, counted_by
 from pykafka_wire.values.avro.connect_values import (
     VARIABLE_DECIMAL,
     decimal_conversion,

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.field_selection import WHOLE, Selection
-from pykafka_wire.values.avro.connect_types import connect_type_of
+from pykafka_wire.values.avro.connect_names import connect_type_of
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of, max_digits
 from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.json_values.variant_type import VARIANT
@@ -61,7 +61,7 @@ class TypeRules:
     Attributes:
         names_by_type: whether the fields for a union's branches have names by their types (``member_string``), which stay when a
             branch is added, or by their places (``member0``), as ``from_avro`` has them by default.
-        connect: whether types are those that Kafka Connect's names say (:mod:`~pykafka_wire.values.avro.connect_types`).
+        connect: whether types are those that Kafka Connect's names say (:mod:`~pykafka_wire.values.avro.connect_names`).
         json_is_variant: whether Debezium's JSON is VARIANT then, and not a string.
         large_decimals_are_text: whether decimals of more than 38 digits are strings, and not DECIMAL(38, scale).
         times_are_numbers: whether times of day are BIGINT, the microseconds since midnight: Delta has no column of type TIME.

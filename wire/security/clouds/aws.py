@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from pykafka_wire.wire.cloud_settings import BEARER, MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, printable_line
+from pykafka_wire.wire.settings.cloud_credentials import BEARER, MSK_IAM
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from pykafka_wire.wire.cloud_settings import BEARER, cloud_of_host
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
 from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, jwt_claims, printable_line
+from pykafka_wire.wire.settings.cloud_credentials import BEARER, cloud_of_host
 
 #: Claims that name who a token is for, the most telling first: a user, an application (v1 and v2 tokens), an object.
 _NAMES: Final = ("upn", "unique_name", "appid", "azp", "oid", "sub")

@@ -15,9 +15,9 @@ from calendar import timegm
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from pykafka_wire.wire.cloud_settings import BEARER
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
 from pykafka_wire.wire.security.token import AuthToken, SaslIdentity, jwt_claims, printable_line
+from pykafka_wire.wire.settings.cloud_credentials import BEARER
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _HEADER: Final = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}

@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pykafka_wire.wire.cloud_settings import BEARER, service_credential
 from pykafka_wire.wire.security.token import TokenProvider
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.settings.cloud_credentials import BEARER, service_credential
 
 
 def provider(settings: ClientSettings, options: Mapping[str, str]) -> TokenProvider:

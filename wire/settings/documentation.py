@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pykafka_wire.wire.errors import fill_in
 from pykafka_wire.wire.settings import SETTINGS
-from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
+from pykafka_wire.wire.settings.unsupported import IGNORED, REJECTED
 
 
 def mark_experimental(meaning: str, is_experimental: bool) -> str:

@@ -1,7 +1,7 @@
 """Client settings under Kafka's own names: strings in, one frozen dataclass out, with errors that name the remedy.
 
 Owns the supported names, their types and defaults. The defaults are those of Kafka 4.3's Java clients, unless a comment gives
-a reason. :mod:`~pykafka_wire.wire.unsupported_settings` lists the others. Each field of :class:`ClientSettings` declares one setting:
+a reason. :mod:`~pykafka_wire.wire.settings.unsupported` lists the others. Each field of :class:`ClientSettings` declares one setting:
 its name (underscores for dots), type, default and meaning. A parser raises ValueError with the remedy as its text, in which names of
 settings stand in braces. This module opens no file and no socket: a secret given by reference stays a reference (:mod:`~pykafka_wire.wire.security.secret_references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
-from pykafka_wire.wire import cloud_settings
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.masking import quoted
-from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
+from pykafka_wire.wire.settings import cloud_credentials
+from pykafka_wire.wire.settings.unsupported import IGNORED, REJECTED
 
 #: Host and port. Kafka has a default port, and a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
@@ -122,9 +122,13 @@ def _row(
 _MS: Final = _whole(0)
 _BYTES: Final = _whole(1)
 _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", cloud_settings.MSK_IAM)
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", cloud_credentials.MSK_IAM)
 #: What of the credentials can be read from the network where there is no TLS.
-_READABLE: Final = {"PLAIN": "the password", "OAUTHBEARER": "the token", cloud_settings.MSK_IAM: "the signed request"}
+_READABLE: Final = {
+    "PLAIN": "the password",
+    "OAUTHBEARER": "the token",
+    cloud_credentials.MSK_IAM: "the signed request",
+}
 #: The fields that belong to the other group protocol, by group protocol.
 _OF_THE_OTHER_PROTOCOL: Final = {
     "classic": ("group_remote_assignor",),
@@ -138,7 +142,7 @@ class ClientSettings:
     """Settings of one client, by Kafka's names with underscores; picklable and hashable. Its repr masks secrets.
 
     ``None`` in a numeric field means that this client chooses. ``unknown`` holds the given names that do not exist,
-    ``ignored`` those of :data:`~pykafka_wire.wire.unsupported_settings.IGNORED`.
+    ``ignored`` those of :data:`~pykafka_wire.wire.settings.unsupported.IGNORED`.
     """
 
     # fmt: off
@@ -196,14 +200,14 @@ class ClientSettings:
     enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
     # Not a setting of Kafka's: short for security.protocol, sasl.mechanism and the source of the credentials.
-    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `{security.protocol}` and `{sasl.mechanism}` (see [Clouds](clouds.md))", experimental=True))
+    auth: str | None = field(default=None, metadata=_row(cloud_credentials.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `{security.protocol}` and `{sasl.mechanism}` (see [Clouds](clouds.md))", experimental=True))
     sasl_mechanism: str | None = field(default=None, metadata=_row(_one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` or `AWS_MSK_IAM`"))
     sasl_jaas_config: str | None = field(default=None, metadata=_row(str, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
     sasl_username: str | None = field(default=None, metadata=_row(str, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))
     sasl_password: str | None = field(default=None, metadata=_row(str, "SASL", "its password", secret=True))
     sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(str, "SASL", "the first part of the brokers' principal; `kafka` by default"))
-    sasl_client_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `IAMClientCallbackHandler` (Amazon MSK), with any package; other classes are rejected", experimental=True))
-    sasl_login_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `OAuthBearerLoginCallbackHandler`, `IAMOAuthBearerLoginCallbackHandler` (Amazon MSK), `GcpLoginCallbackHandler` (Google) or `KafkaOAuth2AuthenticateCallbackHandler` (Azure), with any package; other classes are rejected", experimental=True))
+    sasl_client_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_credentials.parse_handler, "SASL", "Java's `IAMClientCallbackHandler` (Amazon MSK), with any package; other classes are rejected", experimental=True))
+    sasl_login_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_credentials.parse_handler, "SASL", "Java's `OAuthBearerLoginCallbackHandler`, `IAMOAuthBearerLoginCallbackHandler` (Amazon MSK), `GcpLoginCallbackHandler` (Google) or `KafkaOAuth2AuthenticateCallbackHandler` (Azure), with any package; other classes are rejected", experimental=True))
     sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(str, "SASL", "`module:function` that returns a token, or a token and its expiry time"))
     sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(str, "SASL", "the argument of the token provider, a text", secret=True))
     sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(str, "SASL", "the endpoint that issues tokens for client credentials (`https:`), or a file that holds a token (`file:`)", secret=True))
@@ -261,7 +265,7 @@ class ClientSettings:
             raise SettingsError(
                 "{setting} is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
             )
-        cloud_settings.complete(values)
+        cloud_credentials.complete(values)
         settings = cls(**values, unknown=tuple(unknown), ignored=tuple(ignored))
         settings._check(given)
         return settings
@@ -313,10 +317,10 @@ class ClientSettings:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
-    def cloud(self) -> cloud_settings.Cloud | None:
+    def cloud(self) -> cloud_credentials.Cloud | None:
         """Return the cloud whose credentials authenticate this client; None for credentials of another kind."""
         handlers = (self.sasl_client_callback_handler_class, self.sasl_login_callback_handler_class)
-        return cloud_settings.cloud_of(self.auth, self.sasl_mechanism, handlers)
+        return cloud_credentials.cloud_of(self.auth, self.sasl_mechanism, handlers)
 
     @property
     def compression_level(self) -> int | None:
