@@ -62,12 +62,7 @@ def cluster(
     from pykafka_wire.wire.topic_partitions import parse_new_topic
 
     version = version or KAFKA_VERSION
-    if client_properties and not secured:
-        raise click.UsageError("--client-properties needs --secured.")
-    if client_properties and client_properties.exists():
-        raise click.UsageError(
-            f"--client-properties {client_properties}: the file exists; name another one, or delete it."
-        )
+    _check_client_properties(client_properties, secured)
     if secured and release(version) < OLDEST_RELEASE:
         raise click.UsageError(f"--secured needs Kafka 4.0 or newer, not {version}.")
     of_brokers = dict(parse_pair("--property", text) for text in properties)
@@ -91,11 +86,7 @@ def cluster(
                     create_topics(client, new_topics)
             click.echo(f"Apache Kafka {kafka.version}, {counted(nodes, 'broker')}, logs in {kafka.folder}")
             if listener is None:
-                click.echo(f"bootstrap servers: {kafka.bootstrap_servers}")
-                if kafka.nodes[0].listeners[0].port != DEFAULT_PORT:
-                    used = f"since port {DEFAULT_PORT} is in use"
-                    click.echo(f"  not the default of the other commands, {used}: give them --bootstrap")
-                click.echo(f"external listener: {kafka.external_bootstrap_servers}")
+                _show_servers(kafka)
             else:
                 listener.allow(kafka)
                 written = _write(client_properties or kafka.folder / "client.properties", listener, kafka)
@@ -112,6 +103,25 @@ def cluster(
         click.echo("stopped; all processes ended, data deleted")
     except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _check_client_properties(path: Path | None, secured: bool) -> None:
+    """Raise click.UsageError where no file can be written for --client-properties."""
+    if path and not secured:
+        raise click.UsageError("--client-properties needs --secured.")
+    if path and path.exists():
+        raise click.UsageError(f"--client-properties {path}: the file exists; name another one, or delete it.")
+
+
+def _show_servers(kafka: LocalCluster) -> None:
+    """Print the addresses of a cluster whose clients need no settings."""
+    from pykafka_wire.local.settings import DEFAULT_PORT
+
+    click.echo(f"bootstrap servers: {kafka.bootstrap_servers}")
+    if kafka.nodes[0].listeners[0].port != DEFAULT_PORT:
+        used = f"since port {DEFAULT_PORT} is in use"
+        click.echo(f"  not the default of the other commands, {used}: give them --bootstrap")
+    click.echo(f"external listener: {kafka.external_bootstrap_servers}")
 
 
 def _write(path: Path, listener: SecuredListener, kafka: LocalCluster) -> Path:

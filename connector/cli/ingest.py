@@ -106,7 +106,7 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option(
     "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again, while no ingest runs, and end."
 )
-def ingest(
+def ingest(  # noqa: PLR0913
     file: Path | None,
     once: bool,
     every: str | None,

@@ -47,7 +47,7 @@ _POLL_INTERVAL_S: Final = 0.3
     help="Decode values, avro and protobuf by the registry's newest schema, and show them as JSON.",
 )
 @registry_option
-def tail(
+def tail(  # noqa: PLR0913
     topic: str,
     last: int,
     place: str | None,

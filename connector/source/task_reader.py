@@ -115,7 +115,7 @@ def read_ranges(
         )
 
 
-def _read(
+def _read(  # noqa: PLR0913
     cluster: Cluster,
     cache: BatchCache | None,
     options: SourceOptions,

@@ -114,6 +114,19 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
     return value
 
 
+def _json_conversion(wanted: pa.DataType, encodings: Encodings) -> Conversion | None:
+    """Return what JSON's numbers and texts mean where their encoding is declared; None for other types."""
+    is_a = pa.types
+    if is_a.is_decimal(wanted):
+        return _json_decimal(wanted.precision, wanted.scale, encodings)
+    if is_a.is_timestamp(wanted) and wanted.unit == "us":
+        of_text, of_number = timestamp_micros if wanted.tz else local_timestamp_micros, timestamp_of_number
+        return _json_time(of_text, partial(of_number, unit=encodings.timestamp_unit), "a timestamp (ISO-8601)")
+    if is_a.is_date32(wanted):
+        return _json_time(date_days, partial(date_of_number, unit=encodings.date_unit), "a date (ISO-8601)")
+    return None
+
+
 def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
     if is_variant(wanted):
@@ -128,14 +141,8 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         return _map(key_conversion_to(wanted.key_type, binary_text), _field_conversion(wanted.item_field, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
-    if isinstance(binary_text, Encodings):
-        if is_a.is_decimal(wanted):
-            return _json_decimal(wanted.precision, wanted.scale, binary_text)
-        if is_a.is_timestamp(wanted) and wanted.unit == "us":
-            of_text, of_number = timestamp_micros if wanted.tz else local_timestamp_micros, timestamp_of_number
-            return _json_time(of_text, partial(of_number, unit=binary_text.timestamp_unit), "a timestamp (ISO-8601)")
-        if is_a.is_date32(wanted):
-            return _json_time(date_days, partial(date_of_number, unit=binary_text.date_unit), "a date (ISO-8601)")
+    if isinstance(binary_text, Encodings) and (encoded := _json_conversion(wanted, binary_text)) is not None:
+        return encoded
     if is_a.is_decimal(wanted):
         return _decimal(wanted.precision, wanted.scale)
     if is_a.is_timestamp(wanted):

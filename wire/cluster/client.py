@@ -392,9 +392,7 @@ class Cluster:
             lookup = self.metadata.leaders(remaining, deadline=retry.deadline)
             for error in lookup.errors.values():
                 retry.keep(error)
-            by_node: dict[int, list[TopicPartition]] = {}
-            for tp, (node, _) in lookup.leaders.items():
-                by_node.setdefault(node, []).append(tp)
+            by_node = _group_by_node(lookup.leaders)
             addressed = [_Addressed(group, node, build(group), GENERAL) for node, group in by_node.items()]
             for _, place, response in self._exchange(addressed, retry, forget, _Terms(version_cap=version_cap)):
                 for tp, code, value in results(response):
@@ -559,3 +557,11 @@ def _portions(node_ids: Mapping[KeyT, int]) -> Iterator[list[tuple[KeyT, int]]]:
     size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
     for start in range(0, max(map(len, by_node.values()), default=0), size):
         yield [key for keys in by_node.values() for key in keys[start : start + size]]
+
+
+def _group_by_node(leaders: Mapping[TopicPartition, tuple[int, int]]) -> dict[int, list[TopicPartition]]:
+    """Return topic-partitions by the node id of their leader."""
+    by_node: dict[int, list[TopicPartition]] = {}
+    for tp, (node, _) in leaders.items():
+        by_node.setdefault(node, []).append(tp)
+    return by_node

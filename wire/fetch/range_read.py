@@ -95,7 +95,7 @@ _MIN_PAUSE_S: Final = 0.005
 _LAST_EPOCH_VERSION: Final = 12
 
 
-def fetch_ranges(
+def fetch_ranges(  # noqa: PLR0913
     cluster: Cluster,
     ranges: Sequence[OffsetRange],
     *,
@@ -180,7 +180,7 @@ class RangeRead:
         unfinished: the ranges that have not reached their end.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         cluster: Cluster,
         ranges: Sequence[OffsetRange],
@@ -507,51 +507,73 @@ class RangeRead:
             case Validated():
                 progress.forget_epoch()
                 progress.pause_until(now + _MIN_PAUSE_S)
-            case Redirected(replica, at_end):
-                logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
-                if at_end:
-                    progress.reach_end()
-                else:
-                    progress.leave_end(now)
-                progress.read_replica.redirect(replica, now, self._settings.metadata_max_age_ms / 1000)
+            case Redirected():
+                logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, outcome.replica)
+                self._redirect(progress, outcome)
             case AskedLeader():
                 progress.read_replica.ask_leader(now)
                 self._moved_at = now
             case Skipped():
                 pass  # its turn comes with the next request, in which it is among the first
             case Waiting(at_end):
-                progress.pause_until(now + _MIN_PAUSE_S)
-                if at_end:
-                    progress.reach_end()
-                if self._handler.end_wait_s is None:
-                    if at_end is None:
-                        progress.read_replica.miss_records(now)
-                    progress.recover()
-                    self._moved_at = now
-                    return
-                progress.stall(now)
-                progress.watch_end(now, at_end=at_end)
+                self._wait(progress, at_end)
             case LeftFollower(reason):
                 self._leave_follower(progress, reason)
                 self._back_off(progress)
-            case RetriedRange(error, find_leader, check_topic):
-                if check_topic:
-                    self._topic_ids.pop(progress.topic_partition.topic, None)
-                if find_leader:
-                    tp, epoch = progress.topic_partition, requested.leader[1]
-                    if self._cluster.metadata.follow_hint(tp, chunk.node, data.current_leader, endpoints, epoch=epoch):
-                        self._counters.n_retries += 1  # at once: another leader is known
-                        return
-                elif progress.failures:
-                    # A broker that is cut off never learns that another one leads.
-                    self._cluster.metadata.invalidate(progress.topic_partition)
-                self._retry(progress, error)
+            case RetriedRange():
+                self._retry_response(requested, data, outcome, chunk.node, endpoints)
             case EndMissing(waited_s):
                 self._on_missing_end(requested, data, waited_s, node=chunk.node)
             case FailedRange():
                 self._fail(outcome)
             case _:
                 assert_never(outcome)
+
+    def _redirect(self, progress: RangeProgress, redirected: Redirected) -> None:
+        """Read a range from the follower that its leader names (KIP-392)."""
+        now = self.clock.now()
+        if redirected.at_end:
+            progress.reach_end()
+        else:
+            progress.leave_end(now)
+        progress.read_replica.redirect(redirected.replica, now, self._settings.metadata_max_age_ms / 1000)
+
+    def _wait(self, progress: RangeProgress, at_end: bool | None) -> None:
+        """Note that a range has nothing to give yet; a read without an end finds nothing wrong with that."""
+        now = self.clock.now()
+        progress.pause_until(now + _MIN_PAUSE_S)
+        if at_end:
+            progress.reach_end()
+        if self._handler.end_wait_s is None:
+            if at_end is None:
+                progress.read_replica.miss_records(now)
+            progress.recover()
+            self._moved_at = now
+        else:
+            progress.stall(now)
+            progress.watch_end(now, at_end=at_end)
+
+    def _retry_response(
+        self,
+        requested: RequestedPartition,
+        data: PartitionData,
+        retried: RetriedRange,
+        node: int,
+        endpoints: Sequence[NodeEndpoint],
+    ) -> None:
+        """Ask for a range again: at once where another leader is known (KIP-951), else after a pause."""
+        progress, tp = requested.progress, requested.progress.topic_partition
+        metadata = self._cluster.metadata
+        if retried.check_topic:
+            self._topic_ids.pop(tp.topic, None)
+        if retried.find_leader:
+            if metadata.follow_hint(tp, node, data.current_leader, endpoints, epoch=requested.leader[1]):
+                self._counters.n_retries += 1
+                return
+        elif progress.failures:
+            # A broker that is cut off never learns that another one leads.
+            metadata.invalidate(tp)
+        self._retry(progress, retried.error)
 
     def _advance(self, requested: RequestedPartition, received: ReceivedRecords, chunk: Chunk) -> None:
         """Move a range over its batches and puts them up for decoding."""

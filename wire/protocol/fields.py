@@ -63,7 +63,7 @@ class Field:
         "until",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         kind: str,
         *,

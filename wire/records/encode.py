@@ -126,7 +126,7 @@ class _Rows:
         return 1 + int(n_varint_bytes(zigzag(largest)).sum())
 
 
-def encode_parts(
+def encode_parts(  # noqa: PLR0913
     *,
     key: pa.Array,
     value: pa.Array,

@@ -175,7 +175,7 @@ class RowReader:
         self._default_bytes = 0
         self._records: dict[tuple[resolution.ResolvedRecord, Wanted], Read] = {}
 
-    def of(self, node: resolution.ResolvedNode, wanted: Wanted) -> Read:
+    def of(self, node: resolution.ResolvedNode, wanted: Wanted) -> Read:  # noqa: C901
         """Read a value as ``wanted``, or goe past it."""
         is_a = pa.types
         if isinstance(node, resolution.Mismatch):

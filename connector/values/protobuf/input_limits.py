@@ -116,7 +116,7 @@ def _messages_size(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
         raise DecodeError("it is shorter than its schema says") from error
 
 
-def _walk(data: bytes, layout: MessageLayout, max_bytes: int) -> int:
+def _walk(data: bytes, layout: MessageLayout, max_bytes: int) -> int:  # noqa: C901, PLR0915
     size = position = 0
     end, in_group = len(data), False
     inner = layout.inner
