@@ -23,12 +23,12 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import Json, JsonSchema
-from pykafka_wire.values.json_values.encodings import DecimalFormat, encodings_of
 from pykafka_wire.values.numeric_times import TimeUnit
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema
+from pykafka_wire.values.single_json.encodings import DecimalFormat, encodings_of
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import click
 
+from pykafka_wire.cli.abandoned_transactions import show_own, transaction_row
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.offsets import explain, find_leaders, partitions_of
 from pykafka_wire.cli.output import FAILED, format_timestamp
-from pykafka_wire.cli.task_transactions import show_own, transaction_row
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, OpenProducer, list_transactions, open_producers

@@ -59,9 +59,9 @@ from pykafka_wire.ingest.json_survey import JsonSurvey, Kind, in_envelope, surve
 from pykafka_wire.ingest.json_types import column_ddl, grown, widened
 from pykafka_wire.ingest.tables import quoted, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
-from pykafka_wire.values.json_values.encodings import decimal_of_base64
-from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
+from pykafka_wire.values.single_json.encodings import decimal_of_base64
+from pykafka_wire.values.single_json.text import parse_json
 
 #: What documents are read as whose fields have no type: they must be JSON all the same.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"

@@ -67,7 +67,7 @@ class Shape:
     items: Shape | None = None
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Take in a value, as :func:`~pykafka_wire.values.json_values.text.parse_json` reads it."""
+        """Take in a value, as :func:`~pykafka_wire.values.single_json.text.parse_json` reads it."""
         kind = type(value)
         if kind is str:
             self.kinds |= NAN if value in _INFINITE else TEXT

@@ -37,7 +37,7 @@ from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
-from pykafka_wire.values.json_values.text import parse_json
+from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.worker_pickling import SentToWorkers
 
 #: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.

@@ -29,7 +29,6 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.json_values.variant_type import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.address import Registry
@@ -37,6 +36,7 @@ from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, refuse_rules, subject_of
 from pykafka_wire.values.registry.settings import registry_of
+from pykafka_wire.values.single_json.variant_type import holds_variant
 
 _log = logging.getLogger(__name__)
 

@@ -116,7 +116,7 @@ class ReaderSchema:
             return Utf8()
         if self.format == "json":
             from pykafka_wire.values.json.format import Json
-            from pykafka_wire.values.json_values.encodings import Encodings
+            from pykafka_wire.values.single_json.encodings import Encodings
 
             # The options have checked the words.
             encodings = Encodings(time_units=column.time_units, decimal_formats=column.decimal_formats)  # type: ignore[arg-type]

@@ -21,7 +21,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
-from pykafka_wire.values.json_values.encodings import (
+from pykafka_wire.values.numeric_times import INFINITE_TEXTS
+from pykafka_wire.values.single_json.encodings import (
     Encodings,
     check_is_number,
     date_of_number,
@@ -29,10 +30,9 @@ from pykafka_wire.values.json_values.encodings import (
     decimal_of_struct,
     timestamp_of_number,
 )
-from pykafka_wire.values.json_values.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
-from pykafka_wire.values.json_values.variant import variant_of
-from pykafka_wire.values.json_values.variant_type import is_variant
-from pykafka_wire.values.numeric_times import INFINITE_TEXTS
+from pykafka_wire.values.single_json.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
+from pykafka_wire.values.single_json.variant import variant_of
+from pykafka_wire.values.single_json.variant_type import is_variant
 
 Conversion = Callable[[Any], Any]
 #: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. In JSON documents,

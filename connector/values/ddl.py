@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pykafka_wire.values.json_values.variant_type import VARIANT
+from pykafka_wire.values.single_json.variant_type import VARIANT
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),

@@ -36,7 +36,7 @@ PACKAGES = {
     "pykafka_wire/values/avro": "connector/values/avro",
     "pykafka_wire/values/bulk": "connector/values/bulk",
     "pykafka_wire/values/json": "connector/values/json",
-    "pykafka_wire/values/json_values": "connector/values/json_values",
+    "pykafka_wire/values/single_json": "connector/values/single_json",
     "pykafka_wire/values/protobuf": "connector/values/protobuf",
     "pykafka_wire/values/registry": "connector/values/registry",
     "pykafka_wire/wire": "wire",

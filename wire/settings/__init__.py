@@ -1,6 +1,6 @@
 """A client's settings under Kafka's own names: those that are supported, those that are not, and what clouds add to them."""
 
-from pykafka_wire.wire.settings.client import (
+from pykafka_wire.wire.settings.client_settings import (
     SETTINGS,
     Address,
     ClientSettings,

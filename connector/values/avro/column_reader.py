@@ -47,7 +47,7 @@ from pykafka_wire.values.bulk.arrays import (
 from pykafka_wire.values.bulk.big_endian import last_bytes, out_of_range, words_of
 from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
 from pykafka_wire.values.connect_types import ConnectType
-from pykafka_wire.values.json_values.variant_type import is_variant
+from pykafka_wire.values.single_json.variant_type import is_variant
 from pykafka_wire.wire.arrow.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import byte_lengths
 

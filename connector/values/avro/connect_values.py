@@ -19,9 +19,9 @@ from pykafka_wire.values.avro.connect_names import connect_type_of
 from pykafka_wire.values.avro.schema import Schema
 from pykafka_wire.values.bulk.arrays import Flags, array_of
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.json_values.encodings import SCALES, decimal_of_bytes
-from pykafka_wire.values.json_values.text import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE_TEXTS
+from pykafka_wire.values.single_json.encodings import SCALES, decimal_of_bytes
+from pykafka_wire.values.single_json.text import date_days, local_timestamp_micros, timestamp_micros
 
 #: ``io.debezium.data.VariableScaleDecimal``.
 VARIABLE_DECIMAL: Final = pa.struct([("scale", pa.int32()), ("value", pa.binary())])

@@ -33,11 +33,11 @@ from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import is_member_struct
 from pykafka_wire.values.bulk.reading import item_bytes
-from pykafka_wire.values.json_values.encodings import decimal_of_bytes
-from pykafka_wire.values.json_values.text import parse_json
-from pykafka_wire.values.json_values.variant import variant_of
-from pykafka_wire.values.json_values.variant_type import is_variant
 from pykafka_wire.values.numeric_times import days_of, micros_of
+from pykafka_wire.values.single_json.encodings import decimal_of_bytes
+from pykafka_wire.values.single_json.text import parse_json
+from pykafka_wire.values.single_json.variant import variant_of
+from pykafka_wire.values.single_json.variant_type import is_variant
 
 #: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
 #: billions of them.

@@ -24,7 +24,7 @@ from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.avro.connect_names import connect_type_of
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of, max_digits
 from pykafka_wire.values.bulk.writing import sql_name
-from pykafka_wire.values.json_values.variant_type import VARIANT
+from pykafka_wire.values.single_json.variant_type import VARIANT
 
 #: Of Spark's decimals and of Arrow's with 128 bits.
 _MAX_DECIMAL_DIGITS: Final = 38

@@ -23,9 +23,9 @@ from pykafka_wire.values.json.document_blocks import Block, BlockError, object_b
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.variant_columns import VariantReader
-from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
-from pykafka_wire.values.json_values.text import parse_json
-from pykafka_wire.values.json_values.variant_type import is_variant
+from pykafka_wire.values.single_json.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.single_json.text import parse_json
+from pykafka_wire.values.single_json.variant_type import is_variant
 
 _log: Final = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pykafka_wire.values import numeric_times
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices, with_validity
 from pykafka_wire.values.bulk.big_endian import out_of_range, words_of
 from pykafka_wire.values.bulk.writing import numbers_of
-from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
-from pykafka_wire.values.json_values.variant_type import is_variant
+from pykafka_wire.values.single_json.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.single_json.variant_type import is_variant
 from pykafka_wire.wire.arrow.arrays import validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.

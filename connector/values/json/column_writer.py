@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.arrays import not_utf8, nulls_of
 from pykafka_wire.values.bulk.writing import numbers_of, sql_name
-from pykafka_wire.values.json_values.text import json_text
+from pykafka_wire.values.single_json.text import json_text
 from pykafka_wire.wire.arrow.arrays import binary_scalar, to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import bounds, byte_lengths
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pykafka_wire.errors import ConnectorError, DecodeError
-from pykafka_wire.values.json_values.text import parse_json
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import look_up_references
+from pykafka_wire.values.single_json.text import parse_json
 
 
 def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, Any]:

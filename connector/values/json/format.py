@@ -13,13 +13,13 @@ from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
 from pykafka_wire.values.json.column_reader import json_reader
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.input_limits import document_conversion
-from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
-from pykafka_wire.values.json_values.text import json_text, parse_json
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.registered_schema import Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, applied_rules, behind_rules, schema_of
+from pykafka_wire.values.single_json.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.single_json.text import json_text, parse_json
 
 if TYPE_CHECKING:
     from pykafka_wire.values.json.column_writer import DocumentWriter

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
-from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings
+from pykafka_wire.values.single_json.encodings import UNKNOWN, Encodings
 
 #: Of all items of a document, or of all rows of a block. In Arrow a field takes 16 bytes at most.
 MAX_FIELDS: Final = 1 << 22

@@ -16,11 +16,11 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL
 from pykafka_wire.values.json.documents import schema_documents
-from pykafka_wire.values.json_values.encodings import ROOT, DecimalFormat, Encodings
 from pykafka_wire.values.numeric_times import TimeUnit
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.registered_schema import Schema
+from pykafka_wire.values.single_json.encodings import ROOT, DecimalFormat, Encodings
 
 _TEXT: Final = pa.string()
 #: Of a schema that allows nothing but null.

@@ -1,4 +1,4 @@
-"""JSON documents as variants, as :mod:`~pykafka_wire.values.json_values.variant` makes one; those of flat objects together.
+"""JSON documents as variants, as :mod:`~pykafka_wire.values.single_json.variant` makes one; those of flat objects together.
 
 :mod:`~pykafka_wire.values.json.flat_objects` finds the members of objects that have them in one order. An object's bytes are a head
 (kinds of numbers, ids of keys, offsets) and its members' values one after the other: of all rows with the same members, each is a
@@ -25,8 +25,8 @@ from pykafka_wire.values.json.flat_objects import (
     layout_of,
     read_flat,
 )
-from pykafka_wire.values.json_values.text import parse_json
-from pykafka_wire.values.json_values.variant import NULL, VariantEncoder, variant_metadata, variant_of
+from pykafka_wire.values.single_json.text import parse_json
+from pykafka_wire.values.single_json.variant import NULL, VariantEncoder, variant_metadata, variant_of
 from pykafka_wire.wire.arrow.arrays import to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,

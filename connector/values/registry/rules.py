@@ -30,11 +30,11 @@ from pykafka_wire.errors import (
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter
-from pykafka_wire.values.json_values.text import json_text, parse_json
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
+from pykafka_wire.values.single_json.text import json_text, parse_json
 from pykafka_wire.wire.security.secret_references import resolve
 
 _WHAT: Final = "rule.executors"

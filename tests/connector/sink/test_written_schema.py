@@ -54,7 +54,7 @@ print(*sorted(name.removeprefix(prefix) for name in sys.modules if name.startswi
     done = subprocess.run([sys.executable, "-c", task], input=pickle.dumps(encoding), capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     loaded = ["avro", "avro.column_writer", "avro.connect_names", "avro.schema", "avro.types", "bulk", "bulk.arrays"]
-    loaded += ["bulk.writing", "connect_types", "json_values", "json_values.variant_type", "numeric_times"]
+    loaded += ["bulk.writing", "connect_types", "numeric_times", "single_json", "single_json.variant_type"]
     assert done.stdout.decode().split() == loaded  # no registry, and nothing that reads
 
 

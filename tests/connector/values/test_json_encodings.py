@@ -15,7 +15,7 @@ from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.json_values.encodings import UNKNOWN, Encodings, encodings_of
+from pykafka_wire.values.single_json.encodings import UNKNOWN, Encodings, encodings_of
 from tests.connector.values.json_samples import JsonSamples
 from tests.connector.values.test_json_columns import same
 

@@ -21,9 +21,9 @@ from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.ddl import arrow_type
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.json.variant_columns import VariantReader, flat_variants
-from pykafka_wire.values.json_values.text import parse_json
-from pykafka_wire.values.json_values.variant import variant_metadata, variant_of
-from pykafka_wire.values.json_values.variant_type import VARIANT, is_variant
+from pykafka_wire.values.single_json.text import parse_json
+from pykafka_wire.values.single_json.variant import variant_metadata, variant_of
+from pykafka_wire.values.single_json.variant_type import VARIANT, is_variant
 
 _VALUES = st.recursive(
     st.none()

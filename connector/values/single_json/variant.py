@@ -28,7 +28,7 @@ _LONG_TEXT: Final = b"\x40"
 
 
 def variant_of(value: Any) -> dict[str, bytes]:
-    """Return a parsed JSON value (:func:`~pykafka_wire.values.json_values.text.parse_json`) as ``pa.array`` takes a variant.
+    """Return a parsed JSON value (:func:`~pykafka_wire.values.single_json.text.parse_json`) as ``pa.array`` takes a variant.
 
     Raises:
         DecodeError: it is too large, or has a number or text that a variant does not hold.

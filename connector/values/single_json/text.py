@@ -3,7 +3,7 @@
 Numbers are exact: integers are ints, all others are decimals with the digits of the text. Dates and timestamps are read as Spark's
 ``from_json`` reads them in a session whose time zone is UTC, which is what its CAST takes
 (``SparkDateTimeUtils.stringToTimestamp``): ``2026``, ``2026-3``, ``2026-3-1`` and ``2026-3-1 1:2:3.5 Europe/Berlin``, beside
-ISO-8601. What their numbers mean is :mod:`~pykafka_wire.values.json_values.encodings`'s.
+ISO-8601. What their numbers mean is :mod:`~pykafka_wire.values.single_json.encodings`'s.
 """
 
 from __future__ import annotations
