@@ -52,7 +52,9 @@ class Holder:
         process: the process id.
         born: when the process began, as the machine counts; empty where that is unknown.
         started_at: when the run began, as ISO-8601 in UTC.
-        checkpoint: the folder; a lease that was copied with a checkpoint names the original.
+        checkpoint: the folder, as the settings name it, without credentials.
+        place: the folder by the one name that all ways of writing it have.
+        inode: the number of a local folder in its file system, which is the same wherever that is mounted; 0 where unknown.
     """
 
     id: str
@@ -62,10 +64,12 @@ class Holder:
     born: str
     started_at: str
     checkpoint: str
+    place: str
+    inode: int
 
     @classmethod
     def here(cls, checkpoint: str) -> Holder:
-        """Return this process as the holder of a new lease."""
+        """Return this process as the holder of a new lease. Raises OptionError for a URI that pyarrow does not know."""
         return cls(
             id=uuid.uuid4().hex,
             host=platform.node(),
@@ -73,7 +77,9 @@ class Holder:
             process=os.getpid(),
             born=_born(os.getpid()) or "",
             started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            checkpoint=checkpoint,
+            checkpoint=without_secrets(checkpoint),
+            place=_place(checkpoint),
+            inode=_inode(checkpoint),
         )
 
     @classmethod
@@ -93,6 +99,26 @@ class Holder:
         if born is None:
             return False
         return born == self.born if born and self.born else None
+
+    def is_of(self, other: Holder) -> bool:
+        """Return whether two leases are of one folder: a lease that was copied with a checkpoint is the original's."""
+        return self.place == other.place or (self.inode == other.inode and self.inode != 0)
+
+
+def _place(checkpoint: str) -> str:
+    local = local_folder(checkpoint)
+    if local is not None:
+        return str(Path(local).resolve())
+    filesystem, folder = open_folder(checkpoint, "checkpoint")
+    return f"{filesystem.type_name}:{folder}"
+
+
+def _inode(checkpoint: str) -> int:
+    local = local_folder(checkpoint)
+    try:
+        return 0 if local is None else Path(local).stat().st_ino
+    except OSError:
+        return 0
 
 
 def _machine() -> str:
@@ -125,6 +151,11 @@ class _LeaseFile:
         self._path = f"{folder}/{FILE_NAME}"
         self.is_local = local_folder(checkpoint) is not None
 
+    def make_folder(self) -> None:
+        """Make a local checkpoint's folder, which may be there. Raises OSError."""
+        if self.is_local:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+
     def read(self) -> str | None:
         """Return the file's text; None where there is no file. Raises OSError."""
         try:
@@ -137,7 +168,6 @@ class _LeaseFile:
         """Replace the file as a whole. Raises OSError."""
         if self.is_local:
             path = Path(self._path)
-            path.parent.mkdir(parents=True, exist_ok=True)
             written = path.with_name(f".{path.name}.{os.getpid()}")
             written.write_text(text)
             written.replace(path)
@@ -178,9 +208,10 @@ class CheckpointLease:
             IngestError: another process runs the ingest of this checkpoint.
         """
         shown = without_secrets(checkpoint)
-        holder = Holder.here(shown)
         try:
             file = _LeaseFile(checkpoint)
+            file.make_folder()
+            holder = Holder.here(checkpoint)
             _await_end(file, holder)
             file.write(json.dumps(asdict(holder)))
             time.sleep(_SETTLE_S if file.is_local else _SETTLE_REMOTE_S)
@@ -245,7 +276,7 @@ def check_free(checkpoint: str) -> None:
         IngestError: another process of this machine runs the ingest of this checkpoint.
     """
     with suppress(OSError, OptionError):
-        holder = Holder.here(without_secrets(checkpoint))
+        holder = Holder.here(checkpoint)
         other = _other_holder(_LeaseFile(checkpoint).read(), holder)
         if other is not None and other.is_alive():
             raise _in_use(other)
@@ -255,7 +286,7 @@ def _other_holder(text: str | None, holder: Holder) -> Holder | None:
     """Return the process that holds a lease by its file, if that is another process, and the lease is this checkpoint's."""
     other = Holder.from_json(text or "")
     is_own = other is not None and (other.machine, other.process) == (holder.machine, holder.process)
-    return None if other is None or is_own or other.checkpoint != holder.checkpoint else other
+    return None if other is None or is_own or not other.is_of(holder) else other
 
 
 def _await_end(file: _LeaseFile, holder: Holder) -> None:

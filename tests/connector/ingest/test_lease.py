@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,25 @@ def test_a_second_process_is_refused_at_once_and_may_start_when_the_first_was_ki
     take(checkpoint).release()
     assert time.monotonic() - begun < 5
     assert not (checkpoint / FILE_NAME).exists()
+
+
+def test_one_checkpoint_has_one_lease_however_its_folder_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, link, mount = tmp_path / "check point", tmp_path / "link", tmp_path / "mount"
+    ways = [f"{checkpoint}/", f"file:{checkpoint}", checkpoint.as_uri(), f"{tmp_path}/x/../check point", str(link)]
+    with holding(checkpoint) as first:
+        (tmp_path / "x").mkdir()
+        link.symlink_to(checkpoint)
+        monkeypatch.chdir(tmp_path)
+        for named in (*ways, "check point"):
+            for refused in (partial(CheckpointLease.take, named, lambda: True), partial(check_free, named)):
+                with pytest.raises(IngestError, match=rf"in process {first.pid},"):
+                    refused()
+        written = json.loads((checkpoint / FILE_NAME).read_text())
+        (checkpoint / FILE_NAME).write_text(json.dumps({**written, "place": str(mount)}))
+        with pytest.raises(IngestError, match=rf"in process {first.pid},"):
+            take(checkpoint)
 
 
 def test_a_process_that_ends_in_order_leaves_no_lease(tmp_path: Path) -> None:
