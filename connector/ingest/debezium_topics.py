@@ -1,7 +1,7 @@
 """Debezium's topics beside those of tables: changes of schemas, their history, heartbeats, transactions. No rows of a table.
 
-Owns how they are recognised: by their names where these say it, else by a record. MySQL's and MariaDB's connectors write changes of
-schemas to a topic that has the ``topic.prefix`` as its name, and their history to one of any name.
+Owns how they are recognised: by their names where these say it and no record denies it, else by a record. MySQL's and MariaDB's
+connectors write changes of schemas to a topic that has the ``topic.prefix`` as its name, and their history to one of any name.
 https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-schema-change-topic
 """
 
@@ -38,6 +38,9 @@ _NAMESPACE: Final = "io.debezium.connector."
 _CHANGE: Final = frozenset({"source", "databaseName", "ddl", "tableChanges"})
 _POSITION: Final = "position"
 _TRANSACTION: Final = frozenset({"status", "id", "event_count", "data_collections"})
+#: What a change of a row has, and what the name of its schema ends with.
+_ROW_CHANGE: Final = frozenset({"op", "before", "after"})
+_ENVELOPE: Final = "Envelope"
 #: Names that may be those of such topics: a record shows it.
 _SUSPICIOUS: Final = re.compile(r".*(schema|history|debezium|\.transaction).*", re.IGNORECASE)
 #: Topics of tables have a prefix, a database or a schema, and a table in their names.
@@ -62,6 +65,18 @@ def what_it_has(value: bytes | None, registry: Registry | None = None) -> str | 
     return TRANSACTIONS if names >= _TRANSACTION else None
 
 
+def is_change_of_row(value: bytes | None, registry: Registry | None = None) -> bool:
+    """Return whether a value is a change of a row, which only a table's topic has."""
+    if value is None:
+        return False
+    try:
+        document = json.loads(value)
+    except (ValueError, RecursionError):
+        return (_registered_name(value, registry) or "").rpartition(".")[2] == _ENVELOPE
+    payload = document.get("payload", document) if isinstance(document, dict) else None
+    return isinstance(payload, dict) and payload.keys() >= _ROW_CHANGE
+
+
 class DebeziumTopics:
     """Debezium's own topics of an ingest. A topic is looked into once, as soon as it has a record."""
 
@@ -69,6 +84,8 @@ class DebeziumTopics:
         self._settings = settings
         self._registry = registry_of(settings.source_registry_options | settings.kafka_options)
         self._seen: dict[str, str | None] = {}
+        #: Topics with the names of Debezium's own; whether they have changes of rows all the same.
+        self._of_tables: dict[str, bool] = {}
 
     def among(self, topics: Iterable[str], with_records: Container[str] | None = None) -> dict[str, str]:
         """Return Debezium's topics among those of an ingest, and what they have; none that a [[table]] names.
@@ -77,13 +94,26 @@ class DebeziumTopics:
             with_records: the topics that have new records, None where that is not known: no other topic is looked into.
         """
         every = list(topics)
-        own = self._settings.helpers(every)
+        own = {
+            topic: what
+            for topic, what in self._settings.helpers(every).items()
+            if not self._is_of_a_table(topic, with_records)
+        }
         for topic in self._candidates(every):
             if topic in own or not (topic in self._seen or with_records is None or topic in with_records):
                 continue
             if (what := self._look_into(topic)) is not None:
                 own[topic] = what
         return own
+
+    def _is_of_a_table(self, topic: str, with_records: Container[str] | None) -> bool:
+        """Return whether a topic has changes of rows, though its name is one of Debezium's own: another topic's begins with it."""
+        if topic not in self._of_tables and (with_records is None or topic in with_records):
+            value = _first_value(self._settings.kafka_options, topic)
+            if value is None:
+                return False
+            self._of_tables[topic] = is_change_of_row(value, self._registry)
+        return self._of_tables.get(topic, False)
 
     def _candidates(self, topics: list[str]) -> list[str]:
         named = {table.topic for table in self._settings.tables}

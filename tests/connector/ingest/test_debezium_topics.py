@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.ingest.debezium_topics import DebeziumTopics, what_it_has
+from pykafka_wire.ingest.debezium_topics import DebeziumTopics, is_change_of_row, what_it_has
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.framing import encode_frame
@@ -51,13 +51,17 @@ def test_a_value_shows_what_a_topic_has(document: Any, wanted: str | None) -> No
 @pytest.mark.unit
 def test_an_avro_value_shows_it_by_the_name_of_its_schema() -> None:
     names = {1: ("io.debezium.connector.mysql", "SchemaChangeValue"), 2: ("shop", "SchemaChangeValue")}
+    names[3] = ("shop.s.orders", "Envelope")
     answers = {
         f"/schemas/ids/{n}": {"schema": json.dumps({"type": "record", "namespace": space, "name": name, "fields": []})}
         for n, (space, name) in names.items()
     }
     with scripted_registry(answers) as url:
-        found = [what_it_has(encode_frame(n, b"x"), Registry(url)) for n in names]
+        found = [what_it_has(encode_frame(n, b"x"), Registry(url)) for n in (1, 2)]
+        envelope = is_change_of_row(encode_frame(3, b"x"), Registry(url))
     assert found == ["changes of schemas", None]
+    assert envelope
+    assert not any(map(is_change_of_row, (None, b"\0\0\0\0\1x", b"{}", b"[]")))
     assert [what_it_has(value) for value in (None, b"\0\0\0\0\1x", b"\xff")] == [None] * 3
 
 
@@ -100,6 +104,33 @@ def test_they_are_found_in_every_mode_unless_a_table_names_them(
         tables=(Table(topic=lot), Table(topic=f"schemahistory.{lot}")),
     )
     assert [*DebeziumTopics(named).among(values)] == [f"__debezium-heartbeat.{lot}"]
+
+
+@pytest.mark.broker
+def test_a_table_s_topic_is_none_of_them_though_its_name_is_another_topic_s_prefix(
+    outside: Any, topic: Callable[..., str]
+) -> None:
+    """Topics that a transformation names, such as ``orders`` and ``orders.eu.lines``."""
+    lot = f"dbz{uuid.uuid4().hex[:8]}"
+    row = {"op": "c", "after": {"id": 1}, "before": None, "source": {}}
+    values = {
+        lot: row,
+        f"{lot}.eu": {"schema": {}, "payload": row},
+        f"{lot}.eu.b.lines": row,
+        f"{lot}.transaction": row,
+    }
+    for name, value in values.items():
+        topic(1, name=name)
+        outside.produce(name, [outside.Record(key=b"{}", value=json.dumps(value).encode())])
+    settings = Settings(
+        checkpoint="/c",
+        kafka={"bootstrap.servers": outside.servers},
+        topics=".*",
+        into="/lake",
+        defaults=Table(topic=".*", format="json", mode="cdc"),
+    )
+    assert [*settings.helpers(values)] == [lot, f"{lot}.eu", f"{lot}.transaction"], "by their names"
+    assert DebeziumTopics(settings).among(values) == {}
 
 
 @pytest.mark.broker
