@@ -57,8 +57,12 @@ class SearchPausedError(Exception):
 class WriteSpan(Protocol):
     """Lands records by one commit."""
 
-    def __call__(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> None:
-        """Land the records of ``read`` as rows and ``rejected`` as rejects; both are in ``whole``, the table's next range."""
+    def __call__(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+        """Land the records of ``read`` as rows and ``rejected`` as rejects; both are in ``whole``, the table's next range.
+
+        Returns:
+            The number of rows. Records that a table does not take show nothing of the cause.
+        """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,12 +73,15 @@ class Search:
         write: lands what is asked for, or raises.
         reason_of: returns the sentence of an error that a record may be the cause of; None for an error that no record causes,
             which ends the search.
+        n_records: returns how many records a span has. Offsets of transactions and of compacted topics have none, and show nothing
+            of the cause.
         note: is called before each step, with the number of records that were found so far.
         is_proven: whether a record was landed since the error came first; a search that follows begins with what this one knows.
     """
 
     write: WriteSpan
     reason_of: Callable[[Exception], str | None]
+    n_records: Callable[[Span], int]
     note: Callable[[int], None] = lambda n_found: None
     clock: Callable[[], float] = time.monotonic
     is_proven: bool = False
@@ -98,9 +105,11 @@ class Search:
                     f"{self._n_found} records were found that cannot be landed; the search for more goes on: {last}"
                 ) from last
             span = waiting.pop()
+            if self._suspects and not self.is_proven and not self.n_records(span):
+                continue  # landed together with what follows, or not at all
             try:
-                self._land(span, begin)
-                begin, self.is_proven = span.end, True
+                self.is_proven |= self._land(span, begin) > 0
+                begin = span.end
                 continue
             except Exception as error:
                 if (reason := self.reason_of(error)) is None:
@@ -122,11 +131,12 @@ class Search:
             self._land(Span(whole.end, whole.end), begin)
         return self._n_found
 
-    def _land(self, read: Span, begin: Offsets) -> None:
+    def _land(self, read: Span, begin: Offsets) -> int:
         self.note(self._n_found + len(self._suspects))
-        self.write(read, Span(begin, read.end), self._suspects)
+        n_rows = self.write(read, Span(begin, read.end), self._suspects)
         self._n_found += len(self._suspects)
         self._suspects = []
+        return n_rows
 
     def _suspect(self, span: Span, reason: str) -> None:
         (partition,) = (p for p, end in span.end.items() if end > span.start[p])

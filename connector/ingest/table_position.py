@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -71,8 +70,10 @@ class Landed:
     @property
     def read_start(self) -> dict[int, int]:
         """Return where the records of this commit begin that were read together: behind those of :attr:`isolated`."""
-        n_isolated = Counter(record.partition for record in self.isolated)
-        return {partition: offset + n_isolated[partition] for partition, offset in self.start.items()}
+        behind: dict[int, int] = {}
+        for record in self.isolated:
+            behind[record.partition] = max(record.offset + 1, behind.get(record.partition, 0))
+        return {**self.start, **behind}
 
     @property
     def transaction(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ import json
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in one before Python 3.11
@@ -296,11 +295,19 @@ class TableWriter:
     def _search(self, commit: TopicRange, micro_batch: int) -> None:
         """Land a range, but for the few records that keep the range from being landed: they become rejects."""
 
-        def write(read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> None:
+        def write(read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
             self._surroundings.check_running()
-            self._write_by_key(replace(commit, start=read.start, end=read.end), micro_batch, rejected)
+            n_before = self._progress.rows
+            part = replace(commit, start=read.start, end=read.end)
+            self._write_by_key(part, micro_batch, rejected, whole.start)
+            return self._progress.rows - n_before
 
-        search = Search(write=write, reason_of=reason_of_record, is_proven=self._progress.is_proven)
+        def n_records(span: Span) -> int:
+            return self._n_records(replace(commit, start=span.start, end=span.end)) if span.n_offsets else 0
+
+        search = Search(
+            write=write, reason_of=reason_of_record, n_records=n_records, is_proven=self._progress.is_proven
+        )
         try:
             n_found = search.land(Span(commit.start, commit.end))
         finally:
@@ -313,19 +320,26 @@ class TableWriter:
             dict(commit.end),
         )
 
-    def _write_by_key(self, commit: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord] = ()) -> None:
+    def _write_by_key(
+        self,
+        commit: TopicRange,
+        micro_batch: int,
+        isolated: Sequence[IsolatedRecord] = (),
+        begin: Mapping[int, int] | None = None,
+    ) -> None:
         """Write a range, by one commit, or one for each time that the columns of its changes' keys change, in the order of the
         topic.
 
         Args:
-            isolated: records just before the range, which become rejects with its first commit.
+            isolated: records before the range, which become rejects with its first commit.
+            begin: where that commit begins, by default where the range does; between the two there are no other records.
         """
         try:
-            self._write(commit, micro_batch, isolated)
+            self._write(commit, micro_batch, isolated, begin)
         except KeysDifferError:
             for part in self._reader.parts_by_key(self._session, commit, self._table):
-                self._write(part, micro_batch, isolated)
-                isolated = ()
+                self._write(part, micro_batch, isolated, begin)
+                isolated, begin = (), None
 
     def cause(self) -> tuple[object, ...]:
         """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
@@ -498,12 +512,13 @@ class TableWriter:
                 raise
             return self._reader.empty_table()
 
-    def _write(self, part: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord] = ()) -> None:
-        """Commit a range to the table, with the records just before it that are ``isolated``, and write the rejects."""
+    def _write(
+        self, part: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord], begin: Mapping[int, int] | None
+    ) -> None:
+        """Commit a range to the table, with the ``isolated`` records before it, from ``begin`` on, and write the rejects."""
         schema = self._reader.value_schema(part.topic, self._table)
-        n_isolated = Counter(record.partition for record in isolated)
         landed = self._landed(
-            replace(part, start={p: offset - n_isolated[p] for p, offset in part.start.items()}),
+            part if begin is None else replace(part, start=begin),
             micro_batch, schema_id=schema.schema_id, sequence=self._progress.sequence + 1, attempt=new_attempt(),
             isolated=tuple(isolated),
         )  # fmt: skip
