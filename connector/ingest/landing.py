@@ -104,6 +104,8 @@ class _TableTask:
         self.target: Target | None = None
         self.is_running = False
         self._begins: tuple[str, Mapping[int, int]] = ("", {})
+        #: Whether a record may be the cause of the last failure: the records behind it would show it.
+        self.may_be_record_s = False
         #: What a stopped table waits for, and when it is looked at again.
         self.cause: tuple[object, ...] | None = None
         self.next_look = 0.0
@@ -388,7 +390,8 @@ class Landing:
             return
         failure = Failure.of(error)
         target = table.target
-        if not table.progress.is_searched and reason_of_record(error) is not None:
+        table.may_be_record_s = reason_of_record(error) is not None
+        if table.may_be_record_s and not table.progress.is_searched:
             text = f"{failure.sentence} The records that cause the error are looked for now, and become rejects."
             failure = replace(failure, remedy=Remedy.REPEAT, sentence=text)
             table.progress.is_searched = True
@@ -627,9 +630,11 @@ class Landing:
             return ()
         try:
             with self._lent_session() as session:
-                return self._writer(session, table).cause()
+                cause = self._writer(session, table).cause()
         except Exception as error:
             return (code_of(error),)
+        target = table.target
+        return (*cause, dict(target.part.end)) if table.may_be_record_s and target is not None else cause
 
     def _await_retries(self) -> None:
         """Return when no table is retrying any more, or their time is over; neither attempts nor upkeep outlive the run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,6 +120,30 @@ def test_a_condition_that_fails_for_one_record_rejects_that_record(shop: Shop) -
     shop.send_json("rows", [{"v": v} for v in (1, 2, 0, 4)])
     landed_in_attempts(shop, appended(shop, "rows", where="10 / v > 0"))
     assert shop.rows("rows", "v") == [(1,), (2,), (4,)]
+    assert [v for v, _ in rejected(shop, "rows")] == [0]
+
+
+def test_a_record_that_stops_its_table_alone_is_a_reject_when_the_next_one_comes(shop: Shop) -> None:
+    """One record a micro-batch: nothing but the records behind it shows that the table is not the cause."""
+    shop.create("rows")
+    ingest = shop.ingest(tables=[appended(shop, "rows", where="10 / v > 0")])
+    query = ingest.start(shop.spark, every="0 seconds")
+
+    def is_reached(stage: Stage, n_rows: int) -> bool:
+        states = [(status.state.stage, status.rows) for status in ingest.statuses.values()]
+        assert query.exception() is None
+        return states == [(stage, n_rows)]
+
+    try:
+        for v, stage, n_rows in ((1, Stage.LANDING, 1), (0, Stage.STOPPED, 1), (4, Stage.LANDING, 2)):
+            shop.outside.produce(f"{shop.prefix}.rows", [shop.outside.Record(value=b'{"v": %d}' % v, partition=0)])
+            deadline = time.monotonic() + 100
+            while not is_reached(stage, n_rows):
+                assert time.monotonic() < deadline, ingest.statuses
+                time.sleep(0.2)
+    finally:
+        query.stop()
+    assert shop.rows("rows", "v") == [(1,), (4,)]
     assert [v for v, _ in rejected(shop, "rows")] == [0]
 
 
