@@ -84,6 +84,10 @@ class IngestError(ConnectorError):
     code = "PYKAFKA_WIRE_INGEST"
 
 
+class UnfitFieldsError(IngestError):
+    """Values have fields that their table cannot take beside its others. Some of the records may be the cause, or all of them."""
+
+
 class MissingLibraryError(ConnectorError):
     """A library of an extra is not installed where it is needed."""
 

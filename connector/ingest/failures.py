@@ -26,6 +26,7 @@ from pykafka_wire.errors import (
     OptionError,
     RegistryError,
     SchemaError,
+    UnfitFieldsError,
 )
 from pykafka_wire.wire.errors import WireError
 
@@ -161,7 +162,7 @@ def reason_of_record(error: Exception) -> str | None:
     Only :mod:`.isolation` shows whether a record is the cause: the records around it can be landed.
     """
     code = code_of(error)
-    if code in _OF_VALUES:
+    if code in _OF_VALUES or isinstance(error, UnfitFieldsError):
         return sentence_of(error)
     raised = _RAISED.findall(str(error))
     name = str(raised[-1]).partition(":")[0].rpartition(".")[2] if raised else code

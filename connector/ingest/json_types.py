@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, UnfitFieldsError
 from pykafka_wire.ingest.json_shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
-from pykafka_wire.ingest.tables import quoted, type_ddl
+from pykafka_wire.ingest.tables import clash, quoted, type_ddl
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def grown(held: DataType | None, shape: Shape, name: str = "") -> DataType | Non
         name: of the field, empty for the whole row.
 
     Raises:
-        IngestError: as :func:`widened`.
+        UnfitFieldsError: two fields differ in case only, or there are too many columns.
     """
     return _new_type(shape, name) if held is None else widened(held, _seen_as(held, shape))
 
@@ -59,8 +59,11 @@ def _seen_as(held: DataType, shape: Shape) -> DataType | None:
     """Return the type of those of a shape's values that are of the sort of a place's type; None where there are none."""
     if isinstance(held, StructType) and shape.fields is not None:
         inner = {field.name.lower(): field.dataType for field in held}
-        seen = [(name, grown(inner.get(name.lower()), shape.fields[name], name)) for name in sorted(shape.fields)]
-        return StructType([StructField(name, data_type) for name, data_type in seen if data_type is not None])
+        shapes = [(name, of_name) for name, of_name in sorted(shape.fields.items()) if not of_name.is_empty]
+        seen = [(name, grown(inner.get(name.lower()), of_name, name)) for name, of_name in shapes]
+        fields = [StructField(name, data_type) for name, data_type in seen if data_type is not None]
+        _check_names([*held, *(field for field in fields if field.name not in held.names)])
+        return StructType(fields)
     if isinstance(held, ArrayType) and shape.items is not None:
         return ArrayType(grown(held.elementType, shape.items, "element") or held.elementType)
     if isinstance(held, MapType) and (values := values_of(shape)) is not None:
@@ -83,10 +86,21 @@ def _new_type(shape: Shape, name: str) -> DataType | None:
             _warn_of_map(name, len(fields))
             return MapType(StringType(), _new_type(values, f"{name}.value") or StringType())
         if fields:
+            _check_names(fields)
             return StructType(fields)
     if shape.items is not None and (item := _new_type(shape.items, name or "element")) is not None:
         return ArrayType(item)
     return shape.scalar_type
+
+
+def _check_names(fields: list[StructField]) -> None:
+    """Raise UnfitFieldsError where two fields would be one column."""
+    two = clash(StructType([StructField(field.name, StringType()) for field in fields]))
+    if two is not None:
+        raise UnfitFieldsError(
+            f"values have the fields {two}, whose names differ in case only: they are one name to Delta and to Spark. Name the "
+            "columns in schema, which leaves others out."
+        )
 
 
 def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
@@ -95,7 +109,8 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
     Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
 
     Raises:
-        IngestError: a new field has the name of one that the table has, but for its case, or there are too many columns.
+        IngestError: a new field has the name of one that the table has, but for its case.
+        UnfitFieldsError: there are too many columns.
     """
     if held is None or observed is None:
         return _grown(observed, "") if held is None and observed is not None else held
@@ -115,7 +130,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             [*fields, *(StructField(field.name, _grown(field.dataType, field.name)) for field in new.values())]
         )
         if _n_columns(grown) > _MAX_COLUMNS:
-            raise IngestError(
+            raise UnfitFieldsError(
                 f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, whose names "
                 "are values. Declare the columns in schema, such an object as a MAP<STRING, ...>."
             )

@@ -725,18 +725,24 @@ def is_within(inner: DataType, outer: DataType) -> bool:
 
 
 def clash(schema: DataType, path: str = "") -> str | None:
-    """Return the first two names in a type that Delta would hold for one, as text: it does not tell upper from lower case."""
+    """Return the first two names in a type that Delta or Spark would hold for one, as text: case does not distinguish names."""
     if isinstance(schema, StructType):
-        seen: dict[str, str] = {}
-        for column in schema:
-            other = seen.setdefault(column.name.lower(), column.name)
-            if other is not column.name:
-                return f"{path}{other} and {path}{column.name}"
+        seen: dict[str, int] = {}
+        for number, column in enumerate(schema):
+            other = min(seen.setdefault(folded, number) for folded in _folded(column.name))
+            if other != number:
+                return f"{path}{schema[other].name} and {path}{column.name}"
         inner = ((column.dataType, f"{path}{column.name}.") for column in schema)
     else:
         parts = ("elementType", "keyType", "valueType")
         inner = ((getattr(schema, part), path) for part in parts if hasattr(schema, part))
     return next(filter(None, (clash(*part) for part in inner)), None)
+
+
+def _folded(name: str) -> set[str]:
+    """Return a name as Delta compares it, in lower case, and as Spark does: ``equalsIgnoreCase`` of Java takes ſ for s."""
+    upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
+    return {name.lower(), "".join(each.lower()[0] for each in upper)}
 
 
 def quoted(name: str) -> str:

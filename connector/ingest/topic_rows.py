@@ -23,7 +23,7 @@ from pykafka_wire.checkpoints.positions import QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import DecodeError, IngestError, RegistryError
+from pykafka_wire.errors import DecodeError, IngestError, RegistryError, UnfitFieldsError
 from pykafka_wire.ingest.changes import (
     ENVELOPE_FIELDS,
     REASON,
@@ -789,7 +789,7 @@ class TopicReader:
         """Return the columns of a table, of typed rows; not those that hold nothing, such as records without fields.
 
         Raises:
-            IngestError: two columns would have one name.
+            UnfitFieldsError: two columns would have one name.
         """
         value, prefix = rows["value"].dataType, self._settings.prefix
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
@@ -806,7 +806,7 @@ class TopicReader:
         fields = [StructField(column.name, column.type) for column in columns]
         two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
         if two is not None:
-            raise IngestError(
+            raise UnfitFieldsError(
                 f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
                 f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
             )
@@ -816,7 +816,7 @@ class TopicReader:
         """Return the columns of a table, of rows that could be read, and other columns as they are.
 
         Raises:
-            IngestError: two columns would have one name.
+            UnfitFieldsError: two columns would have one name.
         """
         return rows.select(
             *(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import MapType, StructType
 
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, UnfitFieldsError
 from pykafka_wire.ingest.json_columns import inferred
 from pykafka_wire.ingest.json_survey import Kind, key_names, survey, survey_of
 from pykafka_wire.ingest.json_types import widened
@@ -89,3 +89,31 @@ def test_tasks_find_what_one_process_finds(spark: Any) -> None:
     named = {row.offset: (row.timestamp, row.names) for row in key_names(records).collect()}
     assert len(named) == 299 and 7 not in named
     assert {named[0][1] == ["at", "id"], named[1][1] == ["id"], named[1][0].timestamp() == moment.timestamp()} == {True}
+
+
+@pytest.mark.parametrize(
+    ("held", "document"),
+    [
+        (None, {"a": 1, "A": 2}),
+        (None, {"s": [{"x": 1, "X": 2}]}),
+        ("id BIGINT", {"ID": 1}),
+        ("id BIGINT", {"id": 1, "ID": 2}),
+        ("s STRUCT<x: BIGINT>", {"s": {"X": 1}}),
+        ("id BIGINT", {"s": {"x": 1, "X": 2}}),
+        ("s BIGINT", {"\u017f": 1}),  # to Spark alone
+        ("i BIGINT", {"\u0130": 1}),
+        ("id BIGINT", numbered(2_500, 1)),
+    ],
+)
+def test_fields_that_a_column_excludes_are_never_left_out_in_silence(
+    held: str | None, document: dict[str, Any]
+) -> None:
+    with pytest.raises(UnfitFieldsError):
+        inferred([json.dumps(document).encode()], None if held is None else StructType.fromDDL(held))
+
+
+def test_a_field_of_nulls_and_the_keys_of_a_map_exclude_no_column() -> None:
+    wide = numbered(101, 1) | {"F1": 1}
+    held = inferred([b'{"id": 1, "ID": null}', json.dumps({"m": wide}).encode()])
+    assert held == StructType.fromDDL("id BIGINT, m MAP<STRING, BIGINT>")
+    assert inferred([b'{"ID": null, "m": {"a": 1, "A": 2}}'], held) == held

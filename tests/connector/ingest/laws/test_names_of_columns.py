@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any, Final
 
@@ -70,3 +71,27 @@ def _land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
     read = {row["id"]: row for row in rows}
     assert {field: read[1][field] for field in names} == {field: document[field] for field in names}
     assert {field: read[2]["inner"][field] for field in document} == document
+
+
+#: Documents whose field another column excludes, after documents that made the table; and what the others are.
+UNFIT: Final[dict[str, tuple[list[Any], list[Any]]]] = {
+    "case": ([{"id": 1}], [{"id": 2}, {"ID": 3}, {"id": 4}]),
+    "kafka": ([{"id": 1}], [{"id": 2}, {"_kafka_offset": 5}, {"id": 4}]),
+    "first": ([], [{"id": 1}, {"id": 2}, {"ID": 3}, {"id": 4}]),
+}
+
+
+def test_a_document_with_a_field_that_another_column_excludes_is_a_reject_alone(shop: Shop) -> None:
+    for name in UNFIT:
+        shop.create(name, 1)
+    for turn in (0, 1):
+        for name, turns in UNFIT.items():
+            documents = [json.dumps(document).encode() for document in turns[turn]]
+            shop.outside.produce(
+                f"{shop.prefix}.{name}", [shop.outside.Record(value=v, partition=0) for v in documents]
+            )
+        ingest = shop.run(defaults=Table(topic=".*", format="json"))
+    for name in UNFIT:
+        assert shop.rows(name, "id") == [(1,), (2,), (4,)], name
+    assert {name.partition("_")[2] for (name,) in shop.rows("_rejects", "table")} == {*UNFIT}
+    assert all((status.error, status.rejects) == (None, 1) for status in ingest.statuses.values())
