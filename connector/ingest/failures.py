@@ -86,8 +86,10 @@ _MAX_SHOWN: Final = 2000
 
 #: Errors of networks, services, permissions, disks and memory, in Python's and Java's libraries, by parts of their classes' names.
 _OF_SURROUNDINGS: Final = re.compile(
-    r"Access|Auth|Boto|Broken|Client|Closed|Commit|Connect|Credential|Denied|Disk|Forbidden|HTTP|Http|Host|IOE|IOError|Interrupt|Lost"
-    r"|Memory|Network|OSError|Permission|Py4J|REST|RPC|Rpc|Server|Service|Socket|Space|Throttl|Timeout|TimedOut|Unavailable|URL"
+    r"Abfs|Access|Amazon|Auth|Aws|AWS|Azure|Block|Boto|Broken|Client|Closed|Commit|Connect|Credential|Database|Denied|Disk|EOF"
+    r"|Executor|Fetch|FileAlready|FileNotFound|FileSystem|Forbidden|Google|HTTP|Http|Host|IOE|IOError|Interrupt|Lost|Memory"
+    r"|MetaException|Network|NoSuchFile|OSError|Operational|Permission|Py4J|REST|RPC|Remote|Rpc|S3|SafeMode|Sdk|Server|Service"
+    r"|Shuffle|Socket|Space|Standby|Storage|TException|TTransport|Throttl|Timeout|TimedOut|Unavailable|URL|^SQL\w*Exception"
 )
 _PYTHON_OF_SURROUNDINGS: Final = frozenset(
     error.__name__

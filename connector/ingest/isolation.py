@@ -16,6 +16,8 @@ from typing import Final, NamedTuple, Protocol
 Offsets = Mapping[int, int]
 #: So many records fail alone before a search ends in which none was landed: the cause is elsewhere.
 _MAX_UNPROVEN: Final = 8
+#: A record that fails alone is tried so often, since what fails for a moment is no record's.
+_MAX_ATTEMPTS: Final = 2
 #: So many rejects are written by one commit.
 _MAX_TOGETHER: Final = 50
 #: A search ends after so long, in seconds; the next attempt goes on behind what was landed.
@@ -96,7 +98,7 @@ class Search:
             Exception: what ``write`` has raised, where no record is the cause.
         """
         deadline = self.clock() + MAX_SECONDS
-        begin, waiting, last = whole.start, [whole], None
+        begin, waiting, last, n_attempts = whole.start, [whole], None, 0
         while waiting:
             if last is not None and self.clock() >= deadline:
                 if self.is_proven and self._suspects:
@@ -109,7 +111,7 @@ class Search:
                 continue  # landed together with what follows, or not at all
             try:
                 self.is_proven |= self._land(span, begin) > 0
-                begin = span.end
+                begin, n_attempts = span.end, 0
                 continue
             except Exception as error:
                 if (reason := self.reason_of(error)) is None:
@@ -118,6 +120,11 @@ class Search:
             if span.n_offsets > 1:
                 waiting += reversed(span.halves())
                 continue
+            n_attempts += 1
+            if n_attempts < _MAX_ATTEMPTS:
+                waiting.append(span)
+                continue
+            n_attempts = 0
             self._suspect(span, reason)
             if not self.is_proven and len(self._suspects) >= _MAX_UNPROVEN:
                 raise last

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import udf
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
+from pykafka_wire.ingest.failures import Failure, Remedy, reason_of_record, sentence_of
 from pykafka_wire.wire.errors import NoBrokerAvailableError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -110,3 +110,23 @@ def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, t
     found = failure(lambda: rows.write.format("delta").mode("append").save(folder))
     other.join()
     assert (found.code, found.remedy) == ("DELTA_METADATA_CHANGED", Remedy.REPEAT)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AmazonS3Exception", "S3Exception", "AbfsRestOperationException", "AzureException", "StorageException", "SdkException",
+        "GoogleJsonResponseException", "FileNotFoundException", "SparkFileNotFoundException", "NoSuchFileException", "EOFException",
+        "FetchFailedException", "BlockMissingException", "RemoteException", "SafeModeException", "SQLException",
+        "SQLTransientException", "MetaException", "TTransportException", "OperationalError", "DatabaseError", "ServerError",
+    ],
+)  # fmt: skip
+def test_an_error_of_a_store_a_catalog_or_a_database_is_no_record_s(name: str) -> None:
+    assert reason_of_record(type(name, (Exception,), {})("503")) is None
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", ["OverflowError", "ArrowInvalid", "KeyError", "UnicodeDecodeError", "ValueError"])
+def test_an_error_of_a_value_may_be_a_record_s(name: str) -> None:
+    assert reason_of_record(type(name, (Exception,), {})("value")) is not None

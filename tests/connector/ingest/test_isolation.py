@@ -124,6 +124,20 @@ def test_offsets_without_a_record_do_not_show_that_records_are_the_cause() -> No
     assert (table.rows, table.rejects) == ([], [])
 
 
+def test_what_fails_for_a_moment_rejects_no_record() -> None:
+    class Flaky(Table):
+        def write(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+            if read.n_offsets == 1 and read.start[0] not in seen:
+                seen.add(read.start[0])
+                raise DamagedError("a moment's trouble")
+            return super().write(read, whole, rejected)
+
+    span, seen = Span({0: 0}, {0: 30}), set[int]()
+    table = Flaky(dict(span.start), {(0, 7)})
+    assert table.search().land(span) == 1
+    assert (table.rejects, seen) == ([(0, 7)], {7, 8})
+
+
 def test_one_record_among_many_costs_a_few_writes() -> None:
     span = Span({0: 0}, {0: 1 << 20})
 
