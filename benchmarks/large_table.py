@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import Written
-from pykafka_wire.ingest.file_types import file_type
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.parquet_files import FileWriter
-from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.files.parquet import FileWriter
+from pykafka_wire.ingest.files.tasks import Written
+from pykafka_wire.ingest.files.types import file_type
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.position import Landed
 
 MILLION: Final = 1_000_000
 RECORDS: Final = 1_000
@@ -100,7 +100,7 @@ class Lake:
 
                 write_deltalake(self._settings.place(name), rows, mode="append")
             else:
-                from pykafka_wire.ingest.iceberg_table import load_table
+                from pykafka_wire.ingest.tables.iceberg.table import load_table
 
                 load_table(self._settings, name).append(rows)
 

@@ -33,8 +33,8 @@ from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute,
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
-from pykafka_wire.ingest.library_checks import check_libraries
-from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
+from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings
+from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.options.option import duration_ms
 from pykafka_wire.page.address import PageSettings, open_server, reason_of
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pykafka_wire.ingest.checks import Replay
     from pykafka_wire.ingest.ingest import Ingest
-    from pykafka_wire.ingest.landing_progress import TaskRecords
-    from pykafka_wire.ingest.proof import Proof
-    from pykafka_wire.ingest.watch import Watched
+    from pykafka_wire.ingest.proof.checks import Replay
+    from pykafka_wire.ingest.proof.proof import Proof
+    from pykafka_wire.ingest.sessions.progress import TaskRecords
+    from pykafka_wire.ingest.watching.terminal import Watched
 
 _EVERY: Final = "10s"
 _SHOW_CURSOR: Final = b"\x1b[?25h"
@@ -283,7 +283,7 @@ def _verify(run: Ingest) -> int:
     topics = run.topics()
     with working(f"starting Spark for {counted(len(topics), 'topic')}", with_spark=True) as progress:
         spark = _spark(run.settings)
-        from pykafka_wire.ingest.checks import verify
+        from pykafka_wire.ingest.proof.checks import verify
 
         shown = [destination.topic for topic in topics for destination in run.settings.destinations(topic)]
         return show_proofs(spark, verify(spark, run.settings, topics), progress, shown)
@@ -309,7 +309,7 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
 def _replay(run: Ingest) -> int:
     with working("starting Spark", with_spark=True) as progress:
         spark = _spark(run.settings)
-        from pykafka_wire.ingest.checks import replay_rejects
+        from pykafka_wire.ingest.proof.checks import replay_rejects
 
         well = _print_outcomes(spark, replay_rejects(spark, run.settings), progress, ["reading rejects again"])
     if not well:
@@ -321,7 +321,7 @@ def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
     """Print each as it is found; which are right."""
-    from pykafka_wire.ingest.landing_progress import TaskRecords, describe_jobs
+    from pykafka_wire.ingest.sessions.progress import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)
     texts = chain(steps, repeat(steps[-1] if steps else "comparing the table with its topics"))
@@ -383,7 +383,7 @@ def _land(run: Ingest, screen: IngestScreen, start: _Start) -> _Ended:
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     from pykafka_wire.ingest.failures import sentence_of
-    from pykafka_wire.ingest.watch import IngestWatch
+    from pykafka_wire.ingest.watching.terminal import IngestWatch
 
     started = time.monotonic()
     watch = IngestWatch(run, planned)

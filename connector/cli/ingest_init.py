@@ -18,8 +18,8 @@ import click
 
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
-from pykafka_wire.ingest.debezium_topics import what_it_has
-from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.ingest.records.debezium_topics import what_it_has
+from pykafka_wire.ingest.settings.model import read_settings
 
 if TYPE_CHECKING:
     from pykafka_wire.values.registry.address import Registry

@@ -28,10 +28,10 @@ from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
 from pykafka_wire.cli.working import bar, outlook
-from pykafka_wire.ingest.settings import TABLE_STATE
+from pykafka_wire.ingest.settings.model import TABLE_STATE
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
-    from pykafka_wire.ingest.watch import IngestWatch, Watched, WatchedTable
+    from pykafka_wire.ingest.watching.terminal import IngestWatch, Watched, WatchedTable
 
 #: From so many columns on there is room for topics and schemas.
 _WIDE: Final = 120

@@ -17,7 +17,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag_samples import LagHistory, LagRates, LagSample, outlook, poll
 from pykafka_wire.cli.offsets import explain, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
-from pykafka_wire.ingest.query_group import GROUP_PREFIX
+from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets

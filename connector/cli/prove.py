@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loads Spark
 
     from pykafka_wire.checkpoints.reference import CheckpointReference
     from pykafka_wire.checkpoints.tables import KafkaColumns
-    from pykafka_wire.ingest.proof import StoredTable
+    from pykafka_wire.ingest.proof.proof import StoredTable
 
 
 @click.command()
@@ -74,7 +74,7 @@ def prove(
         raise click.UsageError("--ledger is a query's: give its CHECKPOINT, too.")
     if query is not None and (topic is not None or is_whole):
         raise click.UsageError("a checkpoint says which topics were read from where: leave out --topic and --whole.")
-    from pykafka_wire.ingest import proof  # loads Spark
+    from pykafka_wire.ingest.proof import proof
 
     with working("starting Spark", with_spark=True) as progress, contextlib.ExitStack() as tables:
         spark, options = session("prove"), kafka_options()
@@ -126,8 +126,9 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
     """Yield a table; Kafka's columns of an Iceberg table by its path are copied to a file of this machine for a while."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of, pinned_table
-    from pykafka_wire.ingest.proof import StoredTable, properties_of
-    from pykafka_wire.ingest.tables import TOPIC_PROPERTY, landed_history
+    from pykafka_wire.ingest.proof.proof import StoredTable, properties_of
+    from pykafka_wire.ingest.tables.delta.spark_table import landed_history
+    from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
 
     if "/" not in table or not is_iceberg(table):
         rows, version = pinned_table(spark, table)
@@ -144,8 +145,8 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
             landed=next(history, None),
         )
         return
-    from pykafka_wire.ingest.iceberg_table import landed_in  # whose library is optional
-    from pykafka_wire.ingest.table_position import POSITION_PROPERTY, Landed
+    from pykafka_wire.ingest.tables.iceberg.table import landed_in  # whose library is optional
+    from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed
 
     with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
         file = Path(folder, "columns.parquet")
@@ -164,9 +165,9 @@ def _rejects_beside(
 ) -> KafkaColumns | None:
     """Return the rejects of a table's ingest under the name that they have unless its settings say otherwise; None without."""
     from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
-    from pykafka_wire.ingest.proof import properties_of
-    from pykafka_wire.ingest.settings import DEFAULT_REJECTS
-    from pykafka_wire.ingest.tables import QUERY_PROPERTY
+    from pykafka_wire.ingest.proof.proof import properties_of
+    from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS
+    from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY
 
     owner = stored.properties.get(QUERY_PROPERTY)
     place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/")

@@ -15,7 +15,7 @@ from pykafka_wire.cli.output import UsageMistake, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.settings import Settings, read_settings
+from pykafka_wire.ingest.settings.model import Settings, read_settings
 
 
 @click.command()
@@ -42,9 +42,9 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         settings = read_settings(file, {"kafka": brokers} if brokers else {})
     except IngestError as error:
         raise UsageMistake(str(error)) from error
-    from pykafka_wire.ingest.table_formats import datasets  # loads pyspark
+    from pykafka_wire.ingest.tables.formats import format_of
 
-    tables = datasets(settings)
+    tables = format_of(settings).datasets(settings)
     if sql is None:
         rows = [{"table": name, "place": settings.place(name)} for name in tables or ()]
         output().rows(rows, empty=f"There is no table in {settings.into} yet.")
@@ -70,8 +70,9 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
 
 
 def _missing_of_duckdb(settings: Settings) -> str:
-    library = "pyiceberg" if settings.table_format == "iceberg" else "deltalake"
-    missing = [name for name in ("duckdb", library) if find_spec(name) is None]
+    from pykafka_wire.ingest.tables.formats import format_of
+
+    missing = [name for name in ("duckdb", format_of(settings).reader) if find_spec(name) is None]
     return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else ""
 
 
@@ -96,14 +97,15 @@ def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], 
 
 
 def _by_spark(sql: str, settings: Settings, tables: Iterable[str], limit: int) -> None:
-    from pykafka_wire.ingest.table_formats import open_table
+    from pykafka_wire.ingest.tables.formats import format_of
 
     with working("starting Spark", with_spark=True) as progress:
         spark = session("query")
         progress.show("running the query")
-        if settings.is_folder or settings.table_format == "iceberg":
+        table_format = format_of(settings)
+        if table_format.has_views(settings):
             for name in tables:
-                open_table(spark, settings, name).rows.createOrReplaceTempView(name)
+                table_format.open_table(spark, settings, name).rows.createOrReplaceTempView(name)
         else:
             spark.sql(f"USE {settings.schema}")
         result = spark.sql(sql)

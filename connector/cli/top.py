@@ -23,7 +23,7 @@ from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, lag_of_groups
 from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagRates, LagSample, duration, outlook, poll, rate
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.ingest.query_group import GROUP_PREFIX
+from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups

@@ -20,7 +20,7 @@ from pykafka_wire.errors import IngestError
 
 if TYPE_CHECKING:
     from pykafka_wire.ingest.ingest import Ingest
-    from pykafka_wire.ingest.settings import Table
+    from pykafka_wire.ingest.settings.model import Table
 
 __all__ = ["Ingest", "IngestError", "Table"]
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
 
         return Ingest
     if name == "Table":  # loads all options
-        from pykafka_wire.ingest.settings import Table
+        from pykafka_wire.ingest.settings.model import Table
 
         return Table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -161,7 +161,7 @@ def reason_of_record(error: Exception) -> str | None:
     """Return why a record cannot be landed, if a record may be the cause of an error; None for an error of the network, a service,
     a permission, a disk, another program's commit, or the table as a whole.
 
-    Only :mod:`.isolation` shows whether a record is the cause: the records around it can be landed.
+    Only :mod:`~pykafka_wire.ingest.landing.isolation` shows whether a record is the cause: the records around it can be landed.
     """
     code = code_of(error)
     if code in _OF_VALUES or isinstance(error, UnfitFieldsError):

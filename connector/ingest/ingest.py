@@ -22,21 +22,22 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
-from pykafka_wire.ingest.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
-from pykafka_wire.ingest.folder_checks import place_mistakes, query_of
-from pykafka_wire.ingest.landing import Landing
-from pykafka_wire.ingest.landing_progress import MicroBatch, ReadFigures
-from pykafka_wire.ingest.lease import CheckpointLease, check_free
-from pykafka_wire.ingest.server_rows import leave_release_to_server
-from pykafka_wire.ingest.settings import TABLE_STATE, Destination, Settings, Table
-from pykafka_wire.ingest.spark_connect import is_connect
-from pykafka_wire.ingest.spark_or_tasks import spark_reason
-from pykafka_wire.ingest.table_formats import merge_mistake, missing_place, open_table, stored_properties
-from pykafka_wire.ingest.table_metrics import LogEnds, log_ends, values
-from pykafka_wire.ingest.table_status import TableState, TableStatus
-from pykafka_wire.ingest.tables import TOPIC_PROPERTY
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.ingest.landing.landing import Landing
+from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.landing.table_status import TableState, TableStatus
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
+from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.sessions.progress import ReadFigures
+from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server
+from pykafka_wire.ingest.sessions.spark_connect import is_connect
+from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.startup.folder_checks import place_mistakes, query_of
+from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
+from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
+from pykafka_wire.ingest.watching.metrics import LogEnds, log_ends, values
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.page.address import PageSettings
@@ -59,7 +60,7 @@ class PlannedTable:
     """What an ingest would do with one topic, or with one of its tables.
 
     Attributes:
-        where, expect: as those of :class:`~pykafka_wire.ingest.settings.Table`.
+        where, expect: as those of :class:`~pykafka_wire.ingest.settings.model.Table`.
         columns: the value's columns, as DDL, or where they will come from; of ``select`` its expressions, until Spark has seen
             them.
         is_part: whether the topic may have other tables.
@@ -83,12 +84,12 @@ class PlannedTable:
 
     @property
     def key(self) -> str:
-        """Return the table's :attr:`~pykafka_wire.ingest.settings.Destination.key`."""
+        """Return the table's :attr:`~pykafka_wire.ingest.settings.model.Destination.key`."""
         return f"{self.topic}:{self.table}" if self.is_part else self.topic
 
 
 class Ingest:
-    """Lands topics in tables; see :class:`~pykafka_wire.ingest.settings.Settings` for the arguments.
+    """Lands topics in tables; see :class:`~pykafka_wire.ingest.settings.model.Settings` for the arguments.
 
     ::
 
@@ -184,7 +185,7 @@ class Ingest:
                 PlannedTable(
                     topic=topic, table=name, mode=table.mode, format=schema.format if schema else table.format,
                     schema_id=schema.schema_id if schema else None, columns=columns,
-                    by_spark=spark_reason(self.settings, table), mistake=_mistake_of(failed),
+                    by_spark=format_of(self.settings).spark_reason(self.settings, table), mistake=_mistake_of(failed),
                     failure=None if failed is None else Failure.of(failed),
                     where=table.where, expect=table.expect, is_part=table.is_part,
                 )
@@ -207,9 +208,9 @@ class Ingest:
     def _stored_topic(self, names: Iterable[str], spark: SparkSession | None) -> str | None:
         """Return the topic that a table holds, whose name is written in one of these ways; None where that is unknown."""
         for name in sorted(names):
-            properties = stored_properties(self.settings, name)
+            properties = format_of(self.settings).stored_properties(self.settings, name)
             if properties is None and spark is not None:
-                table = open_table(spark, self.settings, name)
+                table = format_of(self.settings).open_table(spark, self.settings, name)
                 properties = table.properties() if table.exists else None
             if topic := (properties or {}).get(TOPIC_PROPERTY):
                 return topic
@@ -354,7 +355,7 @@ class Ingest:
             self.close()  # it may be retrying tables
             raise
         if self.page is not None:
-            from pykafka_wire.ingest.page_source import IngestPage, Run
+            from pykafka_wire.ingest.watching.page import IngestPage, Run
 
             formats = {table.key: table.format for table in planned}
             run = Run(
@@ -384,8 +385,8 @@ class Ingest:
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
         self._check_running_alone(spark)
-        missing = missing_place(spark, self.settings)
-        mistakes = [*filter(None, [missing, merge_mistake(spark, self.settings)])]
+        missing = format_of(self.settings).missing_place(spark, self.settings)
+        mistakes = [*filter(None, [missing, format_of(self.settings).merge_mistake(spark, self.settings)])]
         if missing is not None:  # the tables' own mistakes cannot be found
             _refuse(mistakes)
         log = self._open_log(spark, is_remote=is_connect(spark))
@@ -577,7 +578,10 @@ class Ingest:
 
     def _taken_tables(self, spark: SparkSession, names: list[str]) -> list[str]:
         """Return tables that exist, though this ingest has never run."""
-        tables = [open_table(spark, self.settings, name) for name in dict.fromkeys([self.settings.rejects, *names])]
+        tables = [
+            format_of(self.settings).open_table(spark, self.settings, name)
+            for name in dict.fromkeys([self.settings.rejects, *names])
+        ]
         with ThreadPoolExecutor(self.settings.parallel) as threads:
             exists = list(threads.map(lambda table: table.exists, tables))
         taken = ", ".join(table.identifier for table in compress(tables, exists))

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables.position import Landed
 from tests.debezium.connect import Connect, Converter, avro_converters, json_converters
 from tests.debezium.mariadb import MariaDB
 from tests.debezium.mariadb_tables import HELPERS

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.ingest import Ingest, file_landing
-from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest.landing import by_tasks as file_landing
+from pykafka_wire.ingest.settings.model import read_settings
 from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 
 

@@ -46,9 +46,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.settings import Settings, read_settings
-from pykafka_wire.ingest.table_formats import open_table
+from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.settings.model import Settings, read_settings
+from pykafka_wire.ingest.tables.formats import open_table
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(4 * 3600)]
 

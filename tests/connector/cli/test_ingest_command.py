@@ -24,11 +24,11 @@ from rich.console import Console
 
 from pykafka_wire.cli.ingest_init import settings_text, suggest
 from pykafka_wire.cli.ingest_screen import tables_drawn
-from pykafka_wire.ingest.landing_progress import MicroBatch
-from pykafka_wire.ingest.settings import read_settings
-from pykafka_wire.ingest.table_status import TableStatus
-from pykafka_wire.ingest.topic_rows import TopicRange
-from pykafka_wire.ingest.watch import Watched, WatchedTable
+from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.landing.table_status import TableStatus
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.settings.model import read_settings
+from pykafka_wire.ingest.watching.terminal import Watched, WatchedTable
 from pykafka_wire.values.registry.address import Registry
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.shown_code import ROOT
@@ -112,8 +112,8 @@ def test_the_more_tables_are_in_trouble_the_shorter_their_reasons_are(n_stopped:
 LOGGING = """
 import logging, os, time
 from pykafka_wire.cli.ingest_screen import IngestScreen
-from pykafka_wire.ingest.settings import TABLE_STATE
-log = logging.getLogger("pykafka_wire.ingest.landing")
+from pykafka_wire.ingest.settings.model import TABLE_STATE
+log = logging.getLogger("pykafka_wire.ingest.landing.landing")
 with IngestScreen("shop", is_quiet=False) as screen:
     screen.phase("starting Spark")
     for n in range(20):

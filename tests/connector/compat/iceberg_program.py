@@ -15,10 +15,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.checks import replay_rejects, verify
 from pykafka_wire.ingest.failures import Remedy, remedy_of
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.merging import DELETE, Merging, merge_rows
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
 
 SETTINGS = json.loads(sys.argv[1])
 

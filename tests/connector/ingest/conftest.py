@@ -23,7 +23,7 @@ from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, IngestError
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from tests.connector.ingest.rest_catalog import rest_catalog
 
 
@@ -214,5 +214,5 @@ def hold_compaction(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, t
         optimize(table, target_bytes)
 
     monkeypatch.setattr(LandedTable, "optimize", wait)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 1)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep._MANY_FILES", 1)
     return has_begun, may_end

@@ -15,9 +15,10 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from pykafka_wire.ingest import Ingest, file_landing
-from pykafka_wire.ingest.file_tasks import FileTask, Written, run_tasks
-from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest.files.tasks import FileTask, Written, run_tasks
+from pykafka_wire.ingest.landing import by_tasks as file_landing
+from pykafka_wire.ingest.settings.model import read_settings
 from pykafka_wire.local import delta_jars
 
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from tests.connector.ingest.conftest import Shop, kill
 

@@ -28,16 +28,17 @@ from pyiceberg.types import StringType
 
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.delta_folder import DeltaFolder
 from pykafka_wire.ingest.failures import Remedy, remedy_of
-from pykafka_wire.ingest.file_tasks import TableChangedError, Written, discarding
-from pykafka_wire.ingest.file_types import file_type
-from pykafka_wire.ingest.iceberg_log import IcebergLog
-from pykafka_wire.ingest.iceberg_table import IcebergTable, stored_dataset
-from pykafka_wire.ingest.parquet_files import FileWriter, UnwritableError
-from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_log import TableLog
-from pykafka_wire.ingest.table_position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.ingest.files.parquet import FileWriter, UnwritableError
+from pykafka_wire.ingest.files.tasks import Written
+from pykafka_wire.ingest.files.types import file_type
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.delta.log import TableLog
+from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
+from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, stored_dataset
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
 
 pytestmark = pytest.mark.unit
 
@@ -94,7 +95,7 @@ def written(table: Any, rows: list[dict[str, Any]] = ROWS) -> Callable[[Landed],
 
 
 def of_delta(folder: Path) -> Callable[[], DeltaFolder]:
-    DeltaFolder(f"{folder}/orders").create(SCHEMA, TABLE, landed(-1, 0, 0))
+    DeltaFolder(f"{folder}/orders").create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
     return lambda: DeltaFolder(f"{folder}/orders")
 
 
@@ -142,7 +143,7 @@ def of_object_store(url: str) -> Callable[[], DeltaFolder]:
     place = {"AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
     storage = place | {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     folder = f"s3a://lake/{uuid.uuid4().hex}/orders"
-    DeltaFolder(folder, storage).create(SCHEMA, TABLE, landed(-1, 0, 0))
+    DeltaFolder(folder, storage).create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
     return lambda: DeltaFolder(folder, storage)
 
 
@@ -314,7 +315,7 @@ def set_property(folder: Path) -> None:
 
 def make_anew(folder: Path) -> None:
     shutil.rmtree(folder)
-    DeltaFolder(str(folder)).create(SCHEMA, TABLE, landed(-1, 0, 0))
+    DeltaFolder(str(folder)).create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
 
 
 def make_anew_with_more_commits(folder: Path) -> None:
@@ -401,7 +402,7 @@ def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
     before = files()
     opened().clean(0)  # it was made today
     assert files() == before
-    monkeypatch.setattr("pykafka_wire.ingest.iceberg_table.VACUUM_EVERY_S", 0)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.iceberg.table.VACUUM_EVERY_S", 0)
     opened().clean(3_600_000)  # all of them are younger
     opened().alter({"gc.enabled": "false"})
     opened().clean(0)
@@ -679,7 +680,7 @@ def test_a_new_table_has_the_rows_names_of_its_partitions_and_remembers_how_it_t
 
     def create(table: Table) -> None:
         if not delta.exists:
-            delta.create(SCHEMA, table, landed(-1, 0, 0))
+            delta.create_of(SCHEMA, table, "q", landed(-1, 0, 0))
         iceberg.create_of(SCHEMA, table, "q", landed(-1, 0, 0))
 
     with pytest.raises(IngestError, match="orders names dag, and its rows have the columns id, day, price") as raised:

@@ -19,8 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, open_source
+from pykafka_wire.ingest.files.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.reader import TopicReader, open_source
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -15,11 +15,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.checks import replay_rejects, verify
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.landing_progress import ReadFigures
-from pykafka_wire.ingest.tables import LandedTable
-from pykafka_wire.ingest.topic_rows import TopicReader
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.sessions.progress import ReadFigures
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.ingest.debezium_topics import DebeziumTopics, is_change_of_row, what_it_has
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics, is_change_of_row, what_it_has
+from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.ingest.conftest import Shop

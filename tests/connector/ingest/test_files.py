@@ -21,10 +21,11 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.tables import VACUUMED_PROPERTY, LandedTable
+from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.topic_table import VACUUMED_PROPERTY
 from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -161,7 +162,7 @@ def compact(shop: Shop, lake: Path, name: str) -> None:
 
 def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Spark's job: the other tests have few records, which the driver writes. And they are the same when they are compacted."""
-    monkeypatch.setattr("pykafka_wire.ingest.file_landing._FEW_RECORDS", -1)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.by_tasks._FEW_RECORDS", -1)
     for name in ("wide", "kinds", "free", "enveloped"):
         shop.create(name)
     shop.send_avro("wide", WIDE, [wide(number) for number in range(40)])
@@ -306,8 +307,8 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     for orphan in (old, young):
         orphan.write_bytes(b"of a task that was killed")
     os.utime(old, (time.time() - 8 * 86_400,) * 2)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep._MANY_FILES", 2)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep.VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep._MANY_FILES", 2)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.upkeep.VACUUM_EVERY_S", 0.0)
     shop.send("orders", [b'{"n": 1}', b"{damaged"])
     shop.run(**asked)
     assert [each.operation for each in shop.history("_rejects")].count("OPTIMIZE") == 1, (
@@ -374,7 +375,7 @@ def test_a_run_ends_when_its_compaction_has(
     """A later run of this process, or of another one, would commit beside it."""
     shop.create("orders")
     has_begun, may_end = hold_compaction(monkeypatch)
-    monkeypatch.setattr("pykafka_wire.ingest.upkeep.VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.upkeep.VACUUM_EVERY_S", 0.0)
     shop.send_json("orders", [{"n": 0}])
     ingest = shop.ingest(defaults=Table(topic=".*", format="json", schema="n INT"))
     query = ingest.start(shop.spark, every="0 seconds")

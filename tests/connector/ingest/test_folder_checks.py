@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.ingest.folder_checks import place_mistakes
-from pykafka_wire.ingest.settings import make_settings
+from pykafka_wire.ingest.settings.model import make_settings
+from pykafka_wire.ingest.startup.folder_checks import place_mistakes
 
 
 def settings(into: Path | str, checkpoint: Path | str) -> Any:

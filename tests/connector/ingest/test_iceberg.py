@@ -16,9 +16,9 @@ from pyiceberg.transforms import BucketTransform
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.checks import replay_rejects, verify
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import read, until
 
@@ -245,7 +245,7 @@ def test_tasks_read_the_rows_that_spark_reads(lake: Lake, monkeypatch: pytest.Mo
     table.append(spark.createDataFrame([more], second), None)
     by_spark = sorted(map(repr, table.rows.collect()))
     assert len(by_spark) == 4
-    monkeypatch.setattr("pykafka_wire.ingest.iceberg_files._OF_HADOOP", frozenset())
+    monkeypatch.setattr("pykafka_wire.ingest.tables.iceberg.files._OF_HADOOP", frozenset())
     assert sorted(map(repr, table.rows.collect())) == by_spark
     assert table.rows.where("n > 2").select("day", "place.zip").collect()[0].zip == "x"
 

@@ -22,13 +22,13 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.checks import replay_rejects, verify
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import Written
-from pykafka_wire.ingest.landing_progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
-from pykafka_wire.ingest.table_position import Landed
-from pykafka_wire.ingest.tables import LandedTable
-from pykafka_wire.ingest.watch import IngestWatch
+from pykafka_wire.ingest.files.tasks import Written
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.sessions.progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.watching.terminal import IngestWatch
 from pykafka_wire.metrics import QueryFigures
 from tests.connector import debezium
 from tests.connector.ingest.conftest import Shop, avro_schema
@@ -444,7 +444,7 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
 
     with monkeypatch.context() as patched:  # the table is made by the other one while this one reads its rows
         patched.setattr(LandedTable, "append_first", after_the_other)
-        patched.setattr("pykafka_wire.ingest.landing._PATIENCE_S", 5.0)
+        patched.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 5.0)
         failed = shop.run(**asked, name="first").statuses[topic]
     assert "belongs to the ingest whose query has the id" in (failed.error or ""), failed
     assert other.statuses[topic].error is None and shop.rows("orders", "id") == [(n,) for n in range(10)]

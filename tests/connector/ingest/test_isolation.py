@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.ingest import isolation
-from pykafka_wire.ingest.isolation import IsolatedRecord, Search, SearchPausedError, Span
+from pykafka_wire.ingest.landing import isolation
+from pykafka_wire.ingest.landing.isolation import Search, SearchPausedError, Span
+from pykafka_wire.ingest.tables.position import IsolatedRecord
 from tests.connector.ingest.laws.generated import examples
 
 Place = tuple[int, int]

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.ingest import json_survey
-from pykafka_wire.ingest.json_columns import inferred
-from pykafka_wire.ingest.json_shapes import Shape, merged
-from pykafka_wire.ingest.json_survey import PLACE_COLUMNS, JsonSurvey, Kind, survey_here, survey_of
-from pykafka_wire.ingest.json_types import grown
+from pykafka_wire.ingest.records.json import survey as json_survey
+from pykafka_wire.ingest.records.json.columns import inferred
+from pykafka_wire.ingest.records.json.shapes import Shape, merged
+from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey_here, survey_of
+from pykafka_wire.ingest.records.json.types import grown
 
 pytestmark = pytest.mark.unit
 

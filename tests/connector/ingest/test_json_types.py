@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import MapType, StructType
 
 from pykafka_wire.errors import IngestError, UnfitFieldsError
-from pykafka_wire.ingest.json_columns import inferred
-from pykafka_wire.ingest.json_survey import Kind, key_names, survey, survey_of
-from pykafka_wire.ingest.json_types import widened
+from pykafka_wire.ingest.records.json.columns import inferred
+from pykafka_wire.ingest.records.json.survey import Kind, key_names, survey, survey_of
+from pykafka_wire.ingest.records.json.types import widened
 
 pytestmark = pytest.mark.spark  # it parses DDL
 

@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest import lease
-from pykafka_wire.ingest.lease import FILE_NAME, CheckpointLease, Holder, check_free
+from pykafka_wire.ingest.startup import lease
+from pykafka_wire.ingest.startup.lease import FILE_NAME, CheckpointLease, Holder, check_free
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
 
 #: Takes the lease of a checkpoint, says so, and holds the lease until its standard input ends.
 HOLD = """
 import sys
-from pykafka_wire.ingest.lease import CheckpointLease
+from pykafka_wire.ingest.startup.lease import CheckpointLease
 held = CheckpointLease.take(sys.argv[1], lambda: True)
 print("held", flush=True)
 sys.stdin.read()

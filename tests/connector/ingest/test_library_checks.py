@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import MissingLibraryError
-from pykafka_wire.ingest.library_checks import check_libraries
-from pykafka_wire.ingest.settings import make_settings
+from pykafka_wire.ingest.settings.model import make_settings
+from pykafka_wire.ingest.startup.library_checks import check_libraries
 
 
 def lacking(monkeypatch: pytest.MonkeyPatch, *modules: str, with_page: bool = False, **given: Any) -> str:

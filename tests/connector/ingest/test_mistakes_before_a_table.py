@@ -10,7 +10,7 @@ import pytest
 
 from pykafka_wire.checkpoints.files import unescaped
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.checks import verify
+from pykafka_wire.ingest.proof.checks import verify
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.ingest.page_masking import masked_settings, without_values
-from pykafka_wire.ingest.page_source import value_text
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.watching.masking import masked_settings, without_values
+from pykafka_wire.ingest.watching.page import value_text
 
 SECRETS = {
     "kafka": {

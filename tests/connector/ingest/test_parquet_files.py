@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from pykafka_wire.ingest import parquet_files
-from pykafka_wire.ingest.delta_statistics import statistics
-from pykafka_wire.ingest.file_types import conform, file_type, fits
-from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, UnwritableError, WrittenFile, folder_name
+from pykafka_wire.ingest.files import parquet as parquet_files
+from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, UnwritableError, WrittenFile, folder_name
+from pykafka_wire.ingest.files.types import conform, file_type, fits
+from pykafka_wire.ingest.tables.delta.statistics import statistics
 
 pytestmark = pytest.mark.unit
 

@@ -10,11 +10,11 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.checks import verify
-from pykafka_wire.ingest.table_position import Landed
-from pykafka_wire.ingest.table_writer import TableWriter, commits_of
-from pykafka_wire.ingest.tables import LandedTable
-from pykafka_wire.ingest.topic_rows import TopicRange
+from pykafka_wire.ingest.landing.table_writer import TableWriter, commits_of
+from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -222,7 +222,7 @@ def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
     shop.send_json("orders", [{"n": 3}])
     with monkeypatch.context() as patched:
         patched.setattr(LandedTable, "landed", refused)
-        patched.setattr("pykafka_wire.ingest.landing._PATIENCE_S", 0.0)
+        patched.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 0.0)
         shop.run(**JSON)
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
 

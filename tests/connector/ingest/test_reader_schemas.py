@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.reader_schemas import connect_types, schema_text
+from pykafka_wire.ingest.records.reader_schemas import schema_text
+from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.avro.removed_fields import field_paths
 from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
 from pykafka_wire.values.registry.address import Registry

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.storable_types import places_of_nothing, storable_type
+from pykafka_wire.ingest.records.json.storable_types import places_of_nothing, storable_type
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = pytest.mark.timeout(900)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
-from pykafka_wire.ingest.settings import Settings, make_settings, read_settings, settings_table
+from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings, settings_table
 
 GOOD = r"""
 checkpoint = "/lake/_checkpoints/shop"
@@ -42,7 +42,7 @@ def test_the_page_shows_every_setting() -> None:
     for of_tables in (False, True):
         table = settings_table(of_tables)
         assert table in page, (
-            f"paste the output of pykafka_wire.ingest.settings.settings_table({of_tables}) into docs/ingest.md"
+            f"paste the output of pykafka_wire.ingest.settings.model.settings_table({of_tables}) into docs/ingest.md"
         )
 
 

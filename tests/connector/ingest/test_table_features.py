@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.table_features import needed_features
+from pykafka_wire.ingest.tables.delta.features import needed_features
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
 

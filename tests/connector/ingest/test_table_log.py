@@ -12,9 +12,10 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.page_source import _changes, _columns
-from pykafka_wire.ingest.table_log import LoggedCommit, TableLog, TableSize, changes_between, flat_types
-from pykafka_wire.ingest.upkeep import has_many_small_files
+from pykafka_wire.ingest.tables.delta.log import TableLog
+from pykafka_wire.ingest.tables.delta.upkeep import has_many_small_files
+from pykafka_wire.ingest.tables.log import LoggedCommit, TableSize, changes_between, flat_types
+from pykafka_wire.ingest.watching.page import _changes, _columns
 
 
 def schema(ddl: str) -> StructType:

@@ -21,12 +21,13 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, Re
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.checks import verify
 from pykafka_wire.ingest.failures import Failure, Remedy
-from pykafka_wire.ingest.landing import Landing
-from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.table_status import Stage, TableState
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.ingest.landing.landing import Landing
+from pykafka_wire.ingest.landing.table_status import Stage, TableState
+from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.settings.model import Settings
 from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 from tests.connector.test_access_revoked import ALICE, rule
 from tests.http_server import QuietHandler, http_server
@@ -159,7 +160,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
 def test_a_run_that_ends_by_itself_tries_for_a_limited_time_and_its_exit_code_is_1(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pykafka_wire.ingest.landing._PATIENCE_S", 4.0)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 4.0)
     shop.create("good")
     shop.send_json("good", [{"n": 1}])
     lake = shop.folder / "lake"
@@ -345,7 +346,7 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session that cannot be made when a stopped table's cause is looked up, and a query that does not say whether it runs."""
-    monkeypatch.setattr("pykafka_wire.ingest.landing._FIRST_CAUSE_S", 0.1)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.landing._FIRST_CAUSE_S", 0.1)
     new_session = Landing._new_session
     failing = {"session", "query"}
 

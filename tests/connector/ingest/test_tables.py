@@ -12,11 +12,11 @@ from pyspark.errors import AnalysisException
 
 from pykafka_wire.checkpoints.spark_files import default_file_system
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes import merge_changes
-from pykafka_wire.ingest.merging import DELETE, Merging, merge_rows
-from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.table_position import Landed
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest.changes.newest import merge_changes
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
+from pykafka_wire.ingest.tables.position import Landed
 
 
 def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) -> None:

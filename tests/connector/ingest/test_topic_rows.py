@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.settings import Settings
-from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.options.source import parse_source_options
 from tests.connector.ingest.conftest import Shop
 
@@ -65,8 +66,8 @@ def test_a_table_goes_on_without_lost_records_where_its_options_say_so(shop: Sho
 def test_the_plan_of_selected_json_needs_no_spark() -> None:
     """In a process without a session, as the command is before it starts one."""
     program = """
-from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.topic_rows import TopicReader
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.records.reader import TopicReader
 table = Table(topic="orders", format="json", schema="id INT", select=("id + 1 AS n", "CAST(id AS STRING) AS text"))
 settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "localhost:9092"}, topics="orders", into="/lake", tables=(table,))
 reader = TopicReader(settings)

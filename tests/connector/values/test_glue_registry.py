@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire import read_topic
 from pykafka_wire.errors import DecodeError, MissingLibraryError, OptionError, RegistryError
-from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.local.jars import Coordinate, classpath, resolve
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.options.sink import parse_sink_options

@@ -15,8 +15,8 @@ from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.json_columns import row_type
-from pykafka_wire.ingest.json_survey import survey_of
+from pykafka_wire.ingest.records.json.columns import row_type
+from pykafka_wire.ingest.records.json.survey import survey_of
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.ingest.laws.json_worlds import REJECT, Type, World, encoded, grown, landed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.settings import FORMATS, MODES, REDEFINABLE
-from pykafka_wire.ingest.table_definition import definition_properties, redefined
-from pykafka_wire.ingest.table_status import Stage
+from pykafka_wire.ingest.landing.table_status import Stage
+from pykafka_wire.ingest.settings.model import FORMATS, MODES, REDEFINABLE
+from pykafka_wire.ingest.tables.definition import definition_properties, redefined
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
 

@@ -10,8 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.ingest import Table, delta_folder, file_tasks, landing
-from pykafka_wire.ingest.table_status import Stage
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.files import tasks as file_tasks
+from pykafka_wire.ingest.landing import landing
+from pykafka_wire.ingest.landing.table_status import Stage
+from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.timeout(900)]

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import Written
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.parquet_files import FileWriter
-from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_position import Landed
+from pykafka_wire.ingest.files.parquet import FileWriter
+from pykafka_wire.ingest.files.tasks import Written
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.laws.rows_of_all_types import DAYS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -24,13 +24,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from pykafka_wire.ingest.delta_folder import DeltaFolder
-from pykafka_wire.ingest.file_tasks import TableChangedError, Written, discarding
-from pykafka_wire.ingest.file_types import file_type
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.parquet_files import FileWriter
-from pykafka_wire.ingest.settings import Settings, Table
-from pykafka_wire.ingest.table_position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.ingest.files.parquet import FileWriter
+from pykafka_wire.ingest.files.tasks import Written
+from pykafka_wire.ingest.files.types import file_type
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -110,7 +111,7 @@ class DeltaLake:
     def __init__(self, folder: str) -> None:
         self.place = f"{folder}/numbers"
         self.answers = Answers(CommitFailedError, OSError)
-        DeltaFolder(self.place).create(SCHEMA, TABLE, BEGINS_AT)
+        DeltaFolder(self.place).create_of(SCHEMA, TABLE, "q", BEGINS_AT)
 
     def opened(self) -> DeltaFolder:
         lake, table = self, DeltaFolder(self.place)

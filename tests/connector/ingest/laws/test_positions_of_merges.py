@@ -10,9 +10,12 @@ import pytest
 from deltalake.transaction import Transaction
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest import Table, delta_folder, delta_transactions, tables
-from pykafka_wire.ingest.table_position import Landed
-from pykafka_wire.ingest.tables import LandedTable
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.tables import topic_table as tables
+from pykafka_wire.ingest.tables.delta import folder as delta_folder
+from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
+from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.test_positions_of_tables import clean_history
 

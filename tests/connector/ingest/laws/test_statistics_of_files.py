@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from pyiceberg.conversions import from_bytes
 
-from pykafka_wire.ingest import parquet_files
-from pykafka_wire.ingest.delta_statistics import statistics
-from pykafka_wire.ingest.iceberg_table import IcebergTable
-from pykafka_wire.ingest.parquet_files import FileLayout, FileWriter, WrittenFile
-from pykafka_wire.ingest.settings import Settings, Table
+from pykafka_wire.ingest.files import parquet as parquet_files
+from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, WrittenFile
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.statistics import statistics
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.ingest.laws.rows_of_all_types import (
     COLUMNS,

@@ -1,0 +1,1 @@
+"""Changes of rows by key, and Debezium's."""

@@ -1,0 +1,365 @@
+"""Values that the database has not sent with a change (TOAST): where an older change, or a row of the table, has them.
+
+Owns the way from a change to these values: back to where its row was created, and, where the row had another primary key before,
+on with the changes under that key, and the table's row. Debezium writes such a move as a delete of the old key and a creation of
+the new one, each with a header that names the other key.
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-primary-key-updates
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
+
+from pykafka_wire.ingest.changes.key_times import with_equal_times
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.sessions.server_rows import computed_on_server
+from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
+
+_log = logging.getLogger(__name__)
+
+#: Of places the ``target``, and in ``old`` the table's row under the key ``current`` that is older than ``until``.
+RowsUnder = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRange:
+    """Where values are looked for.
+
+    Attributes:
+        changes: all changes of a range, with their headers and :data:`REJECTED`.
+        start: the range's first offset of each partition.
+        may_be_compacted: whether the topic may lack records of the range.
+        rows_under: of places, in the table as it was before the range; None for one without rows.
+    """
+
+    changes: DataFrame
+    start: Mapping[int, int]
+    may_be_compacted: Callable[[], bool]
+    rows_under: RowsUnder | None
+
+
+#: The column of changes that is true for a rejected one. Of one that could not be read :data:`CREATED` is null.
+REJECTED: Final = "_pykafka_wire_rejected"
+#: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
+_OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+#: These keys in the type of a row's, null where there is none.
+_FROM, _TO = "_pykafka_wire_from", "_pykafka_wire_to"
+#: The types of keys that this text has as the key itself has them.
+_PLAIN: Final = (StringType, IntegralType, BooleanType, DecimalType)
+#: A row that gets more keys in one range has null: each costs a Spark job.
+_MAX_MOVES: Final = 20
+#: What is older than a place is looked for: in its partition by offset, in others, or where it has none, by timestamp.
+_PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+
+
+def is_older(partition: str, offset: str, timestamp: str, until: str = "until") -> str:
+    """Return the condition by which a record is older than the place ``until``; without a partition, not of its millisecond
+    either."""
+    return (
+        f"CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
+        f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END"
+    )
+
+
+def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFrame:
+    """Return changes whose missing values are those that an older change of the same row has.
+
+    A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
+    it had another key before: then its older values are in the range, or in the table. A row that keeps its key has them in the
+    table, where they stay. A delete that an update of its key and a delete follow ends no row: all were written again.
+
+    Args:
+        ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
+            of one that has got another key was deleted before the range.
+
+    Connect writes changes again after a crash. A creation of a row that is there, with no delete before it, is one that was
+    written again, and the row keeps its values. Where compaction may have removed that delete, the table's row may be another one,
+    and a topic and a table look alike in both cases: the values are those under the old key, or not known.
+    """
+    row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
+    lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
+    names = sorted(row[0] for row in lacking.select(F.explode(UNAVAILABLE)).distinct().collect())
+    if not isinstance(row_type, StructType) or not names:
+        return newest_changes
+    search = _Search(names=tuple(names), row_type=row_type)
+    larger = iter(ranges)
+    known = search.run(lacking.select(F.col("key").alias("target")), next(larger))
+    while not (targets := search.moved(known).select("target")).isEmpty():
+        try:
+            searched = next(larger, None)
+            if searched is None or searched.changes.schema["key"].dataType != key_type:
+                break
+            known = computed_on_server(search.with_more(known, search.run(targets, searched)))
+        except Exception as error:  # of records and files that are older than the range
+            _log.warning("Values that were not sent were not looked for in earlier commits. %s", sentence_of(error))
+            break
+
+    is_same = F.col("key").eqNullSafe(F.col("target")) & F.col(UNAVAILABLE).isNotNull()
+    joined = newest_changes.join(known.withColumnRenamed("begun", "is_begun"), is_same, "left")
+    is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in names}
+    fields = []
+    for field in row_type:
+        value = F.col(f"value.{quoted(field.name)}")
+        if field.name in is_lacking:
+            value = F.when(is_lacking[field.name], F.col(search.place(field.name)).getField("value")).otherwise(value)
+        fields.append(value.alias(field.name))
+    nulls = [F.when(is_lacking[name] & F.col(search.place(name)).isNull(), F.lit(name)) for name in names]
+    unknown = F.array_compact(F.array(*nulls))
+    columns = {
+        "value": F.when(F.col("value").isNotNull(), F.struct(*fields)),
+        UNAVAILABLE: F.when(F.size(unknown) > 0, unknown),
+        CREATED: F.coalesce("is_begun", F.lit(False)),
+    }
+    return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in newest_changes.columns))
+
+
+def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
+    """Return all changes of a range in the type of the rows, with the keys that their headers name."""
+    key_type, fields = changes.schema["key"].dataType, changes.schema["value"].dataType
+    if fields != row_type and isinstance(fields, StructType):
+        values = [
+            (
+                F.col(f"value.{quoted(field.name)}").try_cast(field.dataType)
+                if field.name in fields.names
+                else F.lit(None)
+            )
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in row_type
+        ]
+        changes = changes.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*values)))
+    events = changes.withColumn(_FROM, _other_key(_OLD_KEY, key_type)).withColumn(_TO, _other_key(_NEW_KEY, key_type))
+    marks = (DELETE, CREATED, UNAVAILABLE, REJECTED, _FROM, _TO)
+    return events.where(F.col("key").isNotNull()).select("key", "value", "partition", "offset", "timestamp", *marks)
+
+
+def _other_key(header: str, key_type: DataType) -> Column:
+    """Return the key that a header names, as the row's key is; null where there is none, or its text cannot be one."""
+    return with_equal_times(_key_of_header(header, key_type), key_type)
+
+
+def _key_of_header(header: str, key_type: DataType) -> Column:
+    is_of_fields = isinstance(key_type, StructType) and all(isinstance(field.dataType, _PLAIN) for field in key_type)
+    if not (is_of_fields or isinstance(key_type, BinaryType | StringType)):
+        return F.lit(None).cast(key_type)
+    of_name = F.filter("headers", lambda candidate: candidate["key"] == F.lit(header))
+    text = F.try_element_at(of_name, F.lit(1)).getField("value").cast("string")
+    # By Connect's JsonConverter, with schemas.enable and without; its default converter leaves line breaks as they are.
+    payload = F.get_json_object(text, "$.payload")
+    if not isinstance(key_type, StructType):  # JSON that nothing reads as such
+        is_enveloped = F.get_json_object(text, "$.schema").isNotNull() & payload.isNotNull()
+        return F.when(is_enveloped, payload).otherwise(text).cast(key_type)
+    read = [
+        F.from_json(text_column, key_type, {"allowUnquotedControlChars": "true"}) for text_column in (payload, text)
+    ]
+    options = [(key, [key.getField(name).isNotNull() for name in key_type.names]) for key in read]
+    return F.coalesce(*(F.when(reduce(lambda a, b: a & b, there), key) for key, there in options))
+
+
+def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
+    """Return the ``target`` of the places before which a range has all changes of their key: none that compaction may have removed,
+    since the partition has a change at each offset, and none that could not be read."""
+    partition, key = F.col("partition").alias("in_partition"), F.col("key").alias("of_key")
+    is_unread = F.col(REJECTED) & F.col(CREATED).isNull()
+    is_gap = F.lit(False)
+    if searched.may_be_compacted():
+        starts = F.create_map(*(F.lit(part) for pair in searched.start.items() for part in pair))
+        number = F.row_number().over(Window.partitionBy("partition").orderBy("offset"))
+        is_gap = F.col("offset") - F.element_at(starts, F.col("partition")) >= number
+    marked = searched.changes.select(partition, key, "offset", is_gap.alias("is_gap"), is_unread.alias("is_unread"))
+    is_bad = F.col("is_gap") | (F.col("is_unread") & F.col("of_key").isNull())
+    of_partition = marked.groupBy("in_partition").agg(F.min(F.when(is_bad, F.col("offset"))).alias("bad"))
+    of_key = (
+        marked.where("is_unread AND of_key IS NOT NULL")
+        .groupBy("in_partition", "of_key")
+        .agg(F.min("offset").alias("unread"))
+    )
+    is_in = F.col("in_partition") == F.col("until.partition")
+    joined = places.join(of_partition, is_in, "left").drop("in_partition")
+    joined = joined.join(of_key, is_in & (F.col("of_key") == F.col("target")), "left")
+    is_whole = [F.coalesce(F.col("until.offset") < F.col(name), F.lit(True)) for name in ("bad", "unread")]
+    return joined.where(is_whole[0] & is_whole[1]).select("target")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """A search for the values of some columns of rows.
+
+    What is known of a row has the columns ``target``, its key; of each of ``names`` a struct of the ``value``, null where it is not
+    known; ``begun``, whether it was created or deleted in the range; and ``origin``, the key before that, if it had one, the place
+    of that creation, and whether its own key has no delete in the range.
+    """
+
+    names: tuple[str, ...]
+    row_type: StructType
+
+    def place(self, name: str) -> str:
+        """Return the column of what is known of a row's column."""
+        return f"known{self.names.index(name)}"
+
+    @property
+    def _places(self) -> list[str]:
+        return [self.place(name) for name in self.names]
+
+    def run(self, targets: DataFrame, searched: SearchRange) -> DataFrame:
+        """Return what a range says of the rows ``target``."""
+        events = _events(searched.changes, self.row_type)
+        nowhere = F.lit(None).cast(_PLACE)
+        places = targets.select("target", F.col("target").alias("current"), nowhere.alias("until"))
+        known = computed_on_server(self._look(places, events))
+        if searched.rows_under is not None:
+            known = self._of_repeated(known, events, searched)
+        return self._follow(known, events, searched.rows_under)
+
+    def _of_repeated(self, known: DataFrame, events: DataFrame, searched: SearchRange) -> DataFrame:
+        """Return what is known, with the values of rows whose creation was written again.
+
+        Without an origin where the table's row may be another one, and that under the old key as well.
+        """
+        repeated = self.moved(known).where("origin.is_undeleted")
+        if searched.rows_under is None or repeated.isEmpty():
+            return known
+        place = F.struct("origin.partition", "origin.offset", "origin.timestamp").cast(_PLACE)
+        places = repeated.select("target", F.col("target").alias("current"), place.alias("until"), "origin")
+        held = computed_on_server(searched.rows_under(places.drop("origin")))
+        places = places.join(held.select("target"), "target", "left_semi")
+        whole = computed_on_server(_without_gaps(places, searched))
+        of_table = held.join(whole, "target", "left_semi")
+        known = self.with_more(known, of_table.select("target", *self._of_table(of_table)))
+        doubtful = places.join(whole, "target", "left_anti").select("target", "origin")
+        in_partition = F.col("partition") == F.col("origin.partition")
+        is_later = F.when(in_partition, F.col("offset") > F.col("origin.offset")).otherwise(
+            F.col("timestamp") >= F.col("origin.timestamp")
+        )
+        is_of_old = F.col("key").eqNullSafe(F.col("origin.key")) & ~F.col(DELETE) & is_later
+        ambiguous = events.join(F.broadcast(doubtful), is_of_old).select("target", F.lit(True).alias("is_ambiguous"))
+        joined = known.join(ambiguous.distinct(), "target", "left")
+        return computed_on_server(
+            joined.withColumn("origin", F.when(F.col("is_ambiguous").isNull(), F.col("origin"))).drop("is_ambiguous")
+        )
+
+    def _look(self, places: DataFrame, events: DataFrame) -> DataFrame:
+        """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
+        is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
+        matches = events.join(F.broadcast(places), is_of_row)
+        is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
+        has_row = ~F.col(DELETE) & ~F.col(REJECTED)
+        sent = {name: F.when(has_row & ~is_lacking[name], F.col("offset")) for name in self.names}
+        values = [
+            F.max_by(F.struct(F.col(f"value.{quoted(name)}").alias("value")), sent[name]).alias(self.place(name))
+            for name in self.names
+        ]
+        values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
+        # Of a record that could not be read nobody knows whether it is a creation.
+        may_create = F.coalesce(CREATED, F.lit(True)) | F.col(_FROM).isNotNull()
+        later = Window.partitionBy("target", "partition").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
+        next_creates = F.first(F.when(~F.col(DELETE), may_create), ignorenulls=True).over(later)
+        # A writing again has the delete again, which the place is at.
+        is_end = F.coalesce(next_creates | F.col("until.partition").isNull(), F.lit(True))
+        matches = matches.withColumn("ends", F.col(DELETE) & is_end)
+        is_begin = F.col("ends") | F.coalesce(CREATED, F.lit(False)) | F.col(_FROM).isNotNull()
+        begun = F.when(is_begin, F.col("offset"))
+        origin = F.struct(F.col(_FROM).alias("key"), F.col("key").alias("to"), "partition", "offset", "timestamp")
+        of_partition = matches.groupBy("target", "partition").agg(
+            F.max_by("timestamp", "offset").alias("at"),
+            F.max(begun).alias("begun"),
+            F.max_by(origin, begun).alias("origin"),
+            F.count_if(DELETE).alias("n_deletes"),
+            *values,
+        )
+        # The newest partition decides; a value counts where it was sent since the row was created.
+        order = F.struct("at", "partition")
+        latest = [
+            F.max_by(
+                F.struct(order.alias("order"), F.col(place).alias("row")),
+                F.when(F.col(f"{place}_offset") >= F.coalesce("begun", F.lit(-1)), order),
+            ).alias(place)
+            for place in self._places
+        ]
+        begun_order = F.when(F.col("begun").isNotNull(), order)
+        last_origin = F.max_by("origin", begun_order).withField("is_undeleted", F.sum("n_deletes") == 0)
+        known = of_partition.groupBy("target").agg(
+            F.max(begun_order).alias("begun"), last_origin.alias("origin"), *latest
+        )
+        rows = [
+            F.when(F.col("begun").isNull() | (F.col(f"{place}.order") >= F.col("begun")), F.col(f"{place}.row")).alias(
+                place
+            )
+            for place in self._places
+        ]
+        return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
+
+    def _follow(self, known: DataFrame, events: DataFrame, rows_under: RowsUnder | None) -> DataFrame:
+        """Return what is known, with the values of rows that had another key, from before they were moved."""
+        moved, chain = self.moved(known), None
+        for _ in range(_MAX_MOVES):
+            if moved.isEmpty():
+                break
+            if chain is None:
+                keys = events.where(F.col(_FROM).isNotNull()).select(F.col(_FROM).alias("key")).distinct()
+                chain = computed_on_server(events.join(keys, "key", "left_semi"))
+            places = computed_on_server(self._places_before(moved, chain))
+            seen = computed_on_server(places.join(self._look(places, chain), "target", "left"))
+            known = self.with_more(known, seen)
+            if rows_under is not None:
+                of_table = rows_under(seen.where(~F.coalesce("begun", F.lit(False))).select(*places.columns))
+                known = self.with_more(known, of_table.select("target", *self._of_table(of_table)))
+            known = computed_on_server(known)
+            lacking = known.select("target", *self._places)
+            moved = self.moved(lacking.join(seen.select("target", "begun", "origin"), "target"))
+        return known
+
+    def moved(self, known: DataFrame) -> DataFrame:
+        """Return the rows that had another key, and of which not all is known."""
+        is_unknown = reduce(lambda a, b: a | b, (F.col(place).isNull() for place in self._places))
+        return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
+
+    def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
+        """Return where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new
+        one."""
+        # The tombstone behind a delete has its header, too: the row ended at the delete.
+        of_key = Window.partitionBy("partition", "key").orderBy("offset")
+        before = F.lag(F.when(F.col(DELETE), F.col(_TO))).over(of_key)
+        gone = events.withColumn("before", before).where(F.col(_TO).isNotNull() & F.col(DELETE))
+        gone = gone.where(~F.col("before").eqNullSafe(F.col(_TO)))
+        gone = gone.select("key", _TO, F.struct("partition", "offset", "timestamp").cast(_PLACE).alias("place"))
+        is_move = (
+            F.col("key").eqNullSafe(F.col("origin.key"))
+            & F.col(_TO).eqNullSafe(F.col("origin.to"))
+            & (F.col("place.timestamp") <= F.col("origin.timestamp"))
+        )
+        last = F.max_by("place", F.struct("place.timestamp", "place.offset"))
+        places = moved.join(gone, is_move, "left").groupBy("target", "origin").agg(last.alias("place"))
+        # The delete is in another range: it, and what follows it, is no older than the creation.
+        of_creation = F.struct(F.lit(None), F.lit(None), "origin.timestamp").cast(_PLACE)
+        until = F.coalesce("place", of_creation)
+        return places.select("target", F.col("origin.key").alias("current"), until.alias("until"))
+
+    def _of_table(self, rows: DataFrame) -> list[Column]:
+        old = rows.schema["old"].dataType
+        held = {name.lower() for name in old.names} if isinstance(old, StructType) else set()
+        columns = []
+        for name in self.names:
+            wanted = self.row_type[name].dataType
+            value = (
+                F.struct(F.col("old").getField(name).try_cast(wanted).alias("value"))
+                if name.lower() in held
+                else F.lit(None)
+            )
+            columns.append(value.cast(StructType().add("value", wanted)).alias(self.place(name)))
+        return columns
+
+    def with_more(self, known: DataFrame, more: DataFrame) -> DataFrame:
+        """Return what is known, and where it is not, what more has."""
+        more = more.select("target", *(F.col(place).alias(f"more_{place}") for place in self._places))
+        columns = [F.coalesce(place, f"more_{place}").alias(place) for place in self._places]
+        return known.join(more, "target", "left").select("target", "begun", "origin", *columns)

@@ -1,0 +1,1 @@
+"""Rows to Parquet files in Spark's tasks, without the JVM."""

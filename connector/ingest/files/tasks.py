@@ -1,0 +1,374 @@
+"""Spark tasks that write a table's files: rows go from Kafka's bytes to Parquet in Python, and Spark gets one row for each file.
+
+Spark plans, schedules and repeats the tasks. What they have written becomes rows of the table by a commit alone, which is the
+driver's.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
+from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest.files.conditions import BatchFields, Expression
+from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
+from pykafka_wire.ingest.files.types import conform
+from pykafka_wire.worker_pickling import SentToWorkers
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+
+#: What tasks yield: a pickled :data:`_Result`.
+_YIELDED: Final = "result binary"
+_YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
+#: A task names so many rejects; where there are more, they are looked for again.
+_MAX_REJECTS: Final = 10_000
+#: Columns of a read that say which record is which.
+PLACE: Final = ("partition", "offset", "timestamp")
+#: What a task says of records that could not be read.
+REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
+
+
+class UntakenRecords(NamedTuple):
+    """How many records no table takes, and the partition and offset of the first one."""
+
+    n: int = 0
+    first: tuple[int, int] | None = None
+
+    def plus(self, other: UntakenRecords) -> UntakenRecords:
+        """Return these and others."""
+        places = [records.first for records in (self, other) if records.first is not None]
+        return UntakenRecords(self.n + other.n, min(places, default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecords:
+    """What one task has seen of its records.
+
+    Attributes:
+        rejects: ``partition``, ``offset`` and ``reason`` of those that could not be read, pyarrow's; None where they are too many.
+        newest_ms: the timestamp of the newest one that could be read, in ms since the epoch; 0 where there is none.
+        untaken: those that no table of the topic takes; None where they are not counted.
+    """
+
+    n_rejects: int
+    rejects: pa.Table
+    newest_ms: int
+    untaken: UntakenRecords | None = None
+
+
+#: What a task has written, or seen, or the text of why it cannot write.
+_Result: TypeAlias = WrittenFile | ReadRecords | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the tasks of one read have written; ``rejects``, ``newest_ms`` and ``untaken`` are as :class:`ReadRecords`', of all
+    of them.
+
+    Attributes:
+        unwritable: why a task could not write: then Spark has to; None if all could.
+    """
+
+    files: Sequence[WrittenFile]
+    unwritable: str | None = None
+    n_rejects: int = 0
+    rejects: pa.Table = None
+    newest_ms: int = 0
+    untaken: UntakenRecords | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return sum(file.n_rows for file in self.files)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(file.n_bytes for file in self.files)
+
+
+class Folder(Protocol):
+    """Where the files of a table go; tasks get it pickled."""
+
+    def open(self) -> tuple[FileSystem, str]:
+        """Return the file system, pyarrow's, and the folder in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UriFolder:
+    """A folder of a local path or a URI.
+
+    Attributes:
+        storage: where an object store is and the credentials for it, under the library deltalake's names; without them the cloud's
+            usual chain has them.
+        mark: what is in the folder, relative to it; a machine that does not see it in its own file system has another folder.
+    """
+
+    uri: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
+
+    def open(self) -> tuple[FileSystem, str]:
+        """Return the file system, pyarrow's, and the folder in it.
+
+        Raises:
+            UnwritableError: it is another machine's.
+        """
+        if self.storage and local_folder(self.uri) is None:
+            import pyarrow.fs
+            from deltalake.fs import DeltaStorageHandler
+
+            return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
+        filesystem, folder = open_folder(self.uri, "into")
+        if self.mark and local_folder(self.uri) is not None and not Path(folder, self.mark).exists():
+            raise UnwritableError(f"{self.uri}, which {platform.node()} does not have")
+        return filesystem, folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsOfRead:
+    """What a table's rows are of a read.
+
+    Attributes:
+        columns: those of the files, in their order.
+        errors: columns of the read; a record in which one of them is not null is a reject.
+        where, expectations, census: as :class:`~pykafka_wire.ingest.records.contracts.TaskContract` has them.
+    """
+
+    columns: Sequence[Expression]
+    errors: Sequence[str]
+    where: Expression | None = None
+    expectations: Sequence[tuple[Expression, str]] = ()
+    census: Sequence[Expression | None] = ()
+
+
+class FileTask(SentToWorkers):
+    """Reads input partitions, and writes their rows into files."""
+
+    def __init__(
+        self,
+        reader: DataSourceReader,
+        partitions: Sequence[InputPartition],
+        read: RowsOfRead,
+        folder: Folder,
+        layout: FileLayout,
+    ) -> None:
+        """Take what a task needs, which is pickled; ``read`` has the columns of ``layout.schema``."""
+        self._reader = reader
+        self._partitions = tuple(partitions)
+        self._read = read
+        self.folder = folder
+        self._layout = layout
+
+    def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the input partitions of these numbers; for ``mapInArrow``."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from map(yielded, self.results(number))
+
+    def results(self, number: int) -> Iterator[_Result]:
+        """Write one input partition; what becomes of it."""
+        seen = _Seen(counts_untaken=bool(self._read.census))
+        yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
+        yield seen.records()
+
+    def _rows(self, batches: Iterator[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
+        schema = self._layout.schema
+        for batch in batches:
+            fields = BatchFields(self._taken(batch, seen))
+            arrays = [
+                conform(fields.evaluate(column), wanted.type)
+                for column, wanted in zip(self._read.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _taken(self, batch: pa.RecordBatch, seen: _Seen) -> pa.RecordBatch:
+        """Return the records that are rows of the table; rejects, and records of no table, are noted."""
+        read, reason = self._read, _first_reason([batch[name] for name in self._read.errors])
+        if read.census:
+            fields = BatchFields(batch)
+            is_taken = [_takes(fields, where, reason) for where in read.census if where is not None]
+            if len(is_taken) == len(read.census):  # else there is a table that takes all
+                seen.note_untaken(batch, pc.invert(functools.reduce(pc.or_, is_taken)))
+        batch, reason = taken_records(batch, read)
+        if read.expectations:
+            fields = BatchFields(batch)
+            broken = [
+                pc.if_else(pc.invert(fields.evaluate(condition)), pa.scalar(text), pa.scalar(None, pa.string()))
+                for condition, text in read.expectations
+            ]
+            reason = _first_reason([*([] if reason is None else [reason]), *broken])
+        return seen.without_rejects(batch, reason)
+
+
+def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBatch, pa.Array | None]:
+    """Return the records that a table takes, and of each the reason why it cannot be read, if one of them has one."""
+    reason = _first_reason([batch[name] for name in read.errors])
+    if read.where is None:
+        return batch, reason
+    taken = _takes(BatchFields(batch), read.where, reason)
+    return batch.filter(taken), None if reason is None else reason.filter(taken)
+
+
+def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
+    """Return whether a condition takes records; it takes one that cannot be read unless it is false for what is known of it."""
+    fulfilled = fields.evaluate(where)
+    return pc.coalesce(fulfilled, pa.scalar(False) if reason is None else pc.is_valid(reason))
+
+
+def _first_reason(reasons: Sequence[pa.Array]) -> pa.Array | None:
+    """Return the first reason of each record why it is no row, null of one that is; None where all are rows."""
+    some = [array for array in reasons if array.null_count < len(array)]
+    return pc.coalesce(*some) if some else None
+
+
+class _Seen:
+    """What a task has seen of its records so far."""
+
+    def __init__(self, *, counts_untaken: bool = False) -> None:
+        self._rejects: list[pa.RecordBatch] = []
+        self._n_rejects = 0
+        self._newest_us = 0
+        self._untaken = UntakenRecords() if counts_untaken else None
+
+    def note_untaken(self, batch: pa.RecordBatch, is_untaken: pa.Array) -> None:
+        """Note the records that no table takes."""
+        others = batch.select(["partition", "offset"]).filter(is_untaken)
+        first = None
+        if others.num_rows:
+            partition = pc.min(others["partition"])
+            first = partition.as_py(), pc.min(others["offset"].filter(pc.equal(others["partition"], partition))).as_py()
+        self._untaken = (self._untaken or UntakenRecords()).plus(UntakenRecords(others.num_rows, first))
+
+    def without_rejects(self, batch: pa.RecordBatch, reason: pa.Array | None) -> pa.RecordBatch:
+        """Return the records that have no reason to be rejects; the others are noted."""
+        n_bad = 0 if reason is None else len(reason) - reason.null_count
+        if reason is not None and n_bad:
+            is_bad = pc.is_valid(reason)
+            rejects = batch.filter(is_bad)
+            batch = batch.filter(pc.invert(is_bad))
+            if self._n_rejects + n_bad <= _MAX_REJECTS:
+                columns = [rejects["partition"], rejects["offset"], reason.filter(is_bad)]
+                self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=REJECTS))
+            self._n_rejects += n_bad
+        if batch.num_rows:
+            self._newest_us = max(self._newest_us, pc.max(batch["timestamp"]).value)
+        return batch
+
+    def records(self) -> ReadRecords:
+        rejects = pa.Table.from_batches(self._rejects, REJECTS) if self._n_rejects <= _MAX_REJECTS else None
+        return ReadRecords(
+            n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000, untaken=self._untaken
+        )
+
+
+def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
+    """Write rows, and yield each file. Where it cannot be written to the folder, Spark may have other means."""
+    try:
+        filesystem, path = folder.open()
+        yield from FileWriter(filesystem, path, layout).write(rows)
+    except (UnwritableError, OptionError) as error:
+        yield str(error)
+
+
+def yielded(result: _Result) -> pa.RecordBatch:
+    """Return what a task yields to say what it has written, or seen."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
+
+
+class PartitionsTask(Protocol):
+    """What a job does with its input partitions."""
+
+    def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what :func:`yielded` returns of the input partitions of these numbers; for ``mapInArrow``."""
+
+
+def run_tasks(session: SparkSession, task: PartitionsTask, n_partitions: int) -> Written:
+    """Run a task for each input partition, as one Spark job."""
+    return _written(session.range(0, n_partitions, 1, n_partitions).mapInArrow(task.run, _YIELDED))
+
+
+class RowsTask(SentToWorkers):
+    """Writes the rows of a DataFrame into files."""
+
+    def __init__(self, folder: Folder, layout: FileLayout, errors: Sequence[str]) -> None:
+        """Take :class:`RowsOfRead`'s ``errors``; where there are some, :data:`PLACE` and they are behind the columns of the
+        layout."""
+        self._folder = folder
+        self._layout = layout
+        self._errors = tuple(errors)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write what Spark has in one partition; for ``mapInArrow``."""
+        seen = _Seen()
+        yield from map(yielded, _write(self._rows(batches, seen), self._folder, self._layout))
+        yield yielded(seen.records())
+
+    def _rows(self, batches: Iterable[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
+        # By position: the names may differ in case, or be twice there. Spark's timestamps have the session's zone.
+        schema = self._layout.schema
+        for batch in batches:
+            columns = batch.columns
+            if self._errors:
+                names = [*map(str, range(len(schema))), *PLACE, *self._errors]
+                whole = pa.RecordBatch.from_arrays(columns, names)
+                columns = seen.without_rejects(whole, _first_reason([whole[name] for name in self._errors])).columns
+            arrays = [conform(column, field.type) for column, field in zip(columns, schema, strict=False)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequence[str] = ()) -> Written:
+    """Write a DataFrame's rows, of the columns of ``layout.schema`` in its order, as one Spark job; more is :class:`RowsTask`'s."""
+    # By position: mapInArrow takes names for expressions, and those of data may have dots, backticks, or an asterisk.
+    numbered = rows.toDF(*map(str, range(len(rows.columns))))
+    return _written(numbered.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
+
+
+def discard(written: Written, folder: Folder) -> None:
+    """Delete files of which no commit was begun."""
+    with suppress(Exception):  # it is why they were not committed, perhaps
+        filesystem, path = folder.open()
+        delete_files(filesystem, path, [file.path for file in written.files])
+
+
+def run_here(task: FileTask, n_partitions: int) -> Written:
+    """Run a task for each input partition in this process: for so few records, a Spark job would take longer."""
+    results: list[_Result] = []
+    try:
+        for number in range(n_partitions):
+            results.extend(task.results(number))
+    except BaseException:
+        discard(_of_results(results), task.folder)
+        raise
+    return _of_results(results)
+
+
+def _written(yielded: DataFrame) -> Written:
+    # Our own tasks have pickled them, as Spark's workers pickle all that they return.
+    return _of_results([pickle.loads(row.result) for row in yielded.collect()])  # noqa: S301
+
+
+def _of_results(results: Sequence[_Result]) -> Written:
+    read = [result for result in results if isinstance(result, ReadRecords)]
+    rejects = [records.rejects for records in read]
+    untaken = [records.untaken for records in read if records.untaken is not None]
+    return Written(
+        unwritable=next((result for result in results if isinstance(result, str)), None),
+        files=tuple(result for result in results if isinstance(result, WrittenFile)),
+        n_rejects=sum(records.n_rejects for records in read),
+        rejects=pa.concat_tables(rejects) if rejects and all(reject is not None for reject in rejects) else None,
+        newest_ms=max((records.newest_ms for records in read), default=0),
+        untaken=functools.reduce(UntakenRecords.plus, untaken) if untaken else None,
+    )

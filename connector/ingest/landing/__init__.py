@@ -1,0 +1,1 @@
+"""Micro-batches into their tables, each table on its own."""

@@ -1,0 +1,1 @@
+"""Whether a table holds each record of its topic exactly once."""

@@ -1,0 +1,368 @@
+"""What is done with tables beside the stream: compare them with their topics, and read rejects again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import and_
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import StructType
+
+from pykafka_wire.checkpoints.positions import beginning_of, position_at
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.spark_files import SparkFiles
+from pykafka_wire.checkpoints.tables import KafkaColumns
+from pykafka_wire.errors import IngestError, OffsetsError
+from pykafka_wire.ingest.changes.newest import (
+    REASON,
+    computed,
+    merge_changes,
+    newest,
+    rows_under,
+    searchable,
+    stale_changes,
+    truncations,
+    without_truncated,
+)
+from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
+from pykafka_wire.ingest.proof.comparison import Comparison
+from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove, range_of
+from pykafka_wire.ingest.ranges import TopicRange, before
+from pykafka_wire.ingest.records.contracts import Contract
+from pykafka_wire.ingest.records.reader import KeysDifferError, TopicReader
+from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted
+from pykafka_wire.ingest.sessions.plain_times import plain_times
+from pykafka_wire.ingest.settings.model import Destination, Settings, Table
+from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
+from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
+
+#: So many rejected changes are named.
+_MAX_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What became of a table's rejects: landed now, still damaged, no longer in the topic, or not the table's.
+
+    Attributes:
+        others: they can be read now, and the table does not take such records.
+        reason: why those that are still damaged are, of the most frequent kind.
+        mistake: why they could not be read again.
+    """
+
+    topic: str
+    table: str
+    landed: int = 0
+    damaged: int = 0
+    gone: int = 0
+    others: int = 0
+    reason: str | None = None
+    mistake: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether they were read again, and some were landed, or none is still damaged."""
+        return self.mistake is None and (self.landed > 0 or self.damaged == 0)
+
+    def __str__(self) -> str:
+        if self.mistake is not None:
+            return f"{self.table}: not replayed: {self.mistake}"
+        why = "" if self.reason is None else f" ({self.reason})"
+        others = f", {self.others} that the table does not take" if self.others else ""
+        return f"{self.table}: {self.landed} landed, {self.damaged} still damaged{why}, {self.gone} no longer in the topic{others}"
+
+
+def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
+    """Compare each table, with its rejects, with its topic, up to where the table says that it is landed.
+
+    A topic of which the ingest has read no record needs no table.
+
+    Raises:
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
+    """
+    reader = TopicReader(settings)
+    for destination in (destination for topic in topics for destination in settings.destinations(topic)):
+        topic, name = destination.topic, destination.name
+        target = format_of(settings).open_table(spark, settings, name)
+        proof = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
+        try:
+            if target.exists:
+                yield _verified(spark, settings, reader, target, destination)
+            elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
+                yield replace(proof, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
+            else:
+                yield replace(proof, comparison=Comparison(n_expected=0))
+        except Exception as error:
+            yield replace(proof, mistake=mistake_of(error))
+
+
+def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
+    """Return whether a topic with records should have a table: the query has read some, as far as its log remembers."""
+    try:
+        log = QueryLog(SparkFiles(spark, settings.checkpoint))
+    except OffsetsError:  # no ingest has run
+        return True
+
+    def position(number: int) -> dict[int, int]:
+        reference = CheckpointReference(path=settings.checkpoint, batch_id=number)
+        offsets = position_at(log, reference, lambda tp: tp.topic == topic).offsets.offsets
+        return {tp.partition: offset for tp, offset in offsets.items()}
+
+    number = log.planned[-1]
+    newest, known = position(number), beginning_of(log, number, topic).known
+    forgotten = position(log.planned[0]) if settings.starting_offsets == "latest" else dict.fromkeys(newest, 0)
+    return newest != forgotten | dict(known)
+
+
+def _verified(
+    spark: SparkSession, settings: Settings, reader: TopicReader, target: TopicTable, destination: Destination
+) -> Proof:
+    topic, name, table = destination.topic, destination.name, destination.table
+    rows, version = target.pinned()
+    part = _landed_range(target, topic, version)
+    held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
+    of_rejects = format_of(settings).open_table(spark, settings, settings.rejects)
+    fits = Contract(replace(table, select=()), settings.prefix)
+
+    def taken(part: TopicRange) -> DataFrame:
+        return reader.read(spark, part, table, reader.value_schema(topic, table), None).select("partition", "offset")
+
+    n_rejected = 0
+    if table.mode == "append" and of_rejects.exists:
+        rejects = of_rejects.rows.where(F.col("table") == name)
+        rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
+        if table.is_part and not rejected.isEmpty():
+            # One that can be read now and is not the table's is no row that the table lacks, nor one too many.
+            rejected = rejected.join(
+                taken(kept_range(settings.kafka_options, part)), ["partition", "offset"], "left_semi"
+            )
+        n_rejected = rejected.count()
+        held = held.unionByName(rejected)
+
+    stale: list[DataFrame] = []
+
+    def newest_of_each_key(part: TopicRange) -> DataFrame:
+        parts = _changes(spark, reader, part, table, target)
+        good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
+        truncated = truncations_of(target) if table.mode == "cdc" else []
+        if table.mode == "cdc":
+            truncated += [truncation for changed in good for truncation in truncations(changed)]
+        good = [without_truncated(changed, truncated) for changed in good]
+        if table.where is not None:
+            ranges = [
+                [
+                    SearchRange(
+                        changes=searchable(rows), start=part.start, may_be_compacted=lambda: True, rows_under=None
+                    )
+                ]
+                for rows in parts
+            ]
+            good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, ranges, strict=True)]
+        rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
+        stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
+        return _in_order(good, good).where(~F.col(DELETE))
+
+    expected = newest_of_each_key if table.mode != "append" else taken if table.is_part else None
+
+    proof = prove(
+        spark,
+        settings.kafka_options,
+        part,
+        held,
+        name,
+        expected=expected,
+    )
+    proof = replace(proof, n_rejected=n_rejected)
+    if table.is_part and destination == settings.destinations(topic)[0]:
+        proof = replace(proof, **_untaken(spark, settings, reader, part))
+    if not stale:
+        return proof
+    places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
+    return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
+
+
+def _changes(
+    spark: SparkSession, reader: TopicReader, part: TopicRange, table: Table, target: TopicTable
+) -> list[DataFrame]:
+    """Return the changes of a range, read as they were landed: those whose keys have the same columns together."""
+    schema = reader.value_schema(part.topic, table)
+    try:
+        return [reader.read(spark, part, table, schema, target, is_landed=True, with_headers=table.where is not None)]
+    except KeysDifferError:
+        parts = reader.parts_by_key(spark, part, table)
+        with_headers = table.where is not None
+        return [reader.read(spark, part, table, schema, target, with_headers=with_headers) for part in parts]
+
+
+def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
+    """Return changes of all parts, but for those whose row a ``newer`` change of a later part has changed.
+
+    A row is found by the columns that the newer change's key has; where the other's key has not, its row has.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    unchanged = _as_texts(parts[0])
+    for part, changed in zip(parts[1:], newer[1:], strict=True):
+        new = changed.select(F.from_json(F.to_json("key"), "map<string, string>").alias("new_key"))
+        columns = [
+            F.coalesce(F.col("in_key")[name], F.col("in_row")[name]).eqNullSafe(F.col("new_key")[name])
+            for name in changed.select("key.*").columns
+        ]
+        unchanged = unchanged.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(part))
+    return unchanged
+
+
+def _as_texts(changed: DataFrame) -> DataFrame:
+    """Return places, and the values of keys and rows by their columns: parts have different types of them."""
+    texts = {
+        name: F.from_json(F.to_json(column), "map<string, string>").alias(name)
+        if isinstance(changed.schema[column].dataType, StructType)
+        else F.lit(None).cast("map<string, string>").alias(name)
+        for name, column in (("in_key", "key"), ("in_row", "value"))
+    }
+    return changed.select("partition", "offset", DELETE, *texts.values())
+
+
+def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part: TopicRange) -> dict[str, Any]:
+    """Return how many records of a range no table of the topic takes, and the first places, as a proof has them."""
+    kept = kept_range(settings.kafka_options, part)
+    try:
+        rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
+        places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
+        return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
+    except Exception as error:  # another table of the topic cannot be read, as its own proof says
+        mistake_of(error)
+        return {}
+
+
+def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
+    """Return what a table says that it holds, now or at a version."""
+    # A position that is recorded beside the history is of the newest commit of an ingest, before the version.
+    landed, properties = next(target.history(version), None) or target.landed(), target.properties()
+    if landed is None or properties.get(TOPIC_PROPERTY) != topic:
+        raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
+    return range_of(landed, properties)
+
+
+def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
+    """Read the rejects again from their topics; what can be read now goes into its table and leaves the rejects.
+
+    Run it while the ingest does not run. What was landed by a replay that broke off is found in the table, and not landed twice.
+
+    Raises:
+        NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
+    """
+    reader = TopicReader(settings)
+    rejects = format_of(settings).open_table(spark, settings, settings.rejects)
+    if not rejects.exists:  # a crash in the first micro-batch
+        return
+    for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
+        try:
+            with plain_times(spark):
+                replayed = _Replayed(spark, settings, reader, _owner(settings, row.topic, row.table)).run()
+            yield replayed
+        except Exception as error:
+            yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
+
+
+def _owner(settings: Settings, topic: str, name: str) -> Destination:
+    """Return the table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
+    destinations = settings.destinations(topic)
+    if not destinations[0].table.is_part:  # perhaps under an older name
+        return replace(destinations[0], name=name)
+    by_name = {destination.name: destination for destination in destinations}
+    if name not in by_name:
+        raise IngestError(
+            f"the settings have no table {name} of topic {topic}: give it back its [[table]], or delete these rejects."
+        )
+    return by_name[name]
+
+
+class _Replayed:
+    def __init__(self, spark: SparkSession, settings: Settings, reader: TopicReader, destination: Destination) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._reader = reader
+        self._topic = destination.topic
+        self._name = destination.name
+        self._table = destination.table
+        self._contract = Contract(self._table, settings.prefix)
+        self._target = format_of(settings).open_table(spark, settings, self._name)
+        self._rejects = format_of(settings).open_table(spark, settings, settings.rejects)
+
+    def run(self) -> Replay:
+        rejected = self._rejects.rows.where(F.col("table") == self._name).select("partition", "offset").distinct()
+        bounds = (
+            rejected.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
+        )
+        whole = kept_range(self._settings.kafka_options, _landed_range(self._target, self._topic))
+        if not whole.n_offsets:
+            return Replay(topic=self._topic, table=self._name, gone=rejected.count())
+        first = {row.partition: max(row.first, whole.start.get(row.partition, row.first)) for row in bounds}
+        last = {row.partition: row.last + 1 for row in bounds}
+        if self._table.mode != "append":
+            # Newer changes of the same rows decide, deletes among them, in other partitions too.
+            first, last = {**whole.start, **first}, {**last, **whole.end}
+        part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
+        schema = self._reader.value_schema(self._topic, self._table)
+        rows = self._reader.read(self._spark, part, self._table, schema, self._target, with_headers=True)
+        again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
+        mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
+        try:
+            n_there, n_mended, n_rejected = again.count(), mended.count(), rejected.count()
+            damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
+            worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
+            if n_mended:
+                self._land(part, rows, mended)
+                self._rejects.delete_places(self._name, mended)
+            n_others = self._drop_others(part, rejected, again) if n_there < n_rejected else 0
+        finally:
+            mended.unpersist()
+        return Replay(
+            topic=self._topic,
+            table=self._name,
+            landed=n_mended,
+            damaged=n_there - n_mended,
+            gone=n_rejected - n_there - n_others,
+            others=n_others,
+            reason=None if worst is None else worst[0],
+        )
+
+    def _drop_others(self, part: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
+        """Delete the rejects that are in the topic, and no records of this table; return how many."""
+        if not self._table.is_part or self._table.mode != "append":
+            return 0
+        there = self._reader.raw(self._spark, part, self._table).select("partition", "offset")
+        others = rejected.join(there, ["partition", "offset"], "left_semi")
+        others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
+        try:
+            if n_others := others.count():
+                self._rejects.delete_places(self._name, others)
+        finally:
+            others.unpersist()
+        return n_others
+
+    def _land(self, part: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
+        good = rows.where(F.col(REASON).isNull())
+        late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
+        if self._table.mode == "append":
+            lacking = late.join(self._target.places, ["partition", "offset"], "left_anti")
+            self._target.append(self._reader.table_rows(lacking), None)
+            return
+        keys = late.select("key").distinct()
+        changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
+        # A selected column is not what the database has sent.
+        of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
+        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
+        whole = [
+            SearchRange(changes=searchable(rows), start=part.start, may_be_compacted=compacted, rows_under=of_table)
+        ]
+        changed = self._contract.fitting(filled(changed, whole), has_unsent=True)
+        with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as merged:
+            merge_changes(self._target, merged, self._settings.prefix, None)

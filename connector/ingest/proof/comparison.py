@@ -1,0 +1,148 @@
+"""Whether a table holds each record of a range exactly once: compared by partition and offset.
+
+Ten million offsets are compared in pieces: of each 65,536 offsets a count and a sum of hashes, which find what is lost, doubled or
+altered. Only pieces that differ are compared offset by offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.ingest.ranges import before
+
+_PIECE: Final = 65_536
+#: Partition, start and end of offsets that were lost; an end of None is that of the log.
+LostRange = tuple[int, int, int | None]
+#: So many places are named of each kind; the counts are whole.
+_MAX_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What differs; ``lost``, ``doubled`` and ``unknown`` are the first places, ``(partition, offset)``.
+
+    Attributes:
+        n_expected: records that the table should have.
+        lost: they should be there and are not.
+        doubled: they are there more than once.
+        unknown: they are there, and the topic has no such record.
+        n_in_ledger: offsets that are not there, and that the ledger of lost ranges names.
+        n_gone: they are there, and before the first offset that the topic still has.
+        n_compacted: they are there, and the topic is compacted and no longer has them.
+    """
+
+    n_expected: int
+    n_lost: int = 0
+    n_doubled: int = 0
+    n_unknown: int = 0
+    n_in_ledger: int = 0
+    n_gone: int = 0
+    n_compacted: int = 0
+    lost: tuple[tuple[int, int], ...] = ()
+    doubled: tuple[tuple[int, int], ...] = ()
+    unknown: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.n_lost or self.n_doubled or self.n_unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanations:
+    """What explains that a table and its topic differ.
+
+    Attributes:
+        first: the first offset that each partition still has.
+        end: where the range ends, by partition; beyond it compaction explains nothing.
+        is_compacted: whether the topic is.
+    """
+
+    first: Mapping[int, int] = field(default_factory=dict)
+    end: Mapping[int, int] = field(default_factory=dict)
+    is_compacted: bool = False
+    ledger: Sequence[LostRange] = ()
+
+    def is_gone(self) -> Column:
+        return before(self.first)
+
+    def is_compacted_away(self) -> Column:
+        return F.lit(self.is_compacted) & before(self.end)
+
+    def is_in_ledger(self) -> Column:
+        inside = F.lit(False)
+        for partition, start, end in self.ledger:
+            until = F.lit(True) if end is None else F.col("offset") < end
+            inside = inside | ((F.col("partition") == partition) & (F.col("offset") >= start) & until)
+        return inside
+
+
+def compare(expected: DataFrame, actual: DataFrame, explanations: Explanations | None = None) -> Comparison:
+    """Compare the columns ``partition`` and ``offset`` of two frames, in which a record is one row."""
+    pieces = [_pieces(rows, name) for rows, name in ((expected, "expected"), (actual, "found"))]
+    joined = pieces[0].join(pieces[1], ["partition", "piece"], "full").persist()
+    try:
+        n_expected = int(joined.agg(F.coalesce(F.sum("n_expected"), F.lit(0))).first()[0])  # type: ignore[index]
+        same = F.col("n_expected").eqNullSafe(F.col("n_found")) & F.col("hash_expected").eqNullSafe(F.col("hash_found"))
+        different = joined.where(~same).select("partition", "piece")
+        if different.isEmpty():
+            return Comparison(n_expected=n_expected)
+        return _differences(expected, actual, different, n_expected, explanations or Explanations())
+    finally:
+        joined.unpersist()
+
+
+def _piece() -> Column:
+    return F.floor(F.col("offset") / _PIECE).alias("piece")
+
+
+def _pieces(rows: DataFrame, name: str) -> DataFrame:
+    hashed = F.xxhash64("offset")
+    halves = F.struct(
+        F.sum(F.shiftrightunsigned(hashed, 32)), F.sum(hashed.bitwiseAND(0xFFFF_FFFF))
+    )  # no sum overflows
+    return rows.groupBy("partition", _piece()).agg(F.count(F.lit(1)).alias(f"n_{name}"), halves.alias(f"hash_{name}"))
+
+
+def _differences(
+    expected: DataFrame, actual: DataFrame, pieces: DataFrame, n_expected: int, explanations: Explanations
+) -> Comparison:
+    def counted(rows: DataFrame, name: str) -> DataFrame:
+        inside = rows.withColumn("piece", _piece()).join(F.broadcast(pieces), ["partition", "piece"], "left_semi")
+        return inside.groupBy("partition", "offset").agg(F.count(F.lit(1)).alias(name))
+
+    both = counted(expected, "n_expected").join(counted(actual, "n_found"), ["partition", "offset"], "full").persist()
+    try:
+        is_missing, is_extra = F.col("n_found").isNull(), F.col("n_expected").isNull()
+        is_gone, is_compacted = explanations.is_gone(), explanations.is_compacted_away()
+        kinds = {
+            "lost": is_missing & ~explanations.is_in_ledger(),
+            "doubled": F.col("n_found") > F.coalesce(F.col("n_expected"), F.lit(1)),
+            "unknown": is_extra & ~is_gone & ~is_compacted,
+            "in_ledger": is_missing & explanations.is_in_ledger(),
+            "gone": is_extra & is_gone,
+            "compacted": is_extra & ~is_gone & is_compacted,
+        }
+        numbers = both.agg(
+            *(F.coalesce(F.sum(is_so.cast("long")), F.lit(0)).alias(f"n_{kind}") for kind, is_so in kinds.items())
+        )
+        counts = numbers.first().asDict()  # type: ignore[union-attr]
+        places = {
+            kind: tuple(
+                (int(row[0]), int(row[1]))
+                for row in both.where(kinds[kind])
+                .orderBy("partition", "offset")
+                .limit(_MAX_NAMED)
+                .select("partition", "offset")
+                .collect()
+            )
+            for kind in ("lost", "doubled", "unknown")
+            if counts[f"n_{kind}"]
+        }
+        return Comparison(n_expected=n_expected, **counts, **places)  # type: ignore[arg-type]
+    finally:
+        both.unpersist()

@@ -1,0 +1,476 @@
+"""A proof that a table holds each record that a query has read, exactly once.
+
+Owns what is compared: the offsets in the table, and those that the topic has in the range that was read, by the checkpoint of
+a query, by the table of an ingest, or by the table's own lowest and highest offsets. The topic itself explains most gaps:
+transaction markers, aborted and compacted records are not in it. Others are explained by the log's first offset, rejects, and
+the ledger of lost ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.checkpoints.files import StoredFiles
+from pykafka_wire.checkpoints.positions import position_at, ranges_of
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of
+from pykafka_wire.errors import OffsetsError
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostRange, compare
+from pykafka_wire.ingest.ranges import TopicRange, before
+from pykafka_wire.ingest.records.topic_log import TopicLog
+from pykafka_wire.ingest.tables.definition import PART_PROPERTY
+from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.tables.topic_table import (
+    COLUMNS_PROPERTY,
+    QUERY_PROPERTY,
+    START_PROPERTY,
+    TOPIC_PROPERTY,
+    start_of,
+)
+from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
+from pykafka_wire.wire.masking import without_secrets
+from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Python's last time; a producer that sends microseconds has later ones.
+_LAST_MS: Final = 253_402_300_799_999
+_KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A table beside its topic: ``mistake`` says why they could not be compared.
+
+    Attributes:
+        start, until: the offsets that were compared, by partition, half-open.
+        unread: records of partitions of which the table has no row, by partition; only where nothing says what was read.
+        n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
+        n_rejected: records that are rejects, and no rows of the table.
+        n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
+            rows are older than the topic, or not there.
+        n_untaken, untaken: records of the topic that none of its tables takes, and the first places of such; of its first table.
+        n_unwritten: rejects of the newest commit of an ingest that the table of rejects does not have, or not yet.
+        lag: offsets from :attr:`until` to the end of the log.
+        complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
+    """
+
+    topic: str
+    table: str
+    start: Mapping[int, int]
+    until: Mapping[int, int]
+    comparison: Comparison | None
+    unread: Mapping[int, int] = field(default_factory=dict)
+    n_absent: int = 0
+    n_rejected: int = 0
+    n_stale: int = 0
+    stale: tuple[tuple[int, int], ...] = ()
+    n_untaken: int = 0
+    untaken: tuple[tuple[int, int], ...] = ()
+    n_unwritten: int = 0
+    lag: int = 0
+    complete_until: datetime | None = None
+    mistake: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        is_equal = self.comparison is not None and self.comparison.is_equal
+        return self.mistake is None and is_equal and not self.unread and not self.n_stale
+
+    def __str__(self) -> str:
+        comparison = self.comparison
+        if comparison is None:
+            return f"{self.table}: not compared: {self.mistake}"
+        if not self.until:
+            return f"{self.table}: no records of {self.topic} to land, no table"
+        parts = [f"{comparison.n_expected} records of {self.topic}"]
+        if self.n_rejected:
+            parts[0] += f", {self.n_rejected} of them in the table of rejects"
+        if comparison.is_equal and not self.n_stale:
+            parts.append("each there once")
+        if self.unread:
+            named = ", ".join(f"{p}: {n} records" for p, n in sorted(self.unread.items()))
+            parts.append(f"no row of partition{'s' if len(self.unread) > 1 else ''} {named}")
+        for kind, text in _KINDS:
+            number, places = getattr(comparison, f"n_{kind}"), getattr(comparison, kind)
+            if number:
+                named = ", ".join(map(str, places)) + (", …" if number > len(places) else "")
+                parts.append(f"{number} {text} (partition, offset: {named})")
+        if self.n_stale:
+            named = ", ".join(map(str, self.stale)) + (", …" if self.n_stale > len(self.stale) else "")
+            parts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
+        if self.n_untaken:
+            named = ", ".join(map(str, self.untaken)) + (", …" if self.n_untaken > len(self.untaken) else "")
+            parts.append(f"{self.n_untaken} others that no table takes (partition, offset: {named})")
+        if self.n_unwritten and comparison.n_lost:
+            parts.append(
+                f"{self.n_unwritten} rejects of its newest commit are not in the table of rejects: an ingest writes them behind "
+                "it, also at its next start, or they were replayed"
+            )
+        for number, text in (
+            (comparison.n_gone, "rows whose records the topic has deleted"),
+            (comparison.n_compacted, "rows whose records compaction has removed from the topic"),
+            (comparison.n_in_ledger, "offsets not there that the ledger names as lost"),
+            (self.n_absent, "offsets that neither the table nor the topic has, before the topic's first one"),
+        ):
+            if number:
+                parts.append(f"{number} {text}")
+        if self.complete_until is not None:
+            until = self.complete_until.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+            parts.append(f"complete until {until}" + (f", {self.lag} records behind" if self.lag else ""))
+        return f"{self.table}: " + "; ".join(parts)
+
+
+def mistake_of(error: Exception) -> str:
+    """Return what an error says of one topic.
+
+    Raises:
+        NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
+    """
+    if isinstance(error, NoBrokerAvailableError | AuthenticationError):
+        raise error
+    return sentence_of(error)
+
+
+def prove(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    part: TopicRange,
+    held: DataFrame,
+    table: str,
+    *,
+    expected: Callable[[TopicRange], DataFrame] | None = None,
+    ledger: Sequence[LostRange] = (),
+) -> Proof:
+    """Compare a table with one topic.
+
+    Args:
+        options: the source's, ``kafka.*``.
+        part: what the table should hold.
+        held: ``partition``, ``offset`` and ``timestamp`` of the table's rows, and of what stands for rows.
+        expected: ``partition`` and ``offset`` of the records of a range that the table should hold; by default each that the topic
+            has.
+
+    Raises:
+        OffsetsError: the topic was deleted, or created again.
+    """
+    now = datetime.now(timezone.utc)
+    log = TopicLog.of(options, part)
+    if not log.first:
+        raise OffsetsError(f"topic {part.topic} was deleted: there is nothing to compare the rows with.")
+    rest = log.kept(part)
+    asked = {**options, **rest.options(f"table {table}"), "columns": "partition,offset", "failOnDataLoss": "true"}
+    wanted = spark.read.format("pykafka-wire").options(**asked).load() if expected is None else expected(rest)
+    comparison = compare(
+        wanted.select("partition", "offset"),
+        held.select("partition", "offset"),
+        Explanations(first=log.first, end=part.end, is_compacted=log.is_compacted, ledger=ledger),
+    )
+    behind = {p: end - part.end[p] for p, end in log.end.items() if end > part.end[p]}
+    deleted = {p: (part.start.get(p, 0), start) for p, start in rest.start.items()}  # what the topic no longer has
+    n_before = sum(max(0, end - start) for start, end in deleted.values())
+    n_in_ledger = sum(
+        max(0, min(until if until is not None else deleted[p][1], deleted[p][1]) - max(start, deleted[p][0]))
+        for p, start, until in ledger
+        if p in deleted
+    )
+    return Proof(
+        topic=part.topic,
+        table=table,
+        start=rest.start,
+        until=part.end,
+        comparison=replace(comparison, n_in_ledger=comparison.n_in_ledger + n_in_ledger),
+        n_absent=max(0, n_before - comparison.n_gone - n_in_ledger) if expected is None else 0,
+        lag=sum(behind.values()),
+        complete_until=_complete_until(held, sorted(behind), now),
+    )
+
+
+def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:
+    """Return the time of the last row of the partition that is furthest behind; now, where none is."""
+    if not behind:
+        return now
+    last = held.where(F.col("partition").isin(behind)).groupBy("partition").agg(F.unix_millis(F.max("timestamp")))
+    times = {row.partition: row[1] for row in last.collect()}
+    if any(times.get(partition) is None for partition in behind):
+        return None
+    return _EPOCH + timedelta(milliseconds=min(*times.values(), _LAST_MS))
+
+
+def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
+    """Return a table's properties, by its name or a Delta table's path; none where it has none, or does not exist."""
+    try:
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier_of(table)}").collect()}
+    except PySparkException:  # of a catalog without properties: then it is no ingest's table
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTable:
+    """A table to prove: Kafka's columns in it, and what it says of itself.
+
+    Attributes:
+        landed: what its newest commit of an ingest holds; None where there is none.
+    """
+
+    columns: KafkaColumns
+    properties: Mapping[str, str]
+    landed: Landed | None
+
+    def landed_range(self) -> TopicRange | None:
+        """Return what the table of an ingest says that it holds, of its own topic; None for any other table.
+
+        Raises:
+            OffsetsError: the settings of its ingest alone say what it should hold.
+        """
+        table, topic, query = self.columns.table, *map(self.properties.get, (TOPIC_PROPERTY, QUERY_PROPERTY))
+        if query is not None and topic is None:
+            raise OffsetsError(
+                f"the table {table} has the rejects of an ingest: name it by --rejects, beside the table that lacks them."
+            )
+        holds = "a row for each key" if COLUMNS_PROPERTY in self.properties else None
+        if (taken := self.properties.get(PART_PROPERTY)) is not None:
+            holds = f"a part of its topic's records ({taken})"
+        if holds is not None:
+            raise OffsetsError(
+                f"the table {table} has {holds}, as the settings of its ingest say, which compares it by them: "
+                "pykafka-wire ingest FILE.toml --verify."
+            )
+        return None if topic is None or self.landed is None else range_of(self.landed, self.properties)
+
+    def check_query(self, query: str | None, checkpoint: str) -> None:
+        """Raise OffsetsError where a checkpoint, whose query has this id, says nothing of what an ingest has put in the table."""
+        table, owner = self.columns.table, self.properties.get(QUERY_PROPERTY)
+        if owner is not None and query not in (None, owner):
+            raise OffsetsError(
+                f"the table {table} is of the ingest whose query has the id {owner}, and {without_secrets(checkpoint)} is the "
+                f"checkpoint of query {query}: name that ingest's, or leave the checkpoint out."
+            )
+        if owner is not None and self.landed is None:
+            raise OffsetsError(
+                f"no commit that the table {table} still has says up to where it is landed: it is a copy, or its log no longer has "
+                f"those of the ingest. Compare it without the checkpoint: pykafka-wire prove {table}."
+            )
+
+
+def range_of(landed: Landed, properties: Mapping[str, str]) -> TopicRange:
+    """Return what a table holds by its newest commit and its properties."""
+    started = start_of(properties[START_PROPERTY])
+    start = {p: started.get(p, 0) for p in landed.end}
+    return TopicRange(topic=properties[TOPIC_PROPERTY], topic_id=landed.topic_id, start=start, end=landed.end)
+
+
+def prove_landed(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    stored: StoredTable,
+    part: TopicRange,
+    *,
+    rejects: KafkaColumns | None = None,
+    ledger: str | None = None,
+) -> Proof:
+    """Compare the table of an ingest with its own topic, up to where the table says that it is landed.
+
+    Args:
+        part: :meth:`StoredTable.landed_range`.
+        rejects: those of the ingest.
+        ledger: the folder that the topic's ``options`` have as ``dataLossLedger``.
+
+    Raises:
+        NoBrokerAvailableError, AuthenticationError: the topic cannot be compared.
+    """
+    table = stored.columns.table
+    try:
+        held = stored.columns.of_topic(part.topic)
+        n_unwritten = 0
+        if rejects is not None:
+            of_table = _of_table(rejects, part.topic, table).of_topic(part.topic)
+            held = held.unionByName(of_table.where(before(part.end)))
+            n_unwritten = _n_unwritten(stored.landed, of_table)
+        lost = [] if ledger is None else _ledger_of(spark, ledger, part.topic)
+        return replace(prove(spark, options, part, held, table, ledger=lost), n_unwritten=n_unwritten)
+    except Exception as error:
+        return Proof(topic=part.topic, table=table, start={}, until={}, comparison=None, mistake=mistake_of(error))
+
+
+def _of_table(rejects: KafkaColumns, topic: str, table: str) -> KafkaColumns:
+    """Return the rejects of a table, where there are some of several tables of its topic, and the table's place has its name."""
+    if "table" not in rejects.rows.columns or "topic" not in rejects.names:
+        return rejects
+    of_topic = rejects.rows.where(F.col(rejects.names["topic"]) == topic)
+    names = [row.table for row in of_topic.select("table").distinct().collect()]
+    place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/").replace("`", "")
+    name = re.split(r"[/.]", place)[-1].lower()
+    of_name = [other for other in names if other.lower() == name]
+    return replace(rejects, rows=rejects.rows.where(F.col("table").isin(of_name))) if of_name else rejects
+
+
+def _n_unwritten(landed: Landed | None, rejects: DataFrame) -> int:
+    """Return how many rejects of a table's newest commit are not there: it comes before they are written, or they were replayed."""
+    if landed is None or not landed.n_rejects:
+        return 0
+    n_written = rejects.where(before(landed.end) & ~before(landed.start)).count()
+    return max(0, landed.n_rejects - n_written)
+
+
+def prove_query(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    reference: CheckpointReference,
+    columns: KafkaColumns,
+    *,
+    rejects: KafkaColumns | None = None,
+    ledger: str | None = None,
+) -> Iterator[Proof]:
+    """Compare a table with each topic that a query has read, up to its newest committed micro-batch.
+
+    Args:
+        columns: of the table.
+        rejects: of a table of records that were not landed in the table.
+        ledger: the folder that the query has as ``dataLossLedger``.
+
+    Raises:
+        OffsetsError: the checkpoint or the table cannot be used for this.
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
+    """
+    log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
+    stands = position_at(log, reference, lambda _: True)
+    topics = sorted({tp.topic for tp in stands.offsets.offsets})
+    columns.check_topics(topics)
+    # While the query runs, the table may have micro-batches that were planned after the checkpoint was read.
+    log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
+    newest = position_at(log, replace(reference, batch_id=log.planned[-1]), lambda _: True) if log.planned else stands
+    first = replace(reference, batch_id=0)
+    started = {
+        r.topic_partition: r.start_offset for r in (ranges_of(log, first, lambda _: True) if 0 in log.planned else ())
+    }
+    retained = position_at(log, replace(reference, batch_id=log.planned[0]), lambda _: True).offsets.offsets
+    for topic in topics:
+        end = {tp.partition: offset for tp, offset in stands.offsets.offsets.items() if tp.topic == topic}
+        planned = {tp.partition: offset for tp, offset in newest.offsets.offsets.items() if tp.topic == topic}
+        held = columns.of_topic(topic)
+        if started:
+            start = {p: started.get(TopicPartition(topic, p), 0) for p in end}
+        else:  # Spark no longer has micro-batch 0
+            lowest = {
+                row.partition: row.first
+                for row in held.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+            }
+            start = {p: min(lowest.get(p, end[p]), retained.get(TopicPartition(topic, p), end[p])) for p in end}
+        held = held.where(_is_read(start, end, planned))
+        if rejects is not None:
+            of_rejects = rejects.of_topic(topic).where(_is_read(start, end, planned) & before(end))
+            held = held.unionByName(of_rejects)
+        topic_id = stands.offsets.topic_ids.get(topic)
+        part = TopicRange(
+            topic=topic,
+            topic_id=topic_id_text(topic_id) if topic_id is not None and topic_id.int else "",
+            start=start,
+            end=end,
+        )
+        try:
+            lost = [] if ledger is None else _ledger_of(spark, ledger, topic)
+            yield prove(spark, options, part, held, columns.table, ledger=lost)
+        except Exception as error:
+            yield Proof(
+                topic=topic, table=columns.table, start=start, until=end, comparison=None, mistake=mistake_of(error)
+            )
+
+
+def prove_table(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    columns: KafkaColumns,
+    *,
+    topic: str | None = None,
+    is_whole: bool = False,
+    rejects: KafkaColumns | None = None,
+) -> Iterator[Proof]:
+    """Compare a table that any program has written with each topic that it has rows of.
+
+    What the program has read is not known: each partition is compared from the table's lowest offset to its highest one.
+
+    Args:
+        topic: whose records the table has, where it has no column for that; else the one to compare.
+        is_whole: whether the table should begin where its topics do.
+        rejects: as :func:`prove_query`'s.
+
+    Raises:
+        OffsetsError: nothing says which topic the rows are of.
+        NoBrokerAvailableError, AuthenticationError: no topic can be compared.
+    """
+    if topic is None and "topic" not in columns.names:
+        raise OffsetsError(
+            f"the table {columns.table} has no column for the topic: name the topic whose records it has (--topic)."
+        )
+    if topic is not None:
+        topics = [topic]
+    else:
+        named = columns.rows.select(F.col(columns.names["topic"]).alias("topic")).where("topic IS NOT NULL").distinct()
+        topics = sorted(row.topic for row in named.collect())
+    for name in topics:
+        held = columns.of_topic(name)
+        if rejects is not None:
+            held = held.unionByName(rejects.of_topic(name))
+        proof = Proof(topic=name, table=columns.table, start={}, until={}, comparison=None)
+        try:
+            yield _prove_rows(spark, options, name, held, columns.table, is_whole=is_whole)
+        except Exception as error:
+            yield replace(proof, mistake=mistake_of(error))
+
+
+def _prove_rows(
+    spark: SparkSession, options: Mapping[str, str], topic: str, held: DataFrame, table: str, *, is_whole: bool
+) -> Proof:
+    if not held.where("partition IS NULL OR offset IS NULL").isEmpty():
+        raise OffsetsError(
+            f"rows of topic {topic} have no partition or no offset: they cannot be compared with records."
+        )
+    log = TopicLog.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
+    # A row beyond the log's end, or of a partition that the topic does not have, says nothing of what was read.
+    rows = (
+        held.where(before(log.end))
+        .groupBy("partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+    )
+    bounds = {row.partition: (row.first, row.last) for row in rows.collect()}
+    part = TopicRange(
+        topic=topic,
+        topic_id="",
+        start={p: min(first, log.first[p]) if is_whole else first for p, (first, _) in bounds.items()},
+        end={p: last + 1 for p, (_, last) in bounds.items()},
+    )
+    n_records = {p: end - log.first[p] for p, end in log.end.items() if p not in bounds and end > log.first[p]}
+    return replace(prove(spark, options, part, held, table), unread=n_records)
+
+
+def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Column:
+    """Return rows from the query's start on, without those of a micro-batch that is planned and not committed."""
+    kept: Column = F.lit(True)
+    for p in end.keys() | planned.keys():
+        offset, until = F.col("offset"), end.get(p, 0)
+        outside = (offset < start.get(p, 0)) | ((offset >= until) & (offset < planned.get(p, until)))
+        kept = kept & ~((F.col("partition") == p) & outside)
+    return kept
+
+
+def _ledger_of(spark: SparkSession, folder: str, topic: str) -> list[tuple[int, int, int | None]]:
+    rows = (
+        spark.read.parquet(folder)
+        .where(F.col("topic") == topic)
+        .select("partition", "start_offset", "end_offset")
+        .collect()
+    )
+    return [(row.partition, row.start_offset or 0, row.end_offset) for row in rows]

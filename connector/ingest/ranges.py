@@ -1,0 +1,58 @@
+"""Offsets of a topic by partition, half-open: what one micro-batch brings to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.checkpoints.positions import QueryPosition
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRange:
+    """Offsets of a topic, by partition: what one micro-batch, or several, bring to its table.
+
+    Attributes:
+        topic_id: as text, empty where brokers have none.
+    """
+
+    topic: str
+    topic_id: str
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+
+    @property
+    def n_offsets(self) -> int:
+        return sum(self.end[partition] - self.start[partition] for partition in self.end)
+
+    def options(self, checkpoint: str) -> dict[str, str]:
+        """Return the range as options of a batch read, which detects topics that were deleted or created again."""
+        return {
+            "subscribe": self.topic,
+            "startingOffsets": f"checkpoint:{self._position(self.start, checkpoint)}",
+            "endingOffsets": f"checkpoint:{self._position(self.end, checkpoint)}",
+        }
+
+    def _position(self, offsets: Mapping[int, int], checkpoint: str) -> str:
+        ids = {self.topic: decode_uuid(self.topic_id)} if self.topic_id else {}
+        by_partition = {TopicPartition(self.topic, partition): offset for partition, offset in offsets.items()}
+        position = QueryPosition(
+            batch_id=None,
+            is_committed=True,
+            offsets=QueryOffsets(offsets=by_partition, topic_ids=ids),
+            topics=frozenset((self.topic,)),
+        )
+        return position.to_json(checkpoint)
+
+
+def before(offsets: Mapping[int, int]) -> Column:
+    """Return whether a row is before the offset of its partition; false for other partitions."""
+    bound = F.lit(None).cast("bigint")
+    for partition, offset in offsets.items():
+        bound = F.when(F.col("partition") == partition, offset).otherwise(bound)
+    return F.coalesce(F.col("offset") < bound, F.lit(False))

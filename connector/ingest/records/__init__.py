@@ -1,0 +1,1 @@
+"""A topic's records as rows of its table."""

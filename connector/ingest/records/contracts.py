@@ -1,0 +1,482 @@
+"""What a table takes of its topic, what it makes of it, and what it expects: ``where``, ``types``, ``select`` and ``expect``.
+
+``where`` and ``select`` see a record: ``key``, ``value``, ``headers``, ``topic``, ``partition``, ``offset``, ``timestamp``, and the
+value's fields by their own names where no column of these has them. ``expect`` sees a row of the table, by the table's names. Of
+``upsert`` and ``cdc`` the value is the row.
+
+A record is a table's if ``where`` is true. One that cannot be read is a reject of each table whose ``where`` is not false for what
+is known of it. An expectation is broken where it is false, as SQL's CHECK has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import Final, NamedTuple
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructField, StructType
+
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.files.conditions import Expression, ReadField, translated
+from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
+
+#: Kafka's columns of every table, in this order; ``headers`` may follow.
+KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+#: Before the names of a read's columns while expressions see those of a table.
+_ASIDE: Final = "_pykafka_wire_aside_"
+#: All fields of something, perhaps but for some.
+_STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*\(.*\))?)", re.IGNORECASE | re.DOTALL)
+#: What is in no name that somebody has given.
+_UNNAMED: Final = re.compile(r"[(),;{}=]")
+#: The name that an expression gives to its column, and what stands for the value as a whole.
+_ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
+_WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
+_SETTINGS_OF_READING: Final = (
+    "mode", "format", "schema", "key_format", "key_schema", "types", "connect_types", "removed_fields", "unavailable_value",
+    "options",
+)  # fmt: skip
+
+
+class SelectedColumn(NamedTuple):
+    """A column that ``select`` makes; ``uses`` are the value's fields that it is made of."""
+
+    name: str
+    column: Column
+    type: DataType
+    uses: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContract:
+    """A contract that tasks fulfil without Spark.
+
+    Attributes:
+        rows: types of what :meth:`Contract.records` returns.
+        record: the path of a record's value in the read.
+        outputs: what ``select`` makes, by its path in :attr:`rows`.
+        where: None of a table that takes all records.
+        expectations: conditions, each with the reason of a row that breaks it.
+        census: conditions of the topic's tables, as :attr:`where` has them; empty where nobody looks for records that none takes.
+    """
+
+    rows: StructType
+    record: tuple[str, ...]
+    outputs: Mapping[tuple[str, ...], Expression] = field(default_factory=dict)
+    where: Expression | None = None
+    expectations: tuple[tuple[Expression, str], ...] = ()
+    census: tuple[Expression | None, ...] = ()
+
+    def column(self, path: tuple[str, ...]) -> Expression:
+        """Return what makes a column of :attr:`rows`, or a field of it."""
+        if path in self.outputs:
+            return self.outputs[path]
+        return ReadField((*self.record, *path[1:]) if path[0] == "value" else path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """What shows in one read which records no table of their topic takes.
+
+    Attributes:
+        tables: of the topic; they read its records alike.
+        seen: of the columns of :class:`Untaken`; None where these are counted later, by :data:`UNTAKEN`.
+    """
+
+    tables: Sequence[Table]
+    seen: Observation | None = None
+
+
+def read_alike(tables: Sequence[Table]) -> bool:
+    """Return whether tables of a topic read its records alike, so that one read shows what each of them takes."""
+    readings = [[getattr(table, name) for name in _SETTINGS_OF_READING] for table in tables]
+    return not any(table.types for table in tables) and all(reading == readings[0] for reading in readings)
+
+
+def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
+    """Return ``partition`` and ``offset`` of records that are in none of the reads ``taken``."""
+    places = reduce(DataFrame.unionByName, (records.select("partition", "offset") for records in taken))
+    return raw.select("partition", "offset").join(places, ["partition", "offset"], "left_anti")
+
+
+class Contract:
+    """The contract of one table, in Spark's SQL."""
+
+    def __init__(self, table: Table, prefix: str) -> None:
+        """Take the table's settings, and the ``prefix`` of Kafka's columns in it."""
+        self._table = table
+        self._prefix = prefix
+        #: The table's column of the key, which ``select`` may replace.
+        self._key = prefix + "key"
+
+    @property
+    def needs_headers(self) -> bool:
+        """Return whether an expression may name the records' headers."""
+        return any(_names("headers", text) for text in self._texts())
+
+    def _texts(self) -> list[str]:
+        table = self._table
+        return [*([table.where] if table.where is not None else []), *table.select, *table.expect.values()]
+
+    def unwrapped(self, rows: DataFrame) -> DataFrame:
+        """Return rows whose ``value`` is the record itself, where the table takes records of a single type."""
+        name = self.single_type(rows.schema["value"].dataType)
+        return rows if name is None else rows.withColumn("value", F.col(f"value.{quoted(name)}"))
+
+    def single_type(self, value: DataType) -> str | None:
+        """Return the field of a value that is the record, where the table takes records of a single type."""
+        is_single = len(self._table.types) == 1 and self._table.types != ("*",)
+        return value.names[0] if is_single and isinstance(value, StructType) and len(value.names) == 1 else None
+
+    # Records
+
+    def records(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
+        """Return the records that the table takes, with the selected columns as ``value``, and :data:`REASON`.
+
+        Raises:
+            IngestError, AnalysisException: an expression is wrong for these records.
+        """
+        if not self._table.has_sql and census is None:
+            return rows
+        names, wide = rows.columns, _with_fields(rows)
+        if census is not None and census.seen is not None:
+            is_untaken = _is_untaken(wide, census, F.col(REASON).isNotNull())
+            wide = wide.observe(census.seen, *Untaken.columns(is_untaken))
+        if self._table.where is not None:
+            wide = wide.where(F.coalesce(_condition(wide, "where", self._table.where), F.col(REASON).isNotNull()))
+        return self._expecting(self._selected(wide, names), F.lit(True))
+
+    def in_tasks(self, session: SparkSession, read: StructType, census: Sequence[Table]) -> TaskContract:
+        """Return what :meth:`records` does, for tasks.
+
+        Args:
+            read: the source's columns.
+            census: the topic's tables, where records are looked for that none of them takes.
+
+        Raises:
+            NotSimpleError: an expression is Spark's to evaluate.
+            IngestError, AnalysisException: an expression is wrong for these records.
+        """
+        name, value = self.single_type(read["value"].dataType), read["value"].dataType
+        record = ("value",) if name is None else ("value", name)
+        if name is not None and isinstance(value, StructType):
+            value = value[name].dataType
+        known = {"value": value, "valueError": None, "keyError": None}
+        types = {column.name: known.get(column.name, column.dataType) for column in read} | {REASON: StringType()}
+        rows = StructType([StructField(name, data_type) for name, data_type in types.items() if data_type is not None])
+        contract = TaskContract(rows=rows, record=record)
+        if not self._table.has_sql and not census:
+            return contract
+        records = session.createDataFrame([], rows)
+        wide = _with_fields(records)
+        names: dict[str, Expression] = {
+            name.lower(): contract.column((name,) if name in rows.names else ("value", name))
+            for name in wide.columns
+            if name != REASON
+        }
+
+        def conditions(tables: Sequence[Table]) -> Iterator[Expression | None]:
+            for table in tables:
+                where = [] if table.where is None else [_condition(wide, "where", table.where)]
+                yield next(iter(translated(wide, where, names)), None)
+
+        outputs = self._outputs(wide)
+        made = translated(wide, [output.column for output in outputs], names)
+        paths = [("key",) if output.name == self._key else ("value", output.name) for output in outputs]
+        selected = self._selected(wide, rows.names)
+        (where,) = conditions([self._table])
+        contract = TaskContract(
+            rows=selected.schema,
+            record=record,
+            outputs=dict(zip(paths, made, strict=True)),
+            where=where,
+            census=tuple(conditions(census)),
+        )
+        aside = self._aside(selected, F.lit(True))
+        of_table = {name.lower(): contract.column(path) for name, path in self._paths(selected).items()}
+        expected = [_condition(aside, f"expect.{name}", text) for name, text in self._table.expect.items()]
+        fulfilled = translated(aside, expected, of_table)
+        reasons = [_broken(name, text) for name, text in self._table.expect.items()]
+        return replace(contract, expectations=tuple(zip(fulfilled, reasons, strict=True)))
+
+    # Changes of rows
+
+    def changes(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
+        """Return changes of rows, with the expectations in :data:`REASON`, :data:`TAKEN`, and :data:`UNTAKEN` with a census.
+
+        Raises: as :meth:`records`.
+        """
+        if not self._table.has_sql:
+            return rows
+        wide, where = _with_fields(_sent(rows)), self._table.where
+        # A record that cannot be read has no value, which is no delete.
+        is_delete = (F.col(DELETE) | F.col(TRUNCATE)) & F.col(REASON).isNull()
+        is_unknown = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNotNull()
+        fits = F.lit(True) if where is None else _condition(wide, "where", where)
+        added = {TAKEN: is_delete | F.coalesce(fits, is_unknown)}
+        if census is not None:
+            added[UNTAKEN] = ~is_delete & _is_untaken(wide, census, is_unknown)
+        # Whatever another table's record is, it says that the row is none of this table.
+        is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
+        wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
+        seen = self._selected(wide, [*rows.columns, *added, _ASIDE])
+        seen = self._expecting(seen, F.col(TAKEN) & ~is_delete)
+        return seen.withColumn("value", F.col(_ASIDE)).drop(_ASIDE)
+
+    def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
+        """Return the newest changes of rows, where one whose row does not fulfil ``where`` deletes it, with the selected columns.
+
+        Args:
+            has_unsent: whether values may be there that the database has not sent.
+
+        Raises:
+            IngestError: an expression needs a value that was not sent.
+        """
+        rows = newest_changes.drop(TAKEN, UNTAKEN)
+        if not (self._table.where or self._table.select):
+            return rows
+        wide = _with_fields(_sent(rows))
+        if has_unsent:
+            self._check_sent(wide)
+        names = rows.columns
+        if self._table.where is not None:
+            fits = F.coalesce(_condition(wide, "where", self._table.where), F.lit(False))
+            wide = wide.withColumn(DELETE, F.col(DELETE) | ~fits)
+        if not self._table.select:
+            return wide.withColumn("value", F.col(_ASIDE)).select(*names)
+        unsent = [
+            F.when(F.arrays_overlap(UNAVAILABLE, _texts(output.uses)), F.lit(output.name))
+            for output in self._outputs(wide)
+            if output.uses
+        ]
+        if unsent:
+            lacking = F.array_compact(F.array(*unsent))
+            wide = wide.withColumn("_pykafka_wire_lacking", F.when(F.size(lacking) > 0, lacking))
+        else:
+            wide = wide.withColumn("_pykafka_wire_lacking", F.lit(None).cast("array<string>"))
+        selected = self._selected(wide, [*names, "_pykafka_wire_lacking"])
+        return selected.withColumn(UNAVAILABLE, F.col("_pykafka_wire_lacking")).select(*names)
+
+    def _check_sent(self, wide: DataFrame) -> None:
+        """Raise IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
+        fields = _fields_of(wide)
+        needed = set(_used(self._table.where or "", fields))
+        for output in self._outputs(wide):
+            needed |= output.uses if len(output.uses) > 1 else set()
+        if not needed:
+            return
+        lacking = wide.where(~F.col(DELETE) & F.arrays_overlap(UNAVAILABLE, _texts(needed)))
+        row = lacking.select("topic", "partition", "offset", F.array_intersect(UNAVAILABLE, _texts(needed))).first()
+        if row is not None:
+            raise IngestError(
+                f"the change in topic {row[0]}, partition {row[1]}, offset {row[2]} has no value of {', '.join(row[3])}, which the "
+                "database has not sent, and where or select needs it: use other columns, or let the database send whole rows "
+                "(PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)."
+            )
+
+    # Columns
+
+    def _outputs(self, wide: DataFrame) -> list[SelectedColumn]:
+        """Return the columns of ``select``.
+
+        Raises:
+            IngestError: one has no name, or no type.
+        """
+        fields = _fields_of(wide)
+        outputs: list[SelectedColumn] = []
+        for text in self._table.select:
+            star = _STAR.fullmatch(text.strip())
+            if star is not None and (star["path"] or fields is not None):
+                path = star["path"] or "value"
+                inner = wide.select(F.expr(f"{path}.* {star['rest']}")).schema
+                for field in inner:
+                    uses = {field.name} if path.lower() == "value" else _used(path, fields)
+                    column = F.expr(f"{path}.{quoted(field.name)}")
+                    outputs.append(SelectedColumn(field.name, column, field.dataType, frozenset(uses)))
+                continue
+            text = "value" if star is not None else text
+            column = F.expr(text)
+            (made,) = wide.select(column).schema
+            outputs.append(SelectedColumn(made.name, column, made.dataType, frozenset(_used(text, fields))))
+            if _UNNAMED.search(made.name) and quoted(made.name) not in text:
+                raise IngestError(f"select has a column without a name: write {text} AS name.")
+        for output in outputs:
+            if isinstance(output.type, NullType):
+                raise IngestError(
+                    f"the column {output.name} of select has no type: write CAST(NULL AS STRING), or another type."
+                )
+            is_key = output.name == self._key
+            if is_key and self._table.mode != "append":
+                raise IngestError(f"select replaces {output.name}, as append alone can: name the column otherwise.")
+            if not is_key and output.name.lower() in {(self._prefix + name).lower() for name in KAFKA_COLUMNS}:
+                raise IngestError(f"select has a column {output.name}, which is Kafka's: name it otherwise.")
+        return outputs
+
+    def _selected(self, wide: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the columns ``names``, with the selected ones as ``value``."""
+        if not self._table.select:
+            return wide.select(*names)
+        outputs = self._outputs(wide)
+        columns: dict[str, Column] = {name: F.col(name) for name in names}
+        for key in (output for output in outputs if output.name == self._key):
+            columns["key"] = key.column
+        of_value = [output for output in outputs if output.name != self._key]
+        if not of_value:
+            raise IngestError("select names no column of the value: name one.")
+        counted = Counter(output.name.lower() for output in of_value)
+        if twice := [name for name, n in counted.items() if n > 1]:
+            raise IngestError(f"select has two columns {twice[0]}: name one of them otherwise (AS).")
+        columns["value"] = F.struct(*(output.column.alias(output.name) for output in of_value))
+        return wide.select(*(column.alias(name) for name, column in columns.items()))
+
+    def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
+        """Return rows with the broken expectations as :data:`REASON`; ``is_row`` tells which of them are rows of the table."""
+        if not self._table.expect:
+            return rows
+        names = rows.columns
+        aside = self._aside(rows, is_row)
+        broken = [
+            F.when(~_condition(aside, f"expect.{name}", text), F.lit(_broken(name, text)))
+            for name, text in self._table.expect.items()
+        ]
+        reason = F.coalesce(F.col(_ASIDE + REASON), F.when(F.col(f"{_ASIDE}_pykafka_wire_is_row"), F.coalesce(*broken)))
+        return aside.select(*((reason if name == REASON else F.col(_ASIDE + name)).alias(name) for name in names))
+
+    def _paths(self, rows: DataFrame) -> dict[str, tuple[str, ...]]:
+        """Return the paths of the table's columns in rows, by their names."""
+        fields = _fields_of(rows)
+        of_value = {"value": ("value",)} if fields is None else {name: ("value", name) for name in fields}
+        names = [name for name in (*KAFKA_COLUMNS, "headers") if name in rows.columns]
+        return {**of_value, **{self._prefix + name: (name,) for name in names}}
+
+    def _aside(self, rows: DataFrame, is_row: Column) -> DataFrame:
+        """Return the table's columns by its names, and those of ``rows`` beside them under other names."""
+        aside = rows.withColumn("_pykafka_wire_is_row", is_row)
+        return aside.select(
+            *(F.col(name).alias(_ASIDE + name) for name in aside.columns),
+            *(F.col(".".join(map(quoted, path))).alias(name) for name, path in self._paths(rows).items()),
+        )
+
+    # Before it starts
+
+    def mistakes(self, rows: DataFrame) -> list[tuple[str, bool]]:
+        """Return what is wrong with the expressions for a topic of such records, all at once, each with whether it is no SQL
+        at all.
+
+        Args:
+            rows: typed records, as :meth:`records` takes them, of which ``key`` may be missing where its type is not known yet.
+        """
+        wide = _with_fields(rows)
+        table, mistakes = self._table, list[tuple[str, bool]]()
+
+        def check(title: str, text: str, tell: Callable[[], object]) -> None:
+            if "key" not in rows.columns and _names("key", text):
+                return
+            try:
+                tell()
+            except ParseException as error:
+                mistakes.append((f"{title} is {text!r}, which is no SQL: {_first_line(error)}", True))
+            except AnalysisException as error:
+                mistakes.append((f"{title} is {text!r}: {_first_line(error)}", False))
+            except IngestError as error:
+                mistakes.append((error.message, False))
+
+        if table.where is not None:
+            check("where", table.where, partial(_condition, wide, "where", table.where))
+        for text in table.select:
+            check("select", text, partial(Contract(replace(table, select=(text,)), self._prefix)._outputs, wide))
+        if not mistakes and table.select:
+            check("select", ", ".join(table.select), partial(self._selected, wide, rows.columns))
+        if mistakes:  # what is expected of columns that are not there says nothing
+            return mistakes
+        rows = self._selected(wide, rows.columns)
+        for name, text in table.expect.items():
+            one = Contract(replace(table, expect={name: text}), self._prefix)
+            check(f"expect.{name}", text, partial(one._expecting, rows, F.lit(True)))
+        return mistakes
+
+    def columns(self, rows: DataFrame) -> StructType:
+        """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
+        value = self._selected(_with_fields(rows), rows.columns).schema["value"].dataType
+        return value if isinstance(value, StructType) else StructType().add("value", value)
+
+
+def _broken(name: str, text: str) -> str:
+    """Return the reason of a row that breaks an expectation."""
+    return f"expectation {name}: {text}"
+
+
+def _first_line(error: Exception) -> str:
+    return sentence_of(error).strip().split("\n")[0]
+
+
+def _condition(wide: DataFrame, title: str, text: str) -> Column:
+    """Return a condition as a column. Raises IngestError where it is none."""
+    column = F.expr(text)
+    (made,) = wide.select(column).schema
+    if not isinstance(made.dataType, BooleanType | NullType):
+        raise IngestError(f"{title} is {text!r}, which is no condition: its type is {made.dataType.simpleString()}.")
+    return column.cast("boolean")
+
+
+def _is_untaken(wide: DataFrame, census: Census, is_unknown: Column) -> Column:
+    """Return whether no table takes a record; each takes one whose condition is unknown since the record cannot be read."""
+    conditions = [
+        F.lit(True) if table.where is None else F.coalesce(_condition(wide, "where", table.where), is_unknown)
+        for table in census.tables
+    ]
+    return ~reduce(lambda one, other: one | other, conditions)
+
+
+def _with_fields(rows: DataFrame) -> DataFrame:
+    """Return rows with the value's fields beside them, where no column has their name."""
+    known = {name.lower() for name in rows.columns}
+    free = [name for name in _fields_of(rows) or () if name.lower() not in known]
+    once = {name.lower(): name for name in reversed(free)}.values()
+    return rows.select("*", *(F.col(f"value.{quoted(name)}").alias(name) for name in free if name in once))
+
+
+def _sent(rows: DataFrame) -> DataFrame:
+    """Return changes whose ``value`` has nulls for what the database has not sent, with the value as it is aside."""
+    aside = rows.withColumn(_ASIDE, F.col("value"))
+    fields = _fields_of(rows)
+    if fields is None:
+        return aside
+    sent = [
+        F.when(~F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)), F.col(f"value.{quoted(name)}")).alias(
+            name
+        )
+        for name in fields
+    ]
+    return aside.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*sent)))
+
+
+def _fields_of(rows: DataFrame) -> list[str] | None:
+    """Return the names of the value's fields; None of a value that has none."""
+    value = rows.schema["value"].dataType
+    return list(value.names) if isinstance(value, StructType) and value != UNTYPED else None
+
+
+def _texts(names: Sequence[str] | frozenset[str] | set[str]) -> Column:
+    return F.array(*(F.lit(name) for name in sorted(names)))
+
+
+def _names(name: str, text: str) -> bool:
+    """Return whether an expression may name a column: it has the word."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _used(text: str, fields: Sequence[str] | None) -> Iterator[str]:
+    """Yield the value's fields that an expression may use: those whose names it has, and all where it has the value as a whole."""
+    text = _ALIAS.sub("", text)
+    is_whole = _WHOLE.search(text) is not None
+    yield from (name for name in fields or () if is_whole or _names(name, text))

@@ -1,0 +1,1 @@
+"""How JSON documents become columns."""

@@ -1,0 +1,190 @@
+"""Kafka Connect's schemas in JSON: the types that they give to columns, and which columns take the values of which schema.
+
+Owns that rule: **a value's own schema decides, never its text**. A text that looks like base64 is no bytes, and a number of
+milliseconds no whole number of a column. https://github.com/apache/kafka/tree/trunk/connect/json
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER
+from pykafka_wire.ingest.records.json.survey import Kind
+from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, ConnectType
+
+#: One schema of Connect's, as its JSON; None for documents without one.
+Schema: TypeAlias = dict[str, Any] | None
+
+_MAX_DIGITS: Final = 38
+_SIMPLE: Final[dict[str, DataType]] = {
+    "int8": ByteType(),
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+}
+#: Of Connect's types that may have a name, as Avro calls them.
+_CARRIERS: Final = {"int32": "int", "int64": "long", "string": "string", "struct": "record"}
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+_FRACTIONS: Final = (FloatType, DoubleType)
+#: The type, in a schema, of a value that its column does not take.
+_UNFIT: Final = "unfit"
+
+
+def declared_type(schema: Schema) -> DataType | None:
+    """Return the type of a column by Connect's schema; None for a type that Connect does not have.
+
+    A struct without fields within the row is its text: a STRUCT of nothing cannot be stored.
+    """
+    if schema is None:
+        return None
+    kind, named = schema.get("type"), named_type(schema)
+    if named is not None:
+        return column_type(named)
+    if is_decimal(schema):
+        return _decimal_type(schema.get("parameters") or {})
+    if kind == "struct":
+        fields = [(str(field.get("field")), _type_within(field)) for field in schema.get("fields") or []]
+        return StructType([StructField(field, inner) for field, inner in fields])
+    if kind == "array":
+        return ArrayType(_type_within(schema.get("items")))
+    if kind == "map":
+        if (schema.get("keys") or {}).get("type") != "string":
+            return StringType()  # pairs in an array
+        return MapType(StringType(), _type_within(schema.get("values")))
+    return _SIMPLE.get(str(kind))
+
+
+def _type_within(schema: Schema) -> DataType:
+    data_type = declared_type(schema)
+    return StringType() if data_type is None or data_type == StructType() else data_type
+
+
+def named_type(schema: Schema) -> ConnectType | None:
+    """Return the type by a schema's name; None where it has none, or one that changes nothing."""
+    connect_type = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
+    carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
+    return connect_type if connect_type is not None and carrier in connect_type.carriers else None
+
+
+def column_type(named: ConnectType) -> DataType:
+    """Return the type of a column. A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
+    if named.kind == "timestamp":
+        return TimestampType() if named.type.tz else TimestampNTZType()
+    return {"date": DateType(), "time": LongType()}.get(named.kind, StringType())
+
+
+def is_decimal(schema: Schema) -> bool:
+    """Return whether a schema is that of Connect's decimals."""
+    return schema is not None and schema.get("name") == DECIMAL
+
+
+def _decimal_type(parameters: dict[str, Any]) -> DataType:
+    """Return the type of Connect's decimals; text where a DECIMAL could not hold them."""
+    scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
+    return DecimalType(digits, scale) if 0 <= scale <= digits <= _MAX_DIGITS and digits else StringType()
+
+
+def row_schema(text: str | None, kind: Kind) -> Schema:
+    """Return the row's part of a schema."""
+    schema: Schema = None if text is None else json.loads(text)
+    if kind != "change" or schema is None:
+        return schema
+    return next((field for field in schema.get("fields") or [] if field.get("field") == "after"), None)
+
+
+def fields_by_name(schema: Schema) -> dict[str, Schema]:
+    """Return the schemas of a struct's fields by their names in lower case."""
+    return {str(field.get("field")).lower(): field for field in (schema or {}).get("fields") or []}
+
+
+def time_of(schema: Schema, wanted: DataType) -> ConnectType | None:
+    """Return the type of a date or a time by a schema, where a column of the wanted type takes it."""
+    named = named_type(schema)
+    if named is None or named.kind not in ("date", "timestamp", "time"):
+        return None
+    # Dates are moments, too, and numbers of both have a text; a BIGINT may have become a DECIMAL.
+    is_widened = named.kind == "date" and isinstance(wanted, TimestampNTZType)
+    is_widened |= named.kind == "time" and isinstance(wanted, DecimalType)
+    is_text = named.kind != "time" and named.unit is not None and isinstance(wanted, StringType)
+    return named if is_widened or is_text or column_type(named) == wanted else None
+
+
+def is_unfit(schema: Schema) -> bool:
+    """Return whether a place of :func:`fitting` has values that its column does not take."""
+    return schema is not None and schema.get("type") == _UNFIT
+
+
+def fitting(schema: Schema, wanted: DataType | None) -> Schema:
+    """Return a schema in which the places whose values a column of the wanted type does not take are marked."""
+    if schema is None or wanted is None:
+        return schema
+    kind = schema.get("type")
+    if kind == "struct" and isinstance(wanted, StructType):
+        types = {field.name.lower(): field.dataType for field in wanted}
+        fields = [fitting(field, types.get(str(field.get("field")).lower())) for field in schema.get("fields") or []]
+        return {**schema, "fields": fields}
+    if kind == "array" and isinstance(wanted, ArrayType):
+        return {**schema, "items": fitting(schema.get("items"), wanted.elementType)}
+    if kind == "map" and isinstance(wanted, MapType):
+        return {**schema, "values": fitting(schema.get("values"), wanted.valueType)}
+    return schema if _is_taken(schema, wanted) else {"type": _UNFIT, "field": schema.get("field")}
+
+
+def _is_taken(schema: Schema, wanted: DataType) -> bool:
+    """Return whether a column takes values of a schema: of its own type, of a narrower one, and texts of whatever has one text."""
+    declared = declared_type(schema)
+    if declared is None or declared == wanted or time_of(schema, wanted) is not None:
+        return True
+    named = named_type(schema)
+    if named is not None and named.unit is not None:
+        return False
+    if isinstance(wanted, StringType):
+        return is_decimal(schema) or _is_its_text(schema)
+    if is_decimal(schema):
+        return isinstance(wanted, DecimalType)
+    if isinstance(declared, _WHOLE):
+        is_exact = isinstance(declared, ByteType | ShortType) or not isinstance(wanted, FloatType)
+        return isinstance(wanted, (*_WHOLE, *_FRACTIONS, DecimalType)) and is_exact
+    return isinstance(declared, _FRACTIONS) and (isinstance(wanted, _FRACTIONS) or wanted == EXACT_NUMBER)
+
+
+def _is_its_text(schema: Schema) -> bool:
+    """Return whether the JSON of a schema's values says what they are: not the base64 of bytes, nor the number of a date."""
+    if schema is None:
+        return True
+    named = named_type(schema)
+    if (
+        isinstance(declared_type(schema), BinaryType)
+        or is_decimal(schema)
+        or (named is not None and named.unit is not None)
+    ):
+        return False
+    parts = [*(schema.get("fields") or []), schema.get("items"), schema.get("keys"), schema.get("values")]
+    return all(_is_its_text(part) for part in parts)

@@ -1,0 +1,534 @@
+"""What the JSON texts of columns are, found by tasks in Python: the shapes of rows, and the schemas of Kafka Connect's envelopes.
+
+Few documents are read value by value. The others are given to pyarrow's JSON reader with the shape that those have: what it takes
+adds nothing. Owns which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.ingest.records.json.shapes import (
+    BOOLEAN,
+    FRACTION,
+    HUGE,
+    INEXACT,
+    MAX_EXACT_WHOLE,
+    NAN,
+    NUMBERS,
+    TEXT,
+    WHOLE,
+    WRITTEN_DIGITS,
+    Shape,
+)
+from pykafka_wire.values.bulk.arrays import Ints
+from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
+from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
+from pykafka_wire.values.single_json.text import parse_json
+from pykafka_wire.worker_pickling import SentToWorkers
+
+#: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
+Kind = Literal["row", "key", "change"]
+
+#: Which of two documents is newer.
+PLACE_COLUMNS: Final = ("partition", "offset", "timestamp")
+_YIELDED: Final = "result binary"
+_NAMES: Final = "partition INT, offset BIGINT, timestamp TIMESTAMP, names ARRAY<STRING>"
+#: Confluent's frame before a text: a zero byte and the schema's id.
+_FRAME_BYTES: Final = 5
+#: Documents that are read one by one at first, and given to pyarrow together at least and at most.
+_FEW: Final = 64
+_MAX_ROWS: Final = 1 << 14
+#: Of text that is given to pyarrow together, as the reader of values does.
+_BLOCK_BYTES: Final = 1 << 19
+#: A schema with more fields than this is one of objects that are used as maps.
+_MAX_KNOWN_FIELDS: Final = 2_000
+#: Envelopes of so many schemas are recognized by how they begin.
+_MAX_PREFIXES: Final = 8
+_BRACE: Final = b"}"[0]
+#: Just below what :data:`HUGE` begins with: the number may have been rounded down.
+_NEARLY_HUGE: Final = 0.999e20
+_MEMBER: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+_AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
+
+
+class DocumentPlace(NamedTuple):
+    """Which of two documents is newer: in a partition the one of the higher offset, among partitions the later one.
+
+    Attributes:
+        time_us: the latest timestamp of the partition's records up to this one.
+    """
+
+    time_us: int
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class JsonSurvey:
+    """What the JSON texts of one column are; only more is added.
+
+    Attributes:
+        plain: the shape of documents without an envelope of Connect's; of the rows in them, where they are changes.
+        payload: the same of payloads.
+        texts: Connect's schemas of payloads as they are written, each once, by what they say.
+        newest: the place of the last payload of each of them.
+        is_loose: whether there is a payload without a schema.
+        n_plain, n_enveloped: documents of each sort.
+        n_objects: keys that are objects.
+        n_others: texts that are no JSON.
+        names: those of the fields of keys that are objects, sorted, each once.
+    """
+
+    plain: Shape = field(default_factory=Shape)
+    payload: Shape = field(default_factory=Shape)
+    texts: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, DocumentPlace] = field(default_factory=dict)
+    is_loose: bool = False
+    n_plain: int = 0
+    n_enveloped: int = 0
+    n_objects: int = 0
+    n_others: int = 0
+    names: set[tuple[str, ...]] = field(default_factory=set)
+
+    @property
+    def schemas(self) -> tuple[str | None, ...]:
+        """Return the schemas of payloads as JSON, the newest first; None is that of payloads without one."""
+        ordered = sorted(self.texts, key=lambda said: (self.newest[said], said), reverse=True)
+        return (*(self.texts[said] for said in ordered), *([None] if self.is_loose else []))
+
+    def note(self, said: str, text: str, place: DocumentPlace) -> None:
+        """Take in one of Connect's schemas, which a payload at a place has."""
+        self.texts[said] = min(text, self.texts.get(said, text))
+        self.newest[said] = max(place, self.newest.get(said, place))
+
+    def merge(self, other: JsonSurvey) -> None:
+        """Take in what another one has seen of the column."""
+        self.plain.merge(other.plain)
+        self.payload.merge(other.payload)
+        for said, text in other.texts.items():
+            self.note(said, text, other.newest[said])
+        self.is_loose |= other.is_loose
+        self.n_plain += other.n_plain
+        self.n_enveloped += other.n_enveloped
+        self.n_objects += other.n_objects
+        self.n_others += other.n_others
+        self.names |= other.names
+
+
+def survey(records: DataFrame, kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
+    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped.
+
+    Args:
+        records: with the columns :data:`PLACE_COLUMNS`.
+    """
+    rows = records.select(*kinds, *PLACE_COLUMNS).mapInArrow(_SurveyTask(kinds).run, _YIELDED).collect()
+    surveys = {column: JsonSurvey() for column in kinds}
+    for row in rows:
+        # Our own tasks have pickled them, as Spark's workers pickle all that they return.
+        for surveyed, part in zip(surveys.values(), pickle.loads(row.result), strict=True):  # noqa: S301
+            surveyed.merge(part)
+    return surveys
+
+
+def survey_here(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
+    """Look at binary columns of batches in this process; the batches have :data:`PLACE_COLUMNS`, too."""
+    surveyors = {column: _Surveyor(kind) for column, kind in kinds.items()}
+    places = _Places()
+    for batch in batches:
+        places.enter(batch)
+        for column, surveyor in surveyors.items():
+            surveyor.add(batch.column(column), places)
+    return {column: surveyor.result() for column, surveyor in surveyors.items()}
+
+
+def survey_of(documents: Iterable[bytes | None], kind: Kind) -> JsonSurvey:
+    """Look at JSON texts in this process, the oldest first."""
+    values = pa.array(documents, pa.binary())
+    offsets = pa.array(range(len(values)), pa.int64())
+    zeros = pa.array([0] * len(values), pa.int64())
+    batch = pa.RecordBatch.from_arrays([values, zeros, offsets, zeros], names=["value", *PLACE_COLUMNS])
+    return survey_here([batch], {"value": kind})["value"]
+
+
+def key_names(records: DataFrame) -> DataFrame:
+    """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
+    fields, sorted."""
+    return records.select("partition", "offset", "timestamp", "key").mapInArrow(_NamesTask().run, _NAMES)
+
+
+def in_envelope(document: Any, kind: Kind) -> bool:
+    """Return whether a document is in an envelope of Connect's."""
+    if not isinstance(document, dict) or "payload" not in document:
+        return False
+    has_both, schema, payload = len(document) == 2 and "schema" in document, document.get("schema"), document["payload"]
+    if kind == "change":
+        return "op" not in document and (has_both or (isinstance(payload, dict) and "op" in payload))
+    return has_both and (schema is None or (isinstance(schema, dict) and (kind == "key" or _is_typed(schema))))
+
+
+def _is_typed(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") is not None
+
+
+class _SurveyTask(SentToWorkers):
+    """Looks at columns of kinds, of a part of the records."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = tuple(kinds.values())
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Look at what Spark has in one partition; for ``mapInArrow``."""
+        surveyors = [_Surveyor(kind) for kind in self._kinds]
+        places = _Places()
+        for batch in batches:
+            places.enter(batch)
+            for surveyor, column in zip(surveyors, batch.columns[: len(surveyors)], strict=True):
+                surveyor.add(column, places)
+        result = pickle.dumps([surveyor.result() for surveyor in surveyors])
+        yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=["result"])
+
+
+class _NamesTask(SentToWorkers):
+    """Finds the names of the fields of keys."""
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Look at what Spark has in one partition; for ``mapInArrow``."""
+        for batch in batches:
+            names = pa.array(map(_names, batch.column(3).to_pylist()), pa.list_(pa.string()))
+            columns = [*batch.columns[:3], names]
+            named = pa.RecordBatch.from_arrays(columns, names=["partition", "offset", "timestamp", "names"])
+            yield named.filter(pc.is_valid(names))
+
+
+def _names(document: bytes | None) -> list[str] | None:
+    """Return the names of a key's fields, sorted; None for one that is no object."""
+    (seen,) = survey_of([document], "key").names or [None]
+    return None if seen is None else list(seen)
+
+
+def _unframed(column: pa.Array) -> Payloads:
+    """Return the texts of a binary column, without nulls and frames."""
+    column = column.drop_null()
+    payloads = Payloads.of(column if column.type == pa.binary() else column.cast(pa.binary()))
+    framed = (payloads.data.take(payloads.starts, mode="clip") == 0) & (payloads.ends > payloads.starts)
+    if not framed.any():
+        return payloads
+    return Payloads(payloads.data, np.minimum(payloads.starts + framed * _FRAME_BYTES, payloads.ends), payloads.ends)
+
+
+class _Places:
+    """Where the records of a batch are, in the order of their partitions."""
+
+    def __init__(self) -> None:
+        self._times = self._partitions = self._offsets = np.zeros(0, dtype=np.int64)
+        #: The latest timestamp of each partition, with this batch and before it.
+        self._latest: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._is_ordered = False
+
+    def enter(self, batch: pa.RecordBatch) -> None:
+        """Go on with the next batch."""
+        self._partitions, self._offsets, self._times = (_numbers(batch.column(name)) for name in PLACE_COLUMNS)
+        self._before, self._is_ordered = dict(self._latest), False
+        for partition, rows in self._rows_by_partition():
+            latest = int(self._times[rows].max())
+            self._latest[partition] = max(latest, self._latest.get(partition, latest))
+
+    def _rows_by_partition(self) -> Iterator[tuple[int, Ints | slice]]:
+        partitions = self._partitions
+        if len(partitions) and (partitions == partitions[0]).all():
+            yield int(partitions[0]), slice(None)
+            return
+        for partition in np.unique(partitions).tolist():
+            yield partition, np.flatnonzero(partitions == partition)
+
+    def _order(self) -> None:
+        """Let no record be earlier than one before it in its partition. Most batches need no places."""
+        self._times, self._is_ordered = self._times.copy(), True
+        for partition, rows in self._rows_by_partition():
+            times = self._times[rows]
+            self._times[rows] = np.maximum.accumulate(np.maximum(times, self._before.get(partition, times[0])))
+
+    def newest(self, rows: Ints) -> DocumentPlace:
+        """Return the newest place of at least one row."""
+        if not self._is_ordered:
+            self._order()
+        for column in (self._times, self._partitions, self._offsets):
+            of_rows = column[rows]
+            rows = rows[of_rows == of_rows.max()]
+        return DocumentPlace(*(int(column[rows[0]]) for column in (self._times, self._partitions, self._offsets)))
+
+
+def _numbers(column: pa.Array) -> Ints:
+    """Return int64[n], of whole numbers and times; 0 for null."""
+    numbers: Ints = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+class _Surveyor:
+    """Looks at the documents of one column."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._seen = JsonSurvey()
+        self._plain = _KnownObjects(self._seen.plain, self._take_plain, self._learn)
+        self._payloads = _KnownObjects(self._seen.payload, self._take_payloads, self._learn_whole)
+        #: How documents begin whose schema is known, up to their payload, and what the schema says.
+        self._prefixes: dict[bytes, str] = {}
+        self._prefix = b""
+        self._places = _Places()
+        #: The rows of the documents that are looked at, in their batch.
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
+
+    def add(self, column: pa.Array, places: _Places) -> None:
+        """Take in a binary column of the batch that was entered last."""
+        self._places = places
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        documents = _unframed(column)
+        while len(documents):
+            for prefix in tuple(self._prefixes):
+                documents, rows = self._without(documents, rows, prefix)
+            self._rows = rows
+            n_taken = self._plain.add(documents)
+            documents, rows = documents.take(slice(n_taken, None)), rows[n_taken:]
+
+    def result(self) -> JsonSurvey:
+        """Return what was seen."""
+        seen = self._seen
+        if self._kind == "change":
+            for name in ("plain", "payload"):
+                shape = getattr(seen, name)
+                setattr(seen, name, (shape.fields or {}).get("after") or Shape())
+        return seen
+
+    def _without(self, documents: Payloads, places: Ints, prefix: bytes) -> tuple[Payloads, Ints]:
+        """Take in the payloads of the documents that begin so; return the others, and their rows in the batch."""
+        if not len(documents):
+            return documents, places
+        begins = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
+        is_of = begins & (documents.data.take(documents.ends - 1, mode="clip") == _BRACE)
+        is_of &= documents.ends - documents.starts > len(prefix)
+        rows = np.flatnonzero(is_of)
+        if not len(rows):
+            return documents, places
+        inner = documents.take(rows)
+        self._prefix, self._rows = prefix, places[rows]
+        said = self._prefixes[prefix]
+        self._seen.note(said, self._seen.texts[said], self._places.newest(self._rows))
+        self._payloads.add(Payloads(inner.data, inner.starts + len(prefix), inner.ends - 1))
+        others = np.flatnonzero(~is_of)
+        return documents.take(others), places[others]
+
+    def _take_plain(self, rows: pa.RecordBatch) -> bool:
+        """Take in documents by their columns; return False where these do not tell all."""
+        if "payload" in rows.schema.names:  # they may be envelopes, unless each has another field
+            others = {"op"} if self._kind == "change" else {*rows.schema.names} - {"schema", "payload"}
+            if not any(name in others and not rows.column(name).null_count for name in rows.schema.names):
+                return False
+        if not self._take_names(rows):
+            return False
+        self._seen.n_plain += rows.num_rows
+        return True
+
+    def _take_payloads(self, rows: pa.RecordBatch) -> bool:
+        if not self._take_names(rows):
+            return False
+        self._seen.n_enveloped += rows.num_rows
+        return True
+
+    def _take_names(self, rows: pa.RecordBatch) -> bool:
+        if self._kind != "key":
+            return True
+        if any(column.null_count for column in rows.columns):
+            return False
+        self._seen.names.add(tuple(sorted(rows.schema.names)))
+        self._seen.n_objects += rows.num_rows
+        return True
+
+    def _learn_whole(self, payload: bytes, row: int) -> bool:
+        return self._learn(self._prefix + payload + b"}", row)
+
+    def _learn(self, document: bytes, row: int) -> bool:
+        """Take in one document, value by value; return whether it has a new prefix."""
+        seen = self._seen
+        try:
+            value = parse_json(document)
+        except DecodeError:
+            seen.n_others += 1
+            return False
+        is_enveloped = in_envelope(value, self._kind)
+        content = value["payload"] if is_enveloped else value
+        if self._kind == "key":
+            seen.n_objects += isinstance(value, dict)
+            if isinstance(content, dict):
+                seen.names.add(tuple(sorted(content)))
+        if not is_enveloped:
+            seen.n_plain += 1
+            seen.plain.add(value)
+            return False
+        seen.n_enveloped += 1
+        seen.payload.add(content)
+        if not _is_typed(value.get("schema")):
+            seen.is_loose = True
+            return False
+        place = self._places.newest(self._rows[[row]])
+        for prefix, said in self._prefixes.items():
+            if document.startswith(prefix):
+                seen.note(said, seen.texts[said], place)
+                return False
+        return self._note_schema(document, place)
+
+    def _note_schema(self, document: bytes, place: DocumentPlace) -> bool:
+        """Note the schema of an envelope, and how documents with it begin, if others may begin so."""
+        text = document.decode().removeprefix("\ufeff")
+        members: dict[str, slice] = {}
+        position = 0
+        while (member := _MEMBER.match(text, position)) is not None:
+            _, position = _AS_TEXT.raw_decode(text, member.end())
+            members[json.loads(member[1])] = slice(member.end(), position)
+        schema = text[members["schema"]]
+        said = json.dumps(_AS_TEXT.decode(schema), sort_keys=True, separators=(",", ":"))
+        self._seen.note(said, schema, place)
+        is_prefix = [*members] == ["schema", "payload"] and len(self._prefixes) < _MAX_PREFIXES
+        if is_prefix:
+            self._prefixes[text[: members["payload"].start].encode()] = said
+        return is_prefix
+
+
+class _KnownObjects:
+    """Objects of one shape, but for few, from which the shape is learned."""
+
+    def __init__(
+        self, shape: Shape, take: Callable[[pa.RecordBatch], bool], learn: Callable[[bytes, int], bool]
+    ) -> None:
+        """Take the shape, and what becomes of documents.
+
+        Args:
+            take: takes in documents by their columns, if these tell all of them.
+            learn: takes in one document, whatever it is, of this row, lets the shape grow, and returns whether to stop.
+        """
+        self._shape = shape
+        self._take = take
+        self._learn = learn
+        self._type: pa.DataType | None = None
+        self._n_together = self._n_learned = _FEW
+
+    def add(self, documents: Payloads) -> int:
+        """Take in documents until one of them says to stop; return how many."""
+        first, is_over = 0, False
+        self._type = self._type or _type_of_objects(self._shape)
+        while first < len(documents) and not is_over:
+            by_bytes = int(np.searchsorted(documents.ends, documents.starts[first] + _BLOCK_BYTES))
+            last = min(first + self._n_together, max(by_bytes, first + 1), len(documents))
+            others = self._others(documents.take(slice(first, last)))
+            if others is not None:
+                self._n_together, self._n_learned = min(2 * self._n_together, self._max_rows), _FEW
+            else:
+                last = min(first + self._n_learned, len(documents))
+                others = np.arange(last - first)
+                self._n_together, self._n_learned = (
+                    max(self._n_together // 2, _FEW),
+                    min(2 * self._n_learned, _MAX_ROWS),
+                )
+            for row in others.tolist():
+                is_over |= self._learn(documents[first + row], first + row)
+            if len(others):
+                self._type = _type_of_objects(self._shape)
+            first = last
+        return first
+
+    @property
+    def _max_rows(self) -> int:
+        n = 1 if self._type is None else n_fields(self._type)
+        return max(min(MAX_FIELDS // n, _MAX_ROWS), _FEW)
+
+    def _others(self, documents: Payloads) -> Ints | None:
+        """Take in documents that the shape has; the rows of those that are to be learned from. None if these are not known."""
+        if self._type is None or len(documents) < _FEW:
+            return None
+        documents, is_object = object_bounds(documents)
+        rows = np.flatnonzero(is_object)
+        if len(rows) < _FEW:
+            return None
+        objects = documents if len(rows) == len(documents) else documents.take(rows)
+        block = Block(objects.array(), objects.ends - objects.starts, np.ones(len(rows), dtype=np.bool_))
+        per_item = item_fields(self._type)
+        if per_item > 1:  # {} and null may stand for many fields
+            text = block.buffer.tobytes()
+            if (text.count(b"{") + text.count(b"null")) * per_item > MAX_FIELDS:
+                return None
+        try:
+            columns = block.parse(0, len(block), pa.schema(list(self._type)), unexpected="error")
+        except BlockError:
+            return None
+        is_known = block.whole.all() and _is_known(self._shape, columns.to_struct_array())
+        if (
+            not is_known
+            or (_has_fractions(self._shape) and has_long_fraction(block.buffer, WRITTEN_DIGITS + 1))
+            or not self._take(columns)
+        ):
+            return None
+        return np.flatnonzero(~is_object)
+
+
+def _type_of_objects(shape: Shape) -> pa.DataType | None:
+    """Return pyarrow's type of objects all of which the shape has; None where there is no such type."""
+    found = _arrow_type(shape) if shape.is_object else None
+    return None if found is None or n_fields(found) + item_fields(found) > _MAX_KNOWN_FIELDS else found
+
+
+def _arrow_type(shape: Shape) -> pa.DataType | None:
+    if shape.is_object:
+        assert shape.fields is not None, "there is an object"
+        types = {name: _arrow_type(inner) for name, inner in shape.fields.items()}
+        return None if None in types.values() else pa.struct(list(types.items()))
+    if shape.is_array:
+        assert shape.items is not None, "there is an array"
+        inner = _arrow_type(shape.items)
+        return None if inner is None else pa.list_(inner)
+    if shape.fields is not None or shape.items is not None:
+        return None
+    kinds = shape.kinds
+    if kinds & TEXT:
+        return pa.string() if not kinds & ~(TEXT | NAN) else None
+    if kinds & BOOLEAN:
+        return pa.bool_() if kinds == BOOLEAN else None
+    if kinds & FRACTION:
+        return pa.float64()
+    return pa.int64() if kinds & NUMBERS == WHOLE and not kinds & NAN else pa.null() if not kinds else None
+
+
+def _is_known(shape: Shape, column: pa.Array) -> bool:
+    """Return whether the numbers of a column have nothing that the shape lacks; pyarrow may have rounded them."""
+    if shape.fields is not None:
+        return all(_is_known(shape.fields[part.name], column.field(n)) for n, part in enumerate(column.type))
+    if shape.items is not None:
+        return _is_known(shape.items, column.values)
+    kinds = shape.kinds
+    limit = MAX_EXACT_WHOLE if not kinds & INEXACT else math.inf
+    if kinds & INEXACT and kinds & FRACTION and not kinds & HUGE:
+        limit = _NEARLY_HUGE
+    if not kinds & NUMBERS or limit == math.inf:
+        return True
+    bounds = pc.min_max(column).as_py()
+    return bounds["min"] is None or (-limit < bounds["min"] and bounds["max"] < limit)
+
+
+def _has_fractions(shape: Shape) -> bool:
+    """Return whether a place has fractions all of which a DOUBLE keeps, so far."""
+    parts = [*(shape.fields or {}).values(), *([] if shape.items is None else [shape.items])]
+    return bool(shape.kinds & FRACTION and not shape.kinds & INEXACT) or any(map(_has_fractions, parts))

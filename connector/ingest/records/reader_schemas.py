@@ -1,0 +1,171 @@
+"""By which schema, and as which types, values of a registry's schemas are read for a table that is there already.
+
+Owns three rules: fields that the newest version no longer has are read as long as the table has their columns, since older
+producers and a backlog still write them, or from the beginning if the settings ask for it; keys that have other fields than the
+newest version are read by their own; and a table keeps the kind of types that it was made with, whatever a newer version of this
+program does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
+from pykafka_wire.values.avro.schema import ParsedSchema, parse
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
+from pykafka_wire.values.registry.framing import split_frames
+from pykafka_wire.values.registry.registered_schema import Reference, Schema
+from pykafka_wire.values.registry.schemas import look_up_references
+
+#: Versions that are looked at, from the newest on.
+_MAX_VERSIONS: Final = 50
+#: The fields of Debezium's envelope that hold a row.
+_ROWS: Final = ("before", "after")
+#: Of a frame before a key: a zero byte, and the schema's id. One in a header is longer.
+FRAME_BYTES: Final = 5
+
+
+def schema_text(
+    registry: Registry, subject: str, schema: Schema, table: Table, columns: StructType | None
+) -> str | None:
+    """Return the text of the reader's schema; None where the registry's own is asked for, since it refers to others.
+
+    Args:
+        columns: those that the table has of its values, None for a new one.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    text = None if schema.references else schema.text
+    if schema.kind != "AVRO":
+        return text
+    held = set() if columns is None else set(_paths(columns))
+
+    def is_kept(path: tuple[str, ...]) -> bool:
+        in_row = _in_row(path, table)
+        return in_row in held or (table.removed_fields == "all" and bool(in_row))
+
+    try:
+        newest = _parsed(registry, schema)
+        is_whole = held <= {_in_row(path, table) for path in field_paths(newest)} and table.removed_fields != "all"
+        older = [] if is_whole else list(_older(registry, subject, schema))
+        return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
+    except DecodeError:  # which reading reports, value by value
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySchemas:
+    """Schemas of a topic's keys that do not all have the same fields.
+
+    Attributes:
+        newest: the names of the newest one's fields, sorted, as all names are here.
+        texts: the newest schema of each set of names.
+        whole: the text of a schema with the fields of all; a field that a key does not have is null.
+    """
+
+    registry: Registry
+    newest: tuple[str, ...]
+    texts: Mapping[tuple[str, ...], str]
+    whole: str
+
+    def names(self, frames: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """Return the names of the fields of the keys that have a frame; none for a frame whose schema is unknown, or another
+        one's.
+
+        Args:
+            frames: the first :data:`FRAME_BYTES` of keys, or a header with a GUID.
+
+        Raises:
+            RegistryError: the registry does not respond.
+        """
+        known = list(frames)
+        before = pa.array([key if len(key) <= FRAME_BYTES else b"" for key in known], pa.binary())
+        headers = pa.array([key if len(key) > FRAME_BYTES else None for key in known], pa.binary())
+        names_by_frame: dict[bytes, tuple[str, ...]] = {}
+        for schema_id, rows in split_frames(before, "required", headers=headers).groups:
+            if schema_id is None:
+                continue
+            try:
+                schema = RegistryClient(self.registry).by_id(schema_id.id)
+                names = _field_names(_parsed(self.registry, schema)) if schema.kind == "AVRO" else None
+            except DecodeError:  # which reading reports, key by key
+                continue
+            if names in self.texts:
+                names_by_frame |= {known[row]: names for row in rows.tolist()}
+        return names_by_frame
+
+
+def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
+    """Return the schemas of a subject of keys; None where one is enough, since all have the same fields.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    try:
+        versions = RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]
+        schemas = [
+            RegistryClient(registry).version(Reference(name=subject, subject=subject, version=version))
+            for version in versions
+        ]
+        parsed = [_parsed(registry, schema) for schema in schemas if schema.kind == "AVRO"]
+    except DecodeError:
+        return None
+    by_names = {names: schema for schema in parsed if (names := _field_names(schema)) is not None}
+    if len(by_names) < 2 or _field_names(parsed[-1]) is None:
+        return None
+    whole = json.loads(with_removed_fields(parsed[-1], parsed[-2::-1], lambda _: True))
+    whole["fields"] = [{**field, "type": nullable(field["type"]), "default": None} for field in whole["fields"]]
+    return KeySchemas(
+        registry=registry.for_subject(subject),
+        newest=_field_names(parsed[-1]) or (),
+        texts={names: with_removed_fields(schema, (), lambda _: False) for names, schema in by_names.items()},
+        whole=json.dumps(whole),
+    )
+
+
+def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
+    """Return the names of a record's fields, sorted; None for another type."""
+    root = schema.definition(schema.root)
+    is_record = isinstance(root, dict) and root["type"] == "record"
+    return tuple(sorted(field["name"] for field in root["fields"])) if is_record else None
+
+
+def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
+    for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
+        schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
+        if schema.kind == "AVRO" and schema.text != newest.text:
+            yield _parsed(registry, schema)
+
+
+def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
+    return parse(schema.text, list(look_up_references(registry, schema).values()))
+
+
+def _in_row(path: tuple[str, ...], table: Table) -> tuple[str, ...]:
+    """Return the path of a value's field in the table's columns; empty for one of Debezium's envelope. Delta does not tell
+    cases apart."""
+    if table.mode == "cdc":
+        path = path[1:] if path[0] in _ROWS else ()
+    return tuple(name.lower() for name in path)
+
+
+def _paths(columns: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(columns, StructType):
+        for field in columns:
+            inner = (*path, field.name.lower())
+            yield inner
+            yield from _paths(field.dataType, inner)
+    elif isinstance(columns, ArrayType):
+        yield from _paths(columns.elementType, path)
+    elif isinstance(columns, MapType):
+        yield from _paths(columns.valueType, path)

@@ -1,0 +1,1 @@
+"""What sessions of Spark and of Spark Connect have to be told, and tell."""

@@ -1,0 +1,751 @@
+"""What an ingest does, as its user writes it: in Python, or in one TOML file.
+
+Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` finds all mistakes of a file
+at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting: docs/ingest.md is made of them. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pykafka_wire.checkpoints.files import qualified, unescaped
+from pykafka_wire.columns import value_formats
+from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
+from pykafka_wire.options.names import check_names
+from pykafka_wire.options.option import AUTO, duration_ms, either
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security.secret_references import resolve
+from pykafka_wire.wire.settings import ClientSettings, default_text
+from pykafka_wire.wire.settings.documentation import mark_experimental
+
+Mode = Literal["append", "upsert", "cdc"]
+MODES: Final = ("append", "upsert", "cdc")
+#: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
+KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
+FORMATS: Final = ("registry", *KEY_FORMATS)
+CONFLICTS: Final = ("stop", "divert")
+CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
+REMOVED_FIELDS: Final = ("landed", "all")
+WRITERS: Final = ("auto", "spark")
+#: Settings that a table keeps, unless ``redefine`` names them.
+REDEFINABLE: Final = ("mode", "format", "where")
+COMPACTING: Final = ("auto", "true", "false")
+TABLE_FORMATS: Final = ("delta", "iceberg")
+#: The name of the table of rejects, unless the settings have another one.
+DEFAULT_REJECTS: Final = "_rejects"
+_SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+#: Shorter than a micro-batch takes: tasks close files long before they are committed, and VACUUM deletes those of no commit.
+_LEAST_KEPT_MS: Final = 24 * 3_600_000
+#: The part of a table's name that is made of its topic's.
+_TOPIC: Final = "{topic}"
+#: Of an ingest: what Kafka allows in the name of a group.
+_INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+#: The attribute of a log record that is about a table's state, with the table's name: who shows states need not show the record.
+TABLE_STATE: Final = "pykafka_wire_table"
+
+#: Debezium's topics beside those of tables, by their names behind its ``topic.prefix``.
+_HELPERS: Final = {"transaction": "transactions' beginnings and ends", "message": "messages of pg_logical_emit_message"}
+
+
+def _row(
+    meaning: str, *, default: str | None = None, choices: tuple[str, ...] = (), experimental: bool = False
+) -> dict[str, Any]:
+    """Return what a field declares beside its type and default.
+
+    Args:
+        meaning: as docs/ingest.md shows it.
+        default: as the page shows it, where the field's says less.
+        choices: the only values that it may have; any, if there are none.
+        experimental: whether it may change or go in a minor version (docs/public-api.md).
+    """
+    return {"meaning": meaning, "default": default, "choices": choices, "is_experimental": experimental}
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest.md."""
+
+    topic: str = field(metadata=_row("a name, or a regular expression that matches the whole name"))
+    name: str | None = field(default=None, metadata=_row("the table's name, in which `{topic}` is made of the topic's", default="`{topic}`"))
+    where: str | None = field(default=None, metadata=_row("the condition in Spark's SQL of the records that the table takes: [one topic, several tables](#one-topic-several-tables)", experimental=True))
+    types: tuple[str, ...] = field(default=(), metadata=_row("full names of the Avro records or Protobuf messages that the table takes", experimental=True))
+    select: tuple[str, ...] = field(default=(), metadata=_row("the value's columns, as expressions of Spark's SQL", experimental=True))
+    expect: Mapping[str, str] = field(default_factory=dict, metadata=_row("conditions in Spark's SQL, by their names; a record that breaks one is a reject", experimental=True))
+    mode: Mode = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
+    format: str = field(default="registry", metadata=_row("`registry` (that of the subject's newest schema), `avro`, `protobuf`, `json`, `string` or `binary`", choices=FORMATS))
+    schema: str | None = field(default=None, metadata=_row("for `json` the columns, as Spark DDL, instead of inferring them; of `cdc` those of the row. For `avro` and `protobuf` without a registry the schema's text: Avro's JSON, or the .proto file; of `cdc` with Avro that of the envelope"))
+    key_format: str | None = field(default=None, metadata=_row("as `format`, for keys; keys of `cdc` in JSON, and keys in Connect's envelope, are `json` by themselves", default="of the registry, else `binary`", choices=KEY_FORMATS))
+    key_schema: str | None = field(default=None, metadata=_row("as `schema`, for keys"))
+    on_conflict: str = field(default="stop", metadata=_row("for a schema that the table cannot take: `stop` the table, or `divert` the values to the rejects", choices=CONFLICTS))
+    connect_types: str = field(default="auto", metadata=_row("whether Avro's values have [the types that Kafka Connect and Debezium name](avro-types.md#types-of-kafka-connect-and-debezium): `true`, `false`, `variant`; `auto` is `true` for new tables of `cdc`. A table keeps what it was made with, in its property `pykafka-wire.connect-types`", choices=CONNECT_TYPES))
+    removed_fields: str = field(default="landed", metadata=_row("fields that older versions of an Avro subject have and the newest one lacks: `landed`, those that the table has already; or `all`, also at a first start over a backlog", choices=REMOVED_FIELDS))
+    min_rows: int | str = field(default=0, metadata=_row("a topic waits until it has so many new records, or with `auto` [by its own rate](delta-and-iceberg.md#few-files) …"))
+    max_delay: str = field(default="1m", metadata=_row("… or until its oldest one has waited so long: a number with ms, s, m, h or d, or `auto`"))
+    unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
+    partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
+    cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
+    write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS))
+    target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
+    compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
+    keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
+    redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from what the table was made with: else a table that the settings contradict is stopped", choices=REDEFINABLE))
+    properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
+    position: Mapping[str, str] = field(default_factory=dict, metadata=_row("the next offset of each partition, such as `{0 = 1234}`, up to which an existing table holds its topic: to [adopt a table](delta-and-iceberg.md#where-a-table-stands) of another program, or one that lost its position. A position that the table has counts", experimental=True))
+    options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
+    # fmt: on
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.topic, topic) is not None
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether the table takes a part of its topic's records, so that others may take the rest."""
+        return self.where is not None or bool(self.types)
+
+    @property
+    def taken_part(self) -> str | None:
+        """Return the part of its topic's records that the table takes, for people; None for all."""
+        parts = [f"types {', '.join(self.types)}"] if self.types else []
+        parts += [f"where {self.where}"] if self.where is not None else []
+        return ", ".join(parts) or None
+
+    @property
+    def has_sql(self) -> bool:
+        """Return whether the table's rows need Spark's SQL."""
+        return self.where is not None or bool(self.select or self.expect)
+
+    @property
+    def target_bytes(self) -> int:
+        """Return :attr:`target_file_size` in bytes."""
+        match = _SIZE.fullmatch(self.target_file_size.strip().lower())
+        if match is None or not int(match[1]):
+            raise IngestError(f"target_file_size is {self.target_file_size!r}: give a number with kb, mb or gb")
+        return int(match[1]) * int(1024 ** ("kmg".index(match[2]) + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A table of a topic.
+
+    Attributes:
+        name: the table's, without its schema or folder.
+        table: its settings.
+    """
+
+    topic: str
+    name: str
+    table: Table
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from the ingest's other tables: its topic, with the table's name where a topic may have several."""
+        return f"{self.topic}:{self.name}" if self.table.is_part else self.topic
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All of an ingest: each field is a setting of docs/ingest.md, or holds those of tables.
+
+    Attributes:
+        defaults: what tables have that :attr:`tables` does not name.
+        tables: settings of single topics; the first one that matches counts, and, if that takes a part of its topic's records, all
+            that match and take a part.
+    """
+
+    checkpoint: str = field(metadata=_row("folder of Spark's checkpoint; every ingest has its own"))
+    name: str | None = field(default=None, metadata=_row("the ingest's, in `pykafka-wire top`, `lag` and metrics: its consumer group is `ingest.NAME-ID`", default="of the checkpoint's folder"))
+    kafka: Mapping[str, str] = field(metadata=_row("client settings under Kafka's names; `bootstrap.servers` is needed"))
+    topics: str = field(metadata=_row("a regular expression that matches the whole name of each topic to land"))
+    into: str = field(metadata=_row("the folder of the tables (a path or URI), or `schema`, or `catalog.schema`"))
+    registry: str | None = field(default=None, metadata=_row("the schema registry's URL"))
+    registry_options: Mapping[str, str] = field(default_factory=dict, metadata=_row("its [options](registry.md), under the names of Confluent's clients"))
+    table_format: str = field(default="delta", metadata=_row("`delta`, or [`iceberg`](#iceberg)", choices=TABLE_FORMATS, experimental=True))
+    catalog: Mapping[str, str] = field(default_factory=dict, metadata=_row("properties of Iceberg's catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it", experimental=True))
+    storage: Mapping[str, str] = field(default_factory=dict, metadata=_row("where the [object store](delta-and-iceberg.md#who-writes-the-files) of Delta tables is, and the credentials for it, under deltalake's names; without it the cloud's usual chain has them", experimental=True))
+    prefix: str = field(default="_kafka_", metadata=_row("before the names of Kafka's columns in each table"))
+    headers: bool = field(default=False, metadata=_row("whether tables have the column of headers"))
+    rejects: str = field(default=DEFAULT_REJECTS, metadata=_row("name of the table of values that could not be read"))
+    starting_offsets: str = field(default="earliest", metadata=_row("`earliest` or `latest`: where a first start begins. Topics that appear later are read from their beginning", choices=("earliest", "latest")))
+    max_rows: int = field(default=10_000_000, metadata=_row("the most records of a micro-batch, over all topics"))
+    parallel: int = field(default=4, metadata=_row("tables that are written side by side"))
+    defaults: Table = field(default_factory=lambda: Table(topic=".*"))
+    tables: tuple[Table, ...] = ()
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint", "into"):  # Python and Spark would take an escaped place for two
+            object.__setattr__(self, name, unescaped(getattr(self, name)))
+
+    def lands(self, topic: str) -> bool:
+        """Return whether a topic is one of those to land."""
+        return re.fullmatch(self.topics, topic) is not None
+
+    def helpers(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the topics of Debezium's beside those of tables that their names show, and what they have: no rows of a table,
+        unless a [[table]] names them. Heartbeats in every mode, others where the mode is cdc."""
+        every = list(topics)
+        known = {table.topic for table in self.tables}
+        helpers = {
+            topic: "heartbeats"
+            for topic in every
+            if topic.startswith("__debezium-heartbeat") and not {topic, re.escape(topic)} & known
+        }
+        changes = {topic for topic in every if self.table_for(topic).mode == "cdc" and topic not in helpers}
+        parts = [topic.split(".") for topic in changes]
+        prefixes = {".".join(part[:n]) for part in parts for n in range(1, len(part) - 1)}
+        for topic in sorted(topic for topic in changes if not {topic, re.escape(topic)} & known):
+            prefix, _, last = topic.rpartition(".")
+            if topic in prefixes:
+                helpers[topic] = "changes of schemas"
+            elif prefix in prefixes and last in _HELPERS and topic.count(".") == prefix.count(".") + 1:
+                helpers[topic] = _HELPERS[last]
+        return helpers
+
+    def table_for(self, topic: str) -> Table:
+        """Return the settings of a topic's table, of the first one where it has several."""
+        return self.destinations(topic)[0].table
+
+    def name_of(self, topic: str) -> str:
+        """Return the name of a topic's table, of the first one where it has several, without its schema or folder."""
+        return self.destinations(topic)[0].name
+
+    def destinations(self, topic: str) -> list[Destination]:
+        """Return the tables of a topic."""
+        matching = [table for table in self.tables if table.matches(topic)]
+        matching = matching or [replace(self.defaults, topic=re.escape(topic))]
+        tables = [table for table in matching if table.is_part] if matching[0].is_part else matching[:1]
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+        return [
+            Destination(topic=topic, name=(table.name or _TOPIC).replace(_TOPIC, plain), table=table) for table in tables
+        ]
+
+    def destination(self, key: str) -> Destination:
+        """Return a table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
+        topic = key.partition(":")[0]  # no name of a topic has a colon
+        return {destination.key: destination for destination in self.destinations(topic)}[key]
+
+    def unused_for(self, topic: str) -> Table | None:
+        """Return the first table that takes a part of a topic's records and never gets any, since another one has them all."""
+        matching = [table for table in self.tables if table.matches(topic)]
+        is_whole = bool(matching) and not matching[0].is_part
+        return next((table for table in matching if table.is_part), None) if is_whole else None
+
+    def place(self, name: str) -> str:
+        """Return a table by its name, for people: its folder, or its name with the schema."""
+        return f"{self.into.rstrip('/')}/{name}" if self.is_folder else f"{self.into}.{name}"
+
+    def identifier(self, name: str) -> str:
+        """Return a table by its name, as SQL takes it."""
+        return f"delta.`{self.place(name)}`" if self.is_folder else f"{self.schema}.`{name}`"
+
+    @property
+    def schema(self) -> str:
+        """Return the schema of the tables, as SQL takes it, where :attr:`into` is one."""
+        return ".".join(f"`{part}`" for part in self.into.split("."))
+
+    @property
+    def waits(self) -> dict[str, str]:
+        """Return the option of the stream by which topics wait, where one does."""
+        tables = [*self.tables, self.defaults]
+        if not any(table.min_rows for table in tables):
+            return {}
+        waits = {table.topic: {"offsets": table.min_rows or 1, "delay": table.max_delay} for table in reversed(tables)}
+        return {"minOffsetsPerTopic": json.dumps(dict(reversed(waits.items())))}
+
+    @property
+    def title(self) -> str:
+        """Return the ingest's name: the one that was given, else the last part of the checkpoint's place that is no
+        ``_checkpoint``."""
+        parts = [part for part in re.split(r"[/:]+", self.checkpoint) if part and not part.startswith("_")]
+        return self.name or re.sub(r"[^A-Za-z0-9._-]", "_", parts[-1] if parts else "ingest")
+
+    @property
+    def group_options(self) -> dict[str, str]:
+        """Return the consumer group of the stream, as an option of the source, unless the settings name one."""
+        is_named = any(name.removeprefix("kafka.").lower() == "group.id" for name in self.kafka)
+        return {} if is_named else {"groupIdPrefix": GROUP_PREFIX + self.title}
+
+    @property
+    def is_folder(self) -> bool:
+        """Return whether the tables are folders, and not tables of a catalog."""
+        return "/" in self.into or ":" in self.into
+
+    def in_file_system(self, default: str) -> Settings:
+        """Return these settings with the file system in each path: the URI ``default`` is Spark's own (``fs.defaultFS``)."""
+        into = qualified(self.into, default) if self.is_folder else self.into
+        return replace(self, checkpoint=qualified(self.checkpoint, default), into=into)
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """Return what every read of the source needs: the brokers, and the registry."""
+        return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Return :attr:`storage`, with its secrets."""
+        return {name: resolve(value, f"storage.{name}") for name, value in self.storage.items()}
+
+    @property
+    def source_registry_options(self) -> dict[str, str]:
+        """Return the registry, as options of the source."""
+        return {"schema.registry.url": self.registry, **self.registry_options} if self.registry else {}
+
+    def check(self) -> None:
+        """Raise IngestError with all mistakes that show without a broker."""
+        mistakes = [text for _, text in _mistakes(self)]
+        if mistakes:
+            raise IngestError(_listed(mistakes, "the settings"))
+
+
+def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong with settings: where, as names of the file, and the text."""
+    if not any(name.removeprefix("kafka.") == "bootstrap.servers" for name in settings.kafka):
+        yield ("kafka",), 'kafka has no bootstrap.servers: add "bootstrap.servers" = "host:9092" to [kafka]'
+    else:
+        yield from _client_mistakes(settings.kafka)
+    if settings.name is not None and not _INGEST_NAME.fullmatch(settings.name):
+        yield ("name",), f"name is {settings.name!r}: use letters, digits, dots, _ and -"
+    if settings.registry is not None and not re.match(r"(https?|glue)://.", settings.registry):
+        yield ("registry",), f"registry is {settings.registry!r}: give its URL, such as https://registry:8081"
+    for name in ("checkpoint", "into", "topics"):
+        if not str(getattr(settings, name)).strip():
+            yield (name,), f"{name} is empty: {_NEEDED[name]}"
+    yield from _pattern_mistakes(("topics",), settings.topics)
+    if not settings.is_folder and not all(re.fullmatch(r"[^`.\s]+", part) for part in settings.into.split(".")):
+        yield ("into",), f"into is {settings.into!r}: give a folder with a slash in it, or schema, or catalog.schema"
+    if settings.is_folder and "`" in settings.into:
+        yield ("into",), f"into is {settings.into!r}: SQL cannot name a folder with ` in it, so give another one"
+    if settings.is_folder and ":" not in settings.into and not settings.into.startswith("/"):
+        yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
+    yield from _choice_mistakes((), settings)
+    yield from _iceberg_mistakes(settings)
+    for name in ("max_rows", "parallel"):
+        if getattr(settings, name) < 1:
+            yield (name,), f"{name} is {getattr(settings, name)}: it must be at least 1"
+    if not _NAME.fullmatch(settings.rejects):
+        yield ("rejects",), f"rejects is {settings.rejects!r}: use letters, digits and _"
+    yield from _table_mistakes(("defaults",), settings.defaults, settings)
+    named: dict[str, int] = {settings.rejects.lower(): -1}
+    for number, table in enumerate(settings.tables):
+        place = ("table", str(number))
+        yield from _pattern_mistakes((*place, "topic"), table.topic)
+        yield from _table_mistakes(place, table, settings)
+        if table.name is not None and _TOPIC not in table.name:
+            other = named.setdefault(table.name.lower(), number)
+            if other != number:
+                owner = "the table of rejects" if other < 0 else f"topic {settings.tables[other].topic}"
+                yield (
+                    (*place, "name"),
+                    f"name {table.name!r} is that of {owner}, too: give each [[table]] a name of its own",
+                )
+    yield from _part_mistakes(settings.tables)
+
+
+def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong with several tables of one topic; topics that only brokers tell to match two patterns are left to
+    the plan."""
+    by_topic: dict[str, list[int]] = {}
+    for number, table in enumerate(tables):
+        by_topic.setdefault(table.topic, []).append(number)
+    for topic, numbers in by_topic.items():
+        has_parts = any(tables[number].is_part for number in numbers)
+        names = [tables[number].name or _TOPIC for number in numbers]
+        for i, number in enumerate(numbers):
+            place = ("table", str(number))
+            if has_parts and not tables[number].is_part:
+                yield (
+                    place,
+                    (
+                        f'topic {topic} has tables with where or types, and this one has neither: give it where = "true", if it is '
+                        "to have all records"
+                    ),
+                )
+            elif has_parts and _TOPIC in names[i] and names[i] in names[:i]:
+                yield place, f"topic {topic} has two tables of one name: give each [[table]] a name of its own"
+
+
+def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what tables of Iceberg's format cannot have."""
+    if settings.table_format != "iceberg":
+        if settings.catalog:
+            yield ("catalog",), "catalog is given, and table_format is not iceberg: set it, or leave the catalog out"
+        return
+    if settings.is_folder or "." not in settings.into:
+        yield ("into",), f"into is {settings.into!r}: with table_format iceberg give catalog.namespace"
+    places = [("defaults",), *(("table", str(number)) for number in range(len(settings.tables)))]
+    for place, table in zip(places, [settings.defaults, *settings.tables], strict=True):
+        if table.cluster_by:
+            yield (*place, "cluster_by"), "cluster_by is Delta's: give partition_by, or sort by your engine"
+        if table.compact == "true":
+            yield (*place, "compact"), "compact is Delta's: let your engine run rewrite_data_files"
+
+
+_NEEDED: Final = {
+    "checkpoint": "name a folder for Spark's checkpoint that only this ingest uses",
+    "into": "name the folder of the tables, or schema, or catalog.schema",
+    "topics": r"give a regular expression of topics, such as 'shop\..*'",
+    "kafka": "give the brokers by --bootstrap, or in [kafka]",
+}
+
+
+def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong with each client setting alone, or, if nothing is, with all of them together."""
+    given = {name.removeprefix("kafka."): (name, value) for name, value in kafka.items()}
+    alone = [(name, {"bootstrap.servers": "broker:9092", setting: value}) for setting, (name, value) in given.items()]
+    n_mistakes = 0
+    for name, options in [*alone, ("", {setting: value for setting, (_, value) in given.items()})]:
+        if name == "" and n_mistakes:
+            return
+        try:
+            ClientSettings.from_options(options)
+        except SettingsError as error:
+            if name and error.setting not in (None, name.removeprefix("kafka.").lower()):
+                continue  # it needs another one, which may be given
+            n_mistakes += 1
+            yield ("kafka", name or error.setting or ""), error.text.rstrip(".")
+
+
+def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tuple[str, ...], str]]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield place, f"{pattern!r} is no regular expression ({error}); a dot in a topic's name is \\."
+
+
+def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    yield from _choice_mistakes(place, table)
+    if table.name is not None and not _NAME.fullmatch(table.name.replace(_TOPIC, "_")):
+        yield (*place, "name"), f"name is {table.name!r}: use letters, digits and _, and {{topic}} for the topic's name"
+    yield from _contract_mistakes(place, table)
+    if table.format == "registry" and not settings.registry and place[0] == "table":
+        yield (
+            (*place, "format"),
+            f"topic {table.topic} has no format, and there is no registry: set registry, or format",
+        )
+    if table.format == "registry" and table.schema is not None:
+        yield (*place, "schema"), "schema is given without a format: set format to json, avro or protobuf"
+    if table.format in value_formats.NEED_SCHEMA and not settings.registry and table.schema is None:
+        yield (*place, "schema"), f"format is {table.format} without a registry: set registry, or schema"
+    for name, column_format, text in (
+        ("schema", table.format, table.schema), ("key_schema", table.key_format, table.key_schema)
+    ):  # fmt: skip
+        if column_format == "json" and text is not None:
+            yield from _ddl_mistakes((*place, name), text)
+    for name in table.options:
+        try:
+            check_names([name], "batch")
+        except OptionError as error:
+            yield (*place, "options"), error.message.removesuffix(".")
+    if table.mode == "cdc" and table.format in ("string", "binary"):
+        yield (
+            (*place, "format"),
+            f"mode is cdc and format {table.format}: Debezium's envelopes are avro, json or protobuf",
+        )
+    if table.partition_by and table.cluster_by:
+        yield (*place, "cluster_by"), "partition_by and cluster_by are both set: Delta takes one of them"
+    if table.min_rows != AUTO and (isinstance(table.min_rows, str) or table.min_rows < 0):
+        yield (*place, "min_rows"), f"min_rows is {table.min_rows}: it must be 0 or more, or auto"
+    for name, duration, least_ms in (("max_delay", table.max_delay, 0), ("keep", table.keep, _LEAST_KEPT_MS)):
+        try:
+            if (name, duration) != ("max_delay", AUTO) and duration_ms(duration, name) < least_ms:
+                yield (
+                    (*place, name),
+                    f"{name} is {duration}: give 24h or more, since files are there before their commits",
+                )
+        except OptionError as error:
+            yield (*place, name), error.message.removesuffix(".")
+    try:
+        _ = table.target_bytes
+    except IngestError as error:
+        yield (*place, "target_file_size"), error.message
+
+
+def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iterable[tuple[tuple[str, ...], str]]:
+    for setting in fields(settings):
+        value, choices = getattr(settings, setting.name), setting.metadata.get("choices")
+        if not choices or (value is None and setting.default is None):
+            continue
+        for item in value if isinstance(value, tuple) else (value,):
+            if item not in choices:
+                yield (*place, setting.name), f"{setting.name} is {item!r}: use {either(choices)}"
+
+
+def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what shows without Spark of the records that a table takes, and what becomes of them."""
+    if place[0] == "defaults":
+        for name in _OF_ONE_TABLE:
+            if getattr(table, name):
+                yield (*place, name), f"{name} is a single table's: give it in a [[table]]"
+        return
+    if not all(str(text).isdecimal() for place_and_offset in table.position.items() for text in place_and_offset):
+        yield (*place, "position"), "position is the next offset of each partition, such as position = {0 = 1234, 1 = 1200}"
+    texts = [("where", "where", table.where), *(("select", "select", text) for text in table.select)]
+    texts += [("expect", f"expect.{name}", condition) for name, condition in table.expect.items()]
+    for name, title, text in texts:
+        if text is None:
+            continue
+        if mistake := _sql_mistake(text):
+            yield (*place, name), f"{title} is {text!r}: {mistake}"
+        if name != "select" and (call := _CHANGING.search(_without_texts(text))):
+            yield (
+                (*place, name),
+                (
+                    f"{title} calls {call[0].rstrip('( ')}, which has another result each time, so that nothing could tell which "
+                    "records a table should have: use the record's own columns"
+                ),
+            )
+    if table.has_sql and table.format == "json" and table.schema is None:
+        yield (
+            (*place, "schema"),
+            "where, select and expect need the columns' types: declare the JSON's columns by schema",
+        )
+    if table.types and table.format not in ("registry", "avro", "protobuf"):
+        yield (*place, "types"), f"types is of avro and protobuf, and format is {table.format}: use where"
+    if table.types and table.mode != "append":
+        yield (
+            (*place, "types"),
+            (
+                f"types with mode {table.mode} would keep the rows of keys whose newest record is of another type: use where, "
+                "by which these are deleted"
+            ),
+        )
+
+
+#: Settings that ``[defaults]`` does not have.
+_OF_ONE_TABLE: Final = ("where", "types", "select", "expect", "position")
+#: Functions of Spark's SQL by which a condition says something else when it is asked again.
+_CHANGING: Final = re.compile(
+    r"\b(?:(?:rand|randn|random|uniform|randstr|uuid|shuffle|now|localtimestamp|monotonically_increasing_id|spark_partition_id)\s*\("
+    r"|(?:current_timestamp|current_date|current_time|curdate)\b)",
+    re.IGNORECASE,
+)
+_CLOSING: Final = {")": "(", "]": "["}
+
+
+def _sql_mistake(text: str) -> str | None:
+    """Return what is wrong with an expression of SQL as far as quotes and brackets tell; the rest is Spark's to say."""
+    if not text.strip():
+        return "it is empty"
+    bare = _without_texts(text)
+    if quote := re.search(r"['\"`]", bare):
+        return f"a quote {quote[0]} is not closed"
+    if ";" in bare:
+        return "it is one expression, without a ;"
+    opened: list[str] = []
+    for bracket in re.findall(r"[()\[\]]", bare):
+        if bracket not in _CLOSING:
+            opened.append(bracket)
+        elif not opened or opened.pop() != _CLOSING[bracket]:
+            return f"a {bracket} closes nothing"
+    return f"a {opened[-1]} is not closed" if opened else None
+
+
+def _without_texts(sql: str) -> str:
+    """Return an expression without its texts, and names in backticks."""
+    return re.sub(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", " ", sql)
+
+
+def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str, ...], str]]:
+    from pykafka_wire.values.ddl import DdlError, arrow_type  # loads pyarrow
+
+    try:
+        arrow_type(text)
+    except DdlError as error:
+        yield place, f"{place[-1]} is {text!r}: {error}"
+
+
+def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings in a TOML file.
+
+    Args:
+        given: what the command line gives, in place of what the file has.
+
+    Raises:
+        IngestError: the file cannot be read, or has mistakes: all of them, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IngestError(f"the settings {path} cannot be read ({error}): name a TOML file.") from error
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found]
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IngestError(f"the settings {path} are not TOML: {error}.") from error
+    mistakes, settings = _from_document(
+        document | {name: _over(value, document.get(name)) for name, value in (given or {}).items()}
+    )
+    if settings is None:
+        lines = _lines(text)
+        with_lines = sorted((_line(lines, place), text) for place, text in mistakes)
+        raise IngestError(_listed([f"line {line}: {text}" for line, text in with_lines], str(path)))
+    return settings
+
+
+def _over(given: Any, lower: Any) -> Any:  # Any: values of TOML
+    return {**lower, **given} if isinstance(given, dict) and isinstance(lower, dict) else given
+
+
+def make_settings(given: Mapping[str, Any]) -> Settings:
+    """Return settings of what a command line or a program gives. Raises IngestError with all mistakes."""
+    mistakes, settings = _from_document(given)
+    if settings is None:
+        raise IngestError(_listed([text for _, text in mistakes], "the settings"))
+    return settings
+
+
+def _listed(mistakes: list[str], where: str) -> str:
+    return f"{where}: {len(mistakes)} mistake{'s' if len(mistakes) > 1 else ''}\n" + "\n".join(
+        f"  {mistake}" for mistake in mistakes
+    )
+
+
+def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
+    """Return settings from a document, or its mistakes, each with its place."""
+    mistakes: list[tuple[tuple[str, ...], str]] = []
+    given = dict(document)
+    arrays = given.pop("table", [])
+    defaults = given.pop("defaults", {})
+    values = _checked_fields((), given, Settings, mistakes, besides=("table", "defaults", "tables"))
+    if not isinstance(arrays, list) or not all(isinstance(array, dict) for array in arrays):
+        mistakes.append((("table",), "tables are written as [[table]], one for each topic"))
+        arrays = []
+    if not isinstance(defaults, dict):
+        mistakes.append((("defaults",), "wrong type: defaults must be a table, written as [defaults]"))
+        defaults = {}
+    base = {"topic": ".*"} | _checked_fields(
+        ("defaults",), defaults, Table, mistakes, besides=("topic", "name", *_OF_ONE_TABLE)
+    )
+    tables = []
+    for number, array in enumerate(arrays):
+        if "topic" not in array:
+            mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
+        tables.append(base | _checked_fields(("table", str(number)), array, Table, mistakes))
+    mistakes += [((name,), f"{name} is missing: {text}") for name, text in _NEEDED.items() if name not in document]
+    # What is missing, or cannot be read, keeps no other mistake from being seen.
+    stand_ins = {name: text for name, text in _STAND_INS.items() if name in document or name in _NEEDED}
+    settings = Settings(**(stand_ins | values), defaults=Table(**base), tables=tuple(Table(**table) for table in tables))
+    known = {place for place, _ in mistakes}
+    for place, text in _mistakes(settings):
+        is_inherited = (
+            place[0] == "table" and place[-1] not in arrays[int(place[1])] and ("defaults", place[-1]) in known
+        )
+        if place not in known and not is_inherited:
+            mistakes.append((place, text))
+            known |= {place} if place[0] == "defaults" else set()
+    return mistakes, None if mistakes else settings
+
+
+#: Values without a mistake.
+_STAND_INS: Final[dict[str, Any]] = {
+    "checkpoint": "/", "into": "/", "topics": ".*", "kafka": {"bootstrap.servers": "broker:9092"}, "registry": "http://registry",
+}  # fmt: skip
+_TEXT: Final = (str, "text")
+#: By a field's type: what it is in TOML, and how an error calls it.
+_TYPES: Final[dict[str, tuple[Any, str]]] = {
+    "str": _TEXT, "str | None": _TEXT, "Mode": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "int | str": ((int, str), "a whole number or a text"),
+    "tuple[str, ...]": (list, "a list of texts"), "Mapping[str, str]": (dict, "a table"),
+}  # fmt: skip
+
+
+def _checked_fields(
+    place: tuple[str, ...],
+    given: Mapping[str, Any],
+    settings_class: type,
+    mistakes: list[tuple[tuple[str, ...], str]],
+    besides: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Return the known names of a table of the file, with values of their types; mistakes are added."""
+    known = {setting.name: str(setting.type) for setting in fields(settings_class) if setting.name not in besides}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            mistakes.append(((*place, name), f"{name} is unknown: {hint}"))
+            continue
+        wanted, shown = _TYPES[known[name]]
+        if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+            mistakes.append(((*place, name), f"wrong type: {name} must be {shown}"))
+        elif wanted is list:
+            values[name] = tuple(map(str, value))
+        elif wanted is dict:
+            values[name] = {str(key): _text(item) for key, item in _flat(value)}
+        else:
+            values[name] = value
+    return values
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Join nested names again: ``bootstrap.servers = "…"`` without quotes is a nested table in TOML."""
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _lines(text: str) -> dict[tuple[str, ...], int]:
+    """Return the line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
+    lines: dict[tuple[str, ...], int] = {(): 1}
+    place: tuple[str, ...] = ()
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)\s*([\w.\"-]+)\s*\]", line):
+            name = header[2].strip('"')
+            place = tuple(name.split("."))
+            if header[1] == "[[":
+                numbers[name] = numbers.get(name, -1) + 1
+                place = (name, str(numbers[name]))
+            elif place[0] in numbers:
+                place = (place[0], str(numbers[place[0]]), *place[1:])
+            lines.setdefault(place, number)
+        elif key := re.match(r"\s*(\"[^\"]+\"|'[^']+'|[\w-]+)\s*[.=]", line):
+            lines.setdefault((*place, key[1].strip("\"'")), number)
+    return lines
+
+
+def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:
+    while place not in lines:
+        place = place[:-1]
+    return lines[place]
+
+
+def settings_table(of_tables: bool) -> str:
+    """Return the settings of an ingest, or those of its tables, as the Markdown that docs/ingest.md shows."""
+    lines = ["| name | default | meaning |", "|---|---|---|"]
+    for setting in fields(Table if of_tables else Settings):
+        if row := setting.metadata:
+            meaning = mark_experimental(row["meaning"], row["is_experimental"])
+            lines.append(f"| `{setting.name}` | {row['default'] or _default_cell(setting)} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default_cell(setting: Field[Any]) -> str:
+    if setting.default is MISSING:
+        return "required" if setting.default_factory is MISSING else "none"
+    if isinstance(setting.default, int) and not isinstance(setting.default, bool):
+        return f"{setting.default:,}"
+    text = default_text(setting.default)
+    return text if text == "none" else f"`{text}`"

@@ -1,0 +1,47 @@
+"""Names, texts and types as Spark's SQL has them."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def sql_text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def type_ddl(data_type: DataType) -> str:
+    """Return a type as SQL, with the names of its fields quoted."""
+    if isinstance(data_type, StructType):
+        return (
+            "STRUCT<" + ", ".join(f"{quoted(column.name)}: {type_ddl(column.dataType)}" for column in data_type) + ">"
+        )
+    if isinstance(data_type, ArrayType):
+        return f"ARRAY<{type_ddl(data_type.elementType)}>"
+    if isinstance(data_type, MapType):
+        return f"MAP<{type_ddl(data_type.keyType)}, {type_ddl(data_type.valueType)}>"
+    return data_type.simpleString()
+
+
+def clash(schema: DataType, path: str = "") -> str | None:
+    """Return the first two names in a type that Delta or Spark would hold for one, as text: case does not distinguish names."""
+    if isinstance(schema, StructType):
+        seen: dict[str, int] = {}
+        for number, column in enumerate(schema):
+            other = min(seen.setdefault(folded, number) for folded in _folded(column.name))
+            if other != number:
+                return f"{path}{schema[other].name} and {path}{column.name}"
+        inner = ((column.dataType, f"{path}{column.name}.") for column in schema)
+    else:
+        parts = ("elementType", "keyType", "valueType")
+        inner = ((getattr(schema, part), path) for part in parts if hasattr(schema, part))
+    return next(filter(None, (clash(*part) for part in inner)), None)
+
+
+def _folded(name: str) -> set[str]:
+    """Return a name as Delta compares it, in lower case, and as Spark does: ``equalsIgnoreCase`` of Java takes ſ for s."""
+    upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
+    return {name.lower(), "".join(each.lower()[0] for each in upper)}

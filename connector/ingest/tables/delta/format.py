@@ -1,0 +1,171 @@
+"""Delta, as a format of tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial, reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, Final
+
+from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pykafka_wire.ingest.tables.files_table import FilesTable
+    from pykafka_wire.ingest.tables.log import ReadLog
+    from pykafka_wire.ingest.tables.topic_table import TopicTable
+    from pykafka_wire.ingest.tables.upkeep import Upkeep
+
+_WRITING: Final = "tasks that write the tables' files"
+_BY_SPARK: Final = 'let Spark write the files, which is slower: write = "spark" in [defaults]'
+#: Unity Catalog's volumes have one path for Spark and for Python.
+_VOLUMES: Final = "/Volumes/"
+
+
+class DeltaFormat:
+    """Delta: Spark makes and merges tables, and tasks append to them by the library deltalake."""
+
+    reader = "deltalake"
+
+    def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
+        for table in (settings.defaults, *settings.tables):
+            is_plain = table.mode == "append" and table.write != "spark" and not table.cluster_by
+            if is_plain and settings.is_folder:
+                yield NeededLibrary("deltalake", "delta", _WRITING, instead=_BY_SPARK)
+                yield NeededLibrary("pandas", "delta", _WRITING, instead=_BY_SPARK)
+                return
+
+    def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
+        from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+
+        return LandedTable(session, settings, name)
+
+    def spark_reason(self, settings: Settings, table: Table) -> str | None:
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        return DeltaFolder.settings_against(settings, table)
+
+    def open_files(
+        self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
+    ) -> FilesTable | str:
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        if (reason := self.spark_reason(settings, table) or _session_reason(session, settings)) is not None:
+            return reason
+        files = DeltaFolder(settings.place(name), settings.storage_options)
+        return files.unreachable() or files
+
+    def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
+        from pykafka_wire.ingest.tables.delta.log import TableLog
+        from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+
+        folder = settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location
+        return TableLog(folder, settings.storage_options)
+
+    def open_upkeep(self, settings: Settings, table: Table, name: str) -> Upkeep:
+        from pykafka_wire.ingest.tables.delta.upkeep import DeltaUpkeep
+
+        return DeltaUpkeep(settings, table, name)
+
+    def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        with suppress(Exception):  # pyarrow's and deltalake's are of many classes
+            if settings.is_folder and not is_spark_s_to_resolve(settings.into):
+                return DeltaFolder(settings.place(name), settings.storage_options).properties()
+        return None
+
+    def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
+        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+            return None
+        import pyarrow.fs
+
+        from pykafka_wire.ingest.files.tasks import UriFolder
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        storage = settings.storage_options
+        try:
+            filesystem, folder = UriFolder(uri=settings.into, storage=storage).open()
+            inside = filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+            names = sorted(entry.base_name for entry in inside if entry.type == pyarrow.fs.FileType.Directory)
+            tables = [name for name in names if DeltaFolder(settings.place(name), storage).exists]
+        except Exception:  # pyarrow's, deltalake's of many classes; Spark may have other means
+            return None
+        return {name: partial(_dataset, settings.place(name), storage) for name in tables}
+
+    def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
+        if settings.is_folder or session.catalog.databaseExists(settings.schema):
+            return None
+        return f"the schema {settings.into} does not exist: CREATE SCHEMA {settings.into}"
+
+    def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
+        return None
+
+    def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
+        place = settings.place(name)
+        queries = {"Spark SQL": f"SELECT * FROM {settings.identifier(name)} LIMIT 20"}
+        if not settings.is_folder:
+            return queries | {"PySpark": f"spark.table({json.dumps(place)}).show()"}
+        quoted = place.replace("'", "''")
+        return queries | {
+            "PySpark": f'spark.read.format("delta").load({json.dumps(place)}).show()',
+            "DuckDB": f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20",
+        }
+
+    def has_views(self, settings: Settings) -> bool:
+        return settings.is_folder
+
+
+def _session_reason(session: SparkSession, settings: Settings) -> str | None:
+    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's.
+
+    Settings of a classic session name the file system (:meth:`~pykafka_wire.ingest.settings.model.Settings.in_file_system`).
+    """
+    from pykafka_wire.ingest.sessions.spark_connect import is_connect
+
+    if ":" in settings.into or settings.into.startswith(_VOLUMES) or not is_connect(session):
+        return None
+    return (
+        "into is a path without a file system, which the server of Spark Connect may take for another one: name it in into, such "
+        "as file:///lake, s3://… or hdfs://…, to let tasks write"
+    )
+
+
+def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
+    """Return the table's rows as a dataset of pyarrow's, in which the values of partitions alone say what a file cannot have.
+
+    deltalake (1.6.6) says ``column >= null`` of a file where the log has no bound of a column, as Delta has none of booleans, and
+    pyarrow then leaves the file out of ``WHERE flag = true``.
+    """
+    import pyarrow.dataset as pads
+    from deltalake import DeltaTable
+
+    dataset = DeltaTable(table_uri(folder), storage_options=dict(storage)).to_pyarrow_dataset()
+    fragments = [
+        dataset.format.make_fragment(
+            fragment.path,
+            filesystem=dataset.filesystem,
+            partition_expression=_equal_to(pads.get_partition_keys(fragment.partition_expression)),
+        )
+        for fragment in dataset.get_fragments()
+    ]
+    return pads.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
+
+
+def _equal_to(values: Mapping[str, Any]) -> Any:
+    """Return the condition, pyarrow's, that columns have these values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    conditions = (
+        pc.field(name).is_null() if value is None else pc.field(name) == value for name, value in values.items()
+    )
+    return reduce(and_, conditions, pc.scalar(pa.scalar(True)))
+
+
+FORMAT: Final[TableFormat] = DeltaFormat()

@@ -1,0 +1,226 @@
+"""What a Delta table's log says of its commits and its schema, read from the log's own files, without Spark.
+
+A commit is a file of actions, one a line, named by its version. Beside it Spark writes a checksum file (``.crc``) with the table's
+size and schema, and deltalake none. Commits are read once, and the newest ones only.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.types import StructType
+
+from pykafka_wire.checkpoints.files import table_uri
+from pykafka_wire.ingest.files.tasks import UriFolder
+from pykafka_wire.ingest.tables.position import Landed
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit, TableSize, schema_changes
+
+_log = logging.getLogger(__name__)
+#: Of a commit's file; one of more bytes adds thousands of files, and the rest of it is not looked at.
+_MAX_BYTES: Final = 8 * 2**20
+#: So many versions are looked for at once.
+_AHEAD: Final = 8
+_LOG: Final = "_delta_log"
+
+
+@dataclass(slots=True)
+class TableLog:
+    """The log of one table; a thread at a time reads it.
+
+    Attributes:
+        folder: the table's, a local path or a URI; ``storage`` is :class:`~pykafka_wire.ingest.files.tasks.UriFolder`'s.
+        version: of the newest commit that was read, -1 before the first one.
+        commits: the newest ones, in their order.
+        base: the schema before the first of them; None where they begin with the table, or it is not known.
+        is_whole: whether the commits begin with the table's first one.
+    """
+
+    folder: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    version: int = -1
+    commits: deque[LoggedCommit] = field(default_factory=lambda: deque(maxlen=KEPT_COMMITS))
+    base: StructType | None = None
+    is_whole: bool = True
+    _files: tuple[FileSystem, str] | None = None
+    #: The newest version that was seen.
+    _seen: int = -1
+    _sized_at: int = -1
+    _size: TableSize | None = None
+
+    def refresh(self) -> None:
+        """Read the commits that are new.
+
+        Raises:
+            OptionError: pyarrow does not know the folder's file system.
+            OSError: the log cannot be read.
+        """
+        newest = self._newest()
+        first = max(self.version + 1, newest - KEPT_COMMITS + 1)
+        if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
+            self.commits.clear()
+            self.is_whole = False
+            self.base = self._checksum(first - 1)[1] or self._stored(first - 1)[1]
+        for version in range(first, newest + 1):
+            commit = self._commit(version)
+            if commit is not None:
+                if len(self.commits) == KEPT_COMMITS:
+                    self.is_whole, self.base = False, self.commits[0].schema or self.base
+                self.commits.append(commit)
+        self.version = newest
+        if self.schema is None:  # none of the commits that are kept has changed it
+            schemas = (self._checksum(version)[1] for version in range(newest, max(-1, newest - _AHEAD), -1))
+            self.base = next(filter(None, schemas), None) or self._stored(newest)[1]
+
+    def size(self) -> TableSize | None:
+        """Return the table's size: of a checksum file or of the last look, with what the commits since have added and removed.
+
+        Raises:
+            OptionError, OSError: as :meth:`refresh`.
+        """
+        newest = self._newest()
+        if newest == self._sized_at:
+            return self._size
+        oldest = newest - _AHEAD
+        known = (self._sized_at, self._size)
+        if self._size is None or self._sized_at < oldest:
+            known = (-1, TableSize(0, 0) if oldest < 0 else None)
+        for version in range(newest, max(known[0], oldest), -1):
+            size, _ = self._checksum(version)
+            if size is not None:
+                known = version, size
+                break
+        size = known[1]
+        for version in range(known[0] + 1, newest + 1) if size is not None else ():
+            size = None if size is None else self._changed(size, version)
+        self._sized_at, self._size = newest, size or self._stored(newest)[0]
+        return self._size
+
+    def _changed(self, size: TableSize, version: int) -> TableSize | None:
+        """Return a size with what a commit adds and removes; None where its file does not say it."""
+        data = self._read(f"{version:020d}.json")
+        if data is None or len(data) == _MAX_BYTES:
+            return None
+        files, n_bytes = size.files, size.bytes
+        try:
+            for action in map(json.loads, data.splitlines()):
+                for kind, sign in (("add", 1), ("remove", -1)):
+                    if kind in action:
+                        files, n_bytes = files + sign, n_bytes + sign * action[kind]["size"]
+        except (ValueError, KeyError):
+            return None
+        return TableSize(files, n_bytes)
+
+    def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
+        """Return each commit that changes the schema, with the schema before, None before the first one, and after it."""
+        return schema_changes(self.base, self.commits)
+
+    @property
+    def schema(self) -> StructType | None:
+        """Return the present schema, None where neither commits nor checksum files have it."""
+        schemas = [commit.schema for commit in self.commits if commit.schema is not None]
+        return schemas[-1] if schemas else self.base
+
+    def _newest(self) -> int:
+        """Return the newest version: by the names in the folder at first, then by looking for the next ones."""
+        import pyarrow.fs
+
+        filesystem, folder = self._opened()
+        if self._seen < 0:
+            files = filesystem.get_file_info(pyarrow.fs.FileSelector(f"{folder}{_LOG}", allow_not_found=True))
+            names = (file.base_name.partition(".") for file in files)
+            self._seen = max((int(stem) for stem, _, kind in names if kind == "json" and stem.isdigit()), default=-1)
+            return self._seen
+        while True:
+            paths = [f"{folder}{_LOG}/{self._seen + 1 + ahead:020d}.json" for ahead in range(_AHEAD)]
+            there = [file.type == pyarrow.fs.FileType.File for file in filesystem.get_file_info(paths)]
+            self._seen += there.index(False) if False in there else _AHEAD
+            if False in there:
+                return self._seen
+
+    def _opened(self) -> tuple[FileSystem, str]:
+        """Return the file system, and what is before a name in the table's folder."""
+        if self._files is None:
+            filesystem, folder = UriFolder(uri=self.folder, storage=self.storage).open()
+            self._files = filesystem, f"{folder}/" if folder else ""
+        return self._files
+
+    def _read(self, name: str) -> bytes | None:
+        filesystem, folder = self._opened()
+        try:
+            with filesystem.open_input_file(f"{folder}{_LOG}/{name}") as file:
+                content: bytes = file.read(_MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        return content
+
+    def _checksum(self, version: int) -> tuple[TableSize | None, StructType | None]:
+        try:
+            checksum = json.loads(self._read(f"{version:020d}.crc") or b"null") or {}
+        except ValueError:  # it is being written
+            return None, None
+        files, size = checksum.get("numFiles"), checksum.get("tableSizeBytes")
+        known = TableSize(files, size) if isinstance(files, int) and isinstance(size, int) else None
+        return known, _schema(checksum.get("metadata"))
+
+    def _stored(self, version: int) -> tuple[TableSize | None, StructType | None]:
+        """Return size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
+        try:
+            import deltalake
+
+            table = deltalake.DeltaTable(table_uri(self.folder), version=version, storage_options=dict(self.storage))
+            sizes = [int(n_bytes) for n_bytes in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+            schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        except Exception as error:  # a page shows less then
+            _log.debug("The library deltalake cannot read %s: %s", self.folder, error)
+            return None, None
+        return TableSize(len(sizes), sum(sizes)), schema
+
+    def _commit(self, version: int) -> LoggedCommit | None:
+        """Return a commit; None where its file is gone."""
+        data = self._read(f"{version:020d}.json")
+        if data is None:
+            return None
+        info: Mapping[str, Any] = {}
+        schema: StructType | None = None
+        adds: list[Mapping[str, Any]] = []
+        for line in data.splitlines():
+            try:
+                action = json.loads(line)
+            except ValueError:  # the last line of a file that is too long
+                continue
+            if "commitInfo" in action:
+                info = action["commitInfo"]
+            elif "metaData" in action:
+                schema = _schema(action["metaData"])
+            elif action.get("add", {}).get("dataChange", False):
+                adds.append(action["add"])
+        committed_ms = info.get("inCommitTimestamp", info.get("timestamp", 0))
+        return LoggedCommit(
+            version=version,
+            at=committed_ms / 1000,
+            operation=str(info.get("operation", "")),
+            rows=_n_rows(adds),
+            files=len(adds),
+            bytes=sum(int(add.get("size", 0)) for add in adds),
+            landed=Landed.from_json(info.get("userMetadata")),
+            schema=schema,
+        )
+
+
+def _schema(metadata: Mapping[str, Any] | None) -> StructType | None:
+    text = (metadata or {}).get("schemaString")
+    return StructType.fromJson(json.loads(text)) if text else None
+
+
+def _n_rows(adds: list[Mapping[str, Any]]) -> int | None:
+    counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
+    return None if None in counts else sum(counts)

@@ -1,0 +1,483 @@
+"""A Delta table that Spark writes.
+
+Each commit of an ingest has its :class:`~pykafka_wire.ingest.tables.position.Landed` in Delta's ``userMetadata``, and its sequence
+number as a transaction id, by which Delta skips a second commit of one number. Spark does not report that. So each commit is looked
+for in the table's history, read afresh, before it counts as landed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import takewhile
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from pykafka_wire.checkpoints.files import table_uri
+from pykafka_wire.checkpoints.tables import pinned
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
+from pykafka_wire.ingest.sessions.spark_connect import is_connect
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.sql import quoted, sql_text
+from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
+from pykafka_wire.ingest.tables.delta.features import Feature, can_store, needed_features
+from pykafka_wire.ingest.tables.position import (
+    AlreadyLandedError,
+    Landed,
+    position_property,
+    recorded_at,
+)
+from pykafka_wire.ingest.tables.topic_table import (
+    COLUMNS_PROPERTY,
+    QUERY_PROPERTY,
+    TOPIC_PROPERTY,
+    check_layout,
+    is_within,
+    made_properties,
+    merge_into,
+    nested_columns,
+    owner_properties,
+    places_from,
+    start_position,
+    topic_columns_of,
+)
+
+_log = logging.getLogger(__name__)
+#: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
+_RECENT: Final = 20
+#: Spark's commit with a property conflicts with other programs' open transactions: a position is recorded so only this often.
+_RECORD_EVERY_S: Final = 3600.0
+#: Commits that replace rows which are not named by a condition, by Delta's names; and a WRITE of the mode Overwrite.
+_REWRITES: Final = frozenset(
+    (
+        "RESTORE",
+        "TRUNCATE",
+        *(f"{verb} TABLE{rest}" for verb in ("REPLACE", "CREATE OR REPLACE") for rest in ("", " AS SELECT")),
+    )
+)
+_FOLDER: Final = "delta.`"
+#: Delta's conditions for rows that a table with other features might take.
+_FOR_FEATURES: Final = (
+    CANNOT_MERGE,
+    "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+)
+#: Values of a feature's property by which the owner of a table refuses it.
+_DISABLED: Final = ("false", "none")
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_WRITE: Final = "spark.databricks.delta.write."
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+#: The table's property that says for how long files stay that it no longer needs, as an interval.
+_RETENTION: Final = "delta.deletedFileRetentionDuration"
+_WEEK_MS: Final = 7 * 24 * 3_600_000
+#: By default Delta 4.4 keeps files for the time of that property alone, whatever VACUUM says.
+_RETENTION_IGNORED: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
+#: VACUUM changes no table, and needs no commit, which on some stores would be beside those of the library deltalake.
+_VACUUM_LOGGED: Final = "spark.databricks.delta.vacuum.logging.enabled"
+#: VACUUM lists a folder in so many tasks; by Spark's default in 10,000, which take two cores a minute, whatever the folder has.
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_DEFAULT: Final = "10000"
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
+#: It refuses to delete what is younger than a week.
+_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
+    """Yield what each commit of an ingest to a Delta table holds, the newest first, as far back as the table's history goes.
+
+    Args:
+        version: of the newest commit to look at, by default the table's.
+    """
+    recent = _commits_of(session, identifier, _RECENT)
+    yield from _landed_in(recent, version)
+    if len(recent) == _RECENT:
+        yield from _landed_in(_commits_of(session, identifier, None)[_RECENT:], version)
+
+
+def _commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Row]:
+    """Return version, metadata, operation and metrics of a table's newest commits."""
+    history = session.sql(f"DESCRIBE HISTORY {identifier}" + ("" if limit is None else f" LIMIT {limit}"))
+    return history.select("version", "userMetadata", "operation", "operationParameters", "operationMetrics").collect()
+
+
+def rewrite_of(commits: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the newest commit that replaced rows of a Delta table after the ingest's newest commit; None without one.
+
+    Args:
+        commits: of the table's history, the newest first, with Delta's names.
+    """
+    others = takewhile(lambda commit: Landed.from_json(commit.get("userMetadata")) is None, commits)
+    for commit in others:
+        operation, parameters = commit.get("operation"), commit.get("operationParameters") or {}
+        if operation in _REWRITES or (operation == "WRITE" and parameters.get("mode") == "Overwrite"):
+            return f"version {commit.get('version')} ({operation})"
+    return None
+
+
+def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
+    for commit in commits:
+        n_added = (commit.operationMetrics or {}).get("numOutputRows")
+        landed = Landed.from_json(commit.userMetadata, None if n_added is None else int(n_added))
+        if landed is not None and (until is None or commit.version <= until):
+            yield landed
+
+
+class LandedTable:
+    """A Delta table of an ingest, in one Spark session, whose settings belong to the calling thread."""
+
+    records_commits = False
+
+    def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
+        self._session = session
+        self._settings = settings
+        self._prefix = settings.prefix
+        self.identifier = settings.identifier(name)
+        self.rewritten_by: str | None = None
+        self._properties: dict[str, str] = {}
+
+    @property
+    def is_folder(self) -> bool:
+        """Return whether the table is a folder alone, and in no catalog."""
+        return self.identifier.startswith(_FOLDER)
+
+    @property
+    def exists(self) -> bool:
+        """Return whether the table exists.
+
+        Raises:
+            IngestError: the session has no Delta.
+        """
+        if not self.is_folder:
+            return self._session.catalog.tableExists(self.identifier)
+        try:
+            self.properties()
+        except AnalysisException as error:
+            if code_of(error) in NO_TABLE:
+                return False
+            if code_of(error) == "TABLE_OR_VIEW_NOT_FOUND":  # for a folder that is a table, too
+                raise IngestError(
+                    f"Spark cannot look for the table {self.identifier}: start the session with Delta's jars, "
+                    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+                    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, and leave "
+                    "spark.sql.runSQLOnFiles on."
+                ) from error
+            raise
+        return True
+
+    @property
+    def schema(self) -> StructType:
+        return self._session.table(self.identifier).schema
+
+    @property
+    def id(self) -> str:
+        """Return Delta's id of the table; another table of this name has another."""
+        return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
+
+    @property
+    def version(self) -> int:
+        """Return the number of the newest commit, of any program."""
+        return int(self._commits(1)[0].version)
+
+    @property
+    def rows(self) -> DataFrame:
+        return self._session.table(self.identifier)
+
+    @property
+    def places(self) -> DataFrame:
+        """Return ``partition`` and ``offset`` of the table's rows."""
+        names = [self._prefix + name for name in ("partition", "offset")]
+        return self._session.table(self.identifier).select(*map(quoted, names)).toDF("partition", "offset")
+
+    def properties(self) -> dict[str, str]:
+        """Return the table's, asked for once, and again after :meth:`set_properties`."""
+        if not self._properties:
+            properties = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
+            self._properties = {row.key: row.value for row in properties}
+        return self._properties
+
+    def landed(self) -> Landed | None:
+        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        recent = self._commits(_RECENT)
+        self.rewritten_by = rewrite_of(commit.asDict() for commit in recent)
+        if (newest := next(_landed_in(recent, None), None)) is not None:
+            return newest
+        return next(self.history(), None) or self._recorded()
+
+    def _recorded(self) -> Landed | None:
+        properties = self.properties()
+        return delta_transactions.recorded_position(
+            self._by_deltalake(), properties, properties.get(QUERY_PROPERTY, ""), properties.get(TOPIC_PROPERTY, "")
+        )
+
+    def _by_deltalake(self) -> Any | None:  # Any: deltalake is optional
+        """Return the table as the library deltalake has it now; None where the library is missing or cannot read the table."""
+        folder = self.identifier.removeprefix(_FOLDER).removesuffix("`")
+        # Spark Connect's server may take a path without a file system for another one.
+        is_same = self.is_folder and (":" in folder or not is_connect(self._session))
+        if not is_same or find_spec("deltalake") is None:
+            return None
+        import deltalake
+
+        try:
+            return deltalake.DeltaTable(table_uri(folder), storage_options=dict(self._settings.storage_options))
+        except Exception as error:  # deltalake's are of many classes
+            _log.debug("The library deltalake cannot read table %s.", self.identifier, exc_info=error)
+            return None
+
+    def is_recorded(self, landed: Landed) -> bool:
+        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        recorded = self._recorded()
+        return recorded is not None and recorded.sequence >= landed.sequence
+
+    def record(self, landed: Landed) -> None:
+        """Record the position of the table's newest commit: as transaction ids, or, where deltalake cannot write to the table, as a
+        property, at most once an hour.
+        """
+        stored = self._by_deltalake()
+        if stored is not None:
+            try:
+                delta_transactions.record(stored, landed)
+                return
+            except Exception as error:  # deltalake's are of many classes
+                _log.debug("The library deltalake cannot write to table %s.", self.identifier, exc_info=error)
+        self._properties = {}  # another program may have changed them
+        if time.time() - recorded_at(self.properties()) >= _RECORD_EVERY_S:
+            self.alter(position_property(landed))
+
+    def _check_landed(self, landed: Landed | None) -> None:
+        """Raise AlreadyLandedError if the table, read afresh, has no commit of this name: Spark skips one without an error."""
+        if landed is None:
+            return
+        recent = _landed_in(self._commits(_RECENT), None)
+        if not any(commit.attempt == landed.attempt for commit in recent):
+            raise AlreadyLandedError(self.identifier)
+
+    def history(self, version: int | None = None) -> Iterator[Landed]:
+        """Return what each commit of an ingest holds: :func:`landed_history`."""
+        return landed_history(self._session, self.identifier, version)
+
+    def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
+        """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
+        for commit in self._commits(_RECENT):
+            landed = Landed.from_json(commit.userMetadata)
+            if landed is not None:
+                earlier = f"SELECT * FROM {self.identifier} VERSION AS OF {commit.version - 1}"
+                yield landed, self._session.sql(earlier) if commit.version else None
+
+    def _commits(self, limit: int | None) -> list[Row]:
+        """Return version, metadata and metrics of commits."""
+        return _commits_of(self._session, self.identifier, limit)
+
+    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        rows = DataType.fromDDL(columns)
+        assert isinstance(rows, StructType)
+        check_layout(table, nested_columns(rows))
+        given = self._enabling(rows) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
+        given |= {} if begins_at is None else start_position(begins_at)
+        clauses = [
+            "USING delta",
+            _by("PARTITIONED BY", table.partition_by),
+            _by("CLUSTER BY", table.cluster_by),
+            f"TBLPROPERTIES {_clause(given)}",
+        ]
+        with self._committing(begins_at, with_transaction=False):
+            self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
+
+    def append(self, rows: DataFrame, landed: Landed | None) -> None:
+        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+
+        Raises:
+            AlreadyLandedError: as :meth:`TopicTable.append`.
+        """
+        self._write(rows, {} if landed is None else _commit_options(landed))
+        self._check_landed(landed)
+
+    def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
+        """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
+
+        A crash before the properties leaves a table that only :meth:`landed` tells from another program's.
+        """
+        check_layout(table, nested_columns(rows.schema))
+        writer = rows.write
+        if table.partition_by:
+            writer = writer.partitionBy(*table.partition_by)
+        if table.cluster_by:
+            writer = writer.clusterBy(*table.cluster_by)
+        of_delta = {name: value for name, value in table.properties.items() if name.startswith("delta.")}
+        # Another ingest may have made it meanwhile.
+        writer = writer.mode("errorifexists")
+        self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
+        self._check_landed(landed)
+        self.set_properties(table, landed)
+
+    def set_properties(self, table: Table, first: Landed) -> None:
+        """Note what the table holds, and where it begins: at its first commit's start."""
+        properties = _properties(table, first)
+        if table.mode != "append":
+            properties[COLUMNS_PROPERTY] = json.dumps(sorted(name.lower() for name in self.schema.names))
+        self.alter(properties)
+
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Give the table properties."""
+        self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
+        self._properties = {}
+
+    def _enable_for(self, rows: StructType) -> bool:
+        """Give the table the features that rows need, unless it cannot store them even so; return whether it got any.
+
+        A feature takes readers away from the table, and no table gives one back.
+        """
+        self._properties = {}  # another program may have changed them
+        properties, held = self.properties(), self.schema
+        needed = needed_features(rows, held)
+        # A catalog's table casts values to its own types, as Spark's settings allow.
+        is_vain = self.is_folder and not can_store(held, rows)
+        if is_vain or any(properties.get(feature.property) in _DISABLED for feature in needed):
+            return False
+        lacking = [feature for feature in needed if feature.property not in properties]
+        for feature in lacking:
+            self.alter({feature.property: feature.value})
+            self._log_feature(feature)
+        return bool(lacking)
+
+    def _enabling(self, columns: DataType) -> dict[str, str]:
+        """Return the properties that a new table needs for its columns."""
+        assert isinstance(columns, StructType)
+        features = needed_features(columns, None)
+        for feature in features:
+            self._log_feature(feature)
+        return {feature.property: feature.value for feature in features}
+
+    def _log_feature(self, feature: Feature) -> None:
+        _log.warning(
+            "Table %s gets Delta's feature %s, which its columns need. %s",
+            self.identifier,
+            feature.name,
+            feature.readers,
+        )
+
+    def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
+        """Append rows, with the features that they need and the table does not have yet."""
+        try:
+            self._save(rows.write.mode("append"), options)
+        except Exception as error:
+            if code_of(error) not in _FOR_FEATURES or not self._enable_for(rows.schema):
+                raise
+            self._save(rows.write.mode("append"), options)
+
+    def _save(self, writer: DataFrameWriter, options: Mapping[str, str]) -> None:
+        writer = writer.format("delta").options(**{"mergeSchema": "true", **options})
+        if self.is_folder:
+            writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
+        else:
+            writer.saveAsTable(self.identifier)
+
+    def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
+        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
+        with self._committing(landed, with_transaction=True):
+            merge_into(self.identifier, changes, clauses)
+        self._check_landed(landed)
+
+    def topic_columns(self) -> list[StructField]:
+        """Return the columns that are the topic's, and none that a user has added."""
+        return topic_columns_of(self.schema, self.properties())
+
+    def add_columns(self, rows: DataFrame) -> None:
+        """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+        if not is_within(rows.schema, self.schema):
+            self._write(rows.limit(0), {})
+
+    def pinned(self) -> tuple[DataFrame, int | None]:
+        """Return the table as it is now, and its version."""
+        return pinned(self._session, self.identifier)
+
+    def delete_places(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of a table at ``partition`` and ``offset``."""
+        places.createOrReplaceTempView("pykafka_wire_mended")
+        self._session.sql(
+            f"""MERGE INTO {self.identifier} AS old USING pykafka_wire_mended AS new
+            ON old.table = '{name}' AND old.partition = new.partition AND old.offset = new.offset
+            WHEN MATCHED THEN DELETE"""
+        )
+
+    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of a table from these offsets of their partitions on."""
+        self._session.sql(f"DELETE FROM {self.identifier} WHERE {places_from(name, start)}")
+
+    @property
+    def location(self) -> str:
+        """Return the table's folder."""
+        return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].location)
+
+    def optimize(self, target_bytes: int) -> None:
+        """Make few files of many, each of up to so many bytes."""
+        sizes = {f"{_OPTIMIZE}.{name}FileSize": str(target_bytes) for name in ("min", "max")}
+        with self._set(sizes):
+            self._session.sql(f"OPTIMIZE {self.identifier}")
+
+    def vacuum(self, keep_ms: int) -> None:
+        """Delete files of the folder that no version of the last ``keep_ms``, or of the table's own longer time, names."""
+        kept_ms = max(keep_ms, self._retention_ms())
+        # Less than a week nobody gets without asking for it.
+        disabled = (_RETENTION_IGNORED, _VACUUM_LOGGED, *((_RETENTION_CHECK,) if kept_ms < _WEEK_MS else ()))
+        conf = self._session.conf
+        listing = {_LISTING: conf.get(_SHUFFLE) or "200"} if conf.get(_LISTING) == _LISTING_DEFAULT else {}
+        with self._set({**dict.fromkeys(disabled, "false"), **listing}):
+            self._session.sql(f"VACUUM {self.identifier} RETAIN {kept_ms / 3_600_000} HOURS")
+
+    def _retention_ms(self) -> int:
+        """Return how long the table's own property keeps files that were removed; 0 without it."""
+        text = self.properties().get(_RETENTION)
+        if text is None:
+            return 0
+        # Without a zone: days have 24 hours, as Delta counts them.
+        zero = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+        interval = f"CAST({sql_text(text)} AS INTERVAL)"
+        row = self._session.sql(f"SELECT timestampdiff(MILLISECOND, {zero}, {zero} + {interval}) AS ms").collect()[0]
+        return int(row.ms)
+
+    @contextmanager
+    def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:
+        """Set the session's settings for one commit: they belong to the session, and statements take no options."""
+        given = {} if landed is None else {_USER_METADATA: landed.to_json()}
+        if landed is not None and with_transaction:
+            given |= {f"{_WRITE}{name}": value for name, value in landed.transaction.items()}
+        with self._set(given):
+            yield
+
+    @contextmanager
+    def _set(self, given: Mapping[str, str]) -> Iterator[None]:
+        for name, value in given.items():
+            self._session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in given:
+                self._session.conf.unset(name)
+
+
+def _properties(table: Table, first: Landed | None) -> dict[str, str]:
+    """Return the properties of a table, whose first commit, or what it begins at, is ``first``."""
+    of_owner = {} if first is None else owner_properties(first)
+    return {**table.properties, **of_owner, **made_properties(table)}
+
+
+def _clause(properties: Mapping[str, str]) -> str:
+    return "(" + ", ".join(f"{sql_text(name)} = {sql_text(value)}" for name, value in properties.items()) + ")"
+
+
+def _commit_options(landed: Landed) -> dict[str, str]:
+    return {"userMetadata": landed.to_json(), **landed.transaction}
+
+
+def _by(clause: str, columns: Sequence[str]) -> str:
+    return f"{clause} ({', '.join(map(quoted, columns))})" if columns else ""

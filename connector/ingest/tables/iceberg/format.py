@@ -1,0 +1,127 @@
+"""Iceberg, as a format of tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pykafka_wire.errors import ConnectorError
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+from pykafka_wire.wire.masking import without_secrets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pykafka_wire.ingest.tables.files_table import FilesTable
+    from pykafka_wire.ingest.tables.log import ReadLog
+    from pykafka_wire.ingest.tables.topic_table import TopicTable
+    from pykafka_wire.ingest.tables.upkeep import Upkeep
+
+
+class IcebergFormat:
+    """Iceberg: pyiceberg makes tables and appends to them; MERGE is Spark's, by Iceberg's runtime."""
+
+    reader = "pyiceberg"
+
+    def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
+        yield NeededLibrary("pyiceberg", "iceberg", "tables of Iceberg")
+        if any(self._is_by_tasks(table) for table in (settings.defaults, *settings.tables)):
+            yield NeededLibrary("pandas", "iceberg", "tasks that write the tables' files")
+
+    @staticmethod
+    def _is_by_tasks(table: Table) -> bool:
+        return table.mode == "append" and table.write != "spark" and not table.cluster_by
+
+    def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
+        from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+
+        return IcebergTable(session, settings, name)
+
+    def spark_reason(self, settings: Settings, table: Table) -> str | None:
+        return f"{table.mode} needs MERGE" if table.mode != "append" else None
+
+    def open_files(
+        self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
+    ) -> FilesTable | str:
+        # The one class is both.
+        return self.spark_reason(settings, table) or cast("FilesTable", target)
+
+    def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
+        from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
+
+        return IcebergLog(settings, name)
+
+    def open_upkeep(self, settings: Settings, table: Table, name: str) -> Upkeep:
+        from pykafka_wire.ingest.tables.iceberg.upkeep import ExpiringUpkeep
+
+        return ExpiringUpkeep(settings, table, name)
+
+    def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
+        from pykafka_wire.ingest.tables.iceberg.table import load_table
+
+        with suppress(Exception):  # pyiceberg's, and those of its catalogs, are of many classes
+            return dict(load_table(settings, name).properties)
+        return None
+
+    def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
+        from pykafka_wire.ingest.tables.iceberg.table import stored_dataset, table_names
+
+        return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
+
+    def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
+        from pykafka_wire.ingest.failures import code_of, sentence_of
+        from pykafka_wire.ingest.tables.iceberg.table import namespace_exists
+
+        try:
+            if namespace_exists(settings):
+                return None
+        except ConnectorError:
+            raise
+        except Exception as error:  # pyiceberg's, requests', SQLAlchemy's, a cloud's
+            return (
+                f"the Iceberg catalog {settings.into.partition('.')[0]} does not respond ({code_of(error)}: "
+                f"{without_secrets(sentence_of(error))}): check uri and the credentials in [catalog], and that the catalog runs"
+            )
+        return f"the namespace {settings.into} does not exist: CREATE NAMESPACE {settings.into}"
+
+    def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
+        from pykafka_wire.ingest.failures import sentence_of
+
+        modes = sorted({table.mode for table in (settings.defaults, *settings.tables)} - {"append"})
+        if not modes:
+            return None
+        catalog = settings.into.partition(".")[0]
+        setting = f"spark.sql.catalog.{catalog}"
+        if session.conf.get(setting, None) is None:
+            reason = f"which has no catalog {catalog} ({setting})"
+        else:
+            try:
+                session.sql(f"DESCRIBE NAMESPACE {settings.schema}").collect()
+                return None
+            except Exception as error:  # Spark's, or Java's of a runtime for another Spark
+                reason = f"which does not see {settings.into} ({sentence_of(error)})"
+        return (
+            f"mode {' and '.join(modes)} needs MERGE, which Spark runs by Iceberg's runtime, and it cannot in this session, "
+            f"{reason}: start Spark with the iceberg-spark-runtime of its version (Iceberg 1.12 has none for Spark 4.2) and "
+            f'{setting} and its properties for the catalog that [catalog] has, or set mode = "append"'
+        )
+
+    def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
+        place = settings.place(name)
+        catalog, _, inside = place.partition(".")
+        return {
+            "Spark SQL": f"SELECT * FROM {settings.identifier(name)} LIMIT 20",
+            "PySpark": f"spark.table({json.dumps(place)}).show()",
+            "pyiceberg": "from pyiceberg.catalog import load_catalog\n"
+            f"load_catalog({json.dumps(catalog)}).load_table({json.dumps(inside)}).scan(limit=20).to_arrow()",
+        }
+
+    def has_views(self, settings: Settings) -> bool:
+        return True
+
+
+FORMAT: Final[TableFormat] = IcebergFormat()

@@ -1,0 +1,85 @@
+"""What an Iceberg table's metadata say of its snapshots and schemas, as Delta's log does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pyspark.sql.types import StructField, StructType
+
+from pykafka_wire.columns.spark_schema import spark_type
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.iceberg.table import arrow_type, landed_in, load_table
+from pykafka_wire.ingest.tables.log import LoggedCommit, TableSize, schema_changes
+
+#: So many snapshots are shown.
+_KEPT: Final = 200
+
+
+class IcebergLog:
+    """The snapshots of one table, numbered as its format numbers them; a thread at a time reads it."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self.commits: deque[LoggedCommit] = deque(maxlen=_KEPT)
+        self.is_whole = True
+        self.schema: StructType | None = None
+
+    def refresh(self) -> None:
+        """Look at the snapshots that the table keeps.
+
+        Raises:
+            OSError: the table cannot be loaded.
+        """
+        stored = _loaded(self._settings, self._name)
+        schemas = {schema.schema_id: _spark_schema(schema) for schema in stored.schemas().values()}
+        snapshots = stored.metadata.snapshots[-_KEPT:]
+        self.is_whole = not snapshots or snapshots[0].parent_snapshot_id is None
+        self.commits.clear()
+        before = None
+        for number, snapshot in enumerate(snapshots):
+            schema = schemas.get(snapshot.schema_id)
+            summary: Mapping[str, Any] = {**snapshot.summary.additional_properties}
+            self.commits.append(
+                LoggedCommit(
+                    version=snapshot.sequence_number or number,
+                    at=snapshot.timestamp_ms / 1000,
+                    operation=str(snapshot.summary.operation.value),
+                    rows=int(summary.get("added-records", 0)),
+                    files=int(summary.get("added-data-files", 0)),
+                    bytes=int(summary.get("added-files-size", 0)),
+                    landed=landed_in(summary),
+                    schema=None if schema == before else schema,
+                )
+            )
+            before = schema
+        self.schema = schemas.get(stored.metadata.current_schema_id)
+
+    def size(self) -> TableSize | None:
+        """Return the table's size by its newest snapshot.
+
+        Raises:
+            OSError: the table cannot be loaded.
+        """
+        snapshot = _loaded(self._settings, self._name).current_snapshot()
+        if snapshot is None:
+            return TableSize(0, 0)
+        summary = snapshot.summary.additional_properties
+        return TableSize(int(summary.get("total-data-files", 0)), int(summary.get("total-files-size", 0)))
+
+    def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
+        """Yield what :meth:`~pykafka_wire.ingest.tables.delta.log.TableLog.schemas` does."""
+        return schema_changes(None, self.commits)
+
+
+def _loaded(settings: Settings, name: str) -> Any:  # Any: pyiceberg is optional
+    try:
+        return load_table(settings, name)
+    except Exception as error:  # of the catalog's own library
+        raise OSError(f"the catalog does not give the table {settings.place(name)}: {error}") from error
+
+
+def _spark_schema(schema: Any) -> StructType:
+    return StructType([StructField(field.name, spark_type(field.type)) for field in arrow_type(schema)])

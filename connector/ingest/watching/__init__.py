@@ -1,0 +1,1 @@
+"""A running ingest as people and programs see it."""

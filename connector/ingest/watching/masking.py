@@ -1,0 +1,81 @@
+"""What of an ingest may be shown to whoever sees its page: settings without secrets, errors without values of records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.wire.masking import without_secrets
+from pykafka_wire.wire.settings import SETTINGS
+
+_MASK: Final = "***"
+_SECRETS: Final = frozenset(setting.name for setting in SETTINGS if setting.secret)
+#: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
+_SECRET: Final = re.compile(
+    r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account|api|encryption|shared)[-._]?key|private"
+    r"|connection[-_.]?string|authorization|^header\.|(?:\b|_)sas(?:\b|_)",
+    re.I,
+)
+#: Settings whose names are other libraries', which add to them: what is not known to be harmless may be a secret.
+_OF_LIBRARIES: Final = frozenset({"catalog", "storage"})
+#: The ends of their harmless names. Where a value is a URI, its credentials and parameters are masked all the same.
+_HARMLESS: Final = re.compile(
+    r"(?:^|[-._])(?:account[-_]name|allow[-_]http|bucket|endpoint|endpoint[-_]url|impl|region|type|uri|url|warehouse)$",
+    re.I,
+)
+#: A secret that is given by reference is none itself.
+_REFERENCE: Final = re.compile(r"(env|file|dir):")
+#: Errors of Spark and Delta that quote values of records, and where they do.
+_QUOTED: Final = tuple(
+    (re.compile(pattern, re.DOTALL), f"\\1{_MASK}\\2")
+    for pattern in (
+        r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()",
+        r"(\[(?:CAST_INVALID_INPUT|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)[A-Z_.]*\] The value ).*?( of the type | cannot )",
+    )
+)
+
+
+def without_values(text: str) -> str:
+    """Return an error's text without the values of records that Spark and Delta put into some. Those of this package have none."""
+    for pattern, shown in _QUOTED:
+        text = pattern.sub(shown, text)
+    return text
+
+
+def masked_settings(settings: Settings) -> dict[str, str]:
+    """Return all settings that are not at their defaults, as texts; secrets are masked."""
+    return dict(_shown(settings, "", ("defaults", "tables"))) | {
+        name: text
+        for place, table in (
+            ("defaults", settings.defaults),
+            *((f"table {table.topic}", table) for table in settings.tables),
+        )
+        for name, text in _shown(table, f"{place}: ", ("topic",))
+    }
+
+
+def _shown(settings: Settings | Table, prefix: str, besides: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for field in fields(settings):
+        value: Any = getattr(settings, field.name)
+        if field.name in besides or value in (None, "", ()) or value == field.default:
+            continue
+        if isinstance(value, Mapping):
+            for name, text in value.items():
+                is_known = field.name not in _OF_LIBRARIES or _HARMLESS.search(name) is not None
+                yield f"{prefix}{field.name}.{name}", _masked(name, str(text), is_known=is_known)
+        else:
+            text = ", ".join(value) if isinstance(value, tuple) else str(value)
+            yield (
+                prefix + field.name,
+                without_secrets(text) if field.name in ("checkpoint", "into", "registry") else text,
+            )
+
+
+def _masked(name: str, text: str, *, is_known: bool) -> str:
+    is_secret = not is_known or name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
+    if is_secret and not _REFERENCE.match(text):
+        return _MASK
+    return without_secrets(text) if "://" in text else text
