@@ -1,0 +1,170 @@
+"""What each format of tables answers, without Spark; and a format of a test's own, which needs one module and one registration."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from pykafka_wire.errors import MissingLibraryError
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
+from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
+from pykafka_wire.ingest.startup.library_checks import check_libraries
+from pykafka_wire.ingest.tables import formats
+from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError
+from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, TOPIC_PROPERTY, check_owner
+
+TABLE = Table(topic="orders")
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+def landed(sequence: int, start: int, end: int) -> Landed:
+    return Landed(
+        query="q", micro_batch=7, topic="orders", topic_id="", start={0: start}, end={0: end}, sequence=sequence,
+        attempt=new_attempt(),
+    )  # fmt: skip
+
+
+@pytest.fixture(params=TABLE_FORMATS)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    given: dict[str, Any] = {
+        "checkpoint": str(tmp_path / "c"),
+        "kafka": {"bootstrap.servers": "b:9092"},
+        "topics": ".*",
+    }
+    if request.param == "delta":
+        return Settings(into=str(tmp_path / "lake"), **given)
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    load_catalog("lake", **catalog).create_namespace("shop")
+    return Settings(into="lake.shop", table_format="iceberg", catalog=catalog, **given)
+
+
+@pytest.fixture
+def files(settings: Settings) -> FilesTable:
+    nothing: Any = None  # a Spark session, which nothing here needs
+    table_format = format_of(settings)
+    files = table_format.open_files(
+        nothing, settings, TABLE, table_format.open_table(nothing, settings, "orders"), "orders"
+    )
+    assert not isinstance(files, str), files
+    return files
+
+
+def write(files: FilesTable, ids: list[int]) -> tuple[Written, Any]:
+    """Write rows into files, as tasks do; nothing is committed."""
+    files.refresh()
+    assert files.reason_against() is None
+    layout = files.layout(files.arrow_schema, TABLE)
+    batch = pa.RecordBatch.from_pydict({"id": ids, "text": [str(number) for number in ids]}, SCHEMA)
+    results = [
+        pickle.loads(result.column(0)[0].as_py()) for result in RowsTask(files.folder, layout, ()).run(iter([batch]))
+    ]
+    return Written(files=tuple(result for result in results if not isinstance(result, ReadRecords))), layout
+
+
+def test_every_name_of_the_setting_is_a_format_and_the_reverse() -> None:
+    assert {*formats.MODULES} == {*TABLE_FORMATS}
+
+
+def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) -> None:
+    table_format = format_of(settings)
+    assert not files.exists
+    assert table_format.stored_properties(settings, "orders") is None
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 5, 5))
+    assert files.exists
+    properties = table_format.stored_properties(settings, "orders") or {}
+    assert (properties[QUERY_PROPERTY], properties[TOPIC_PROPERTY]) == ("q", "orders")
+    files.refresh()
+    check_owner(files, "q", "orders")
+    begins = files.landed()
+    assert begins is not None
+    assert (begins.end, begins.sequence) == ({0: 5}, 0)
+    assert [*(table_format.datasets(settings) or {})] == ["orders"]
+
+
+def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable) -> None:
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    for sequence, start in enumerate((0, 2), 1):
+        written, layout = write(files, [start, start + 1])
+        files.append_files(written, layout, landed(sequence, start, start + 2))
+    for again in (landed(2, 2, 4), landed(1, 0, 2), landed(3, 5, 6)):
+        written, layout = write(files, [9])
+        with pytest.raises(AlreadyLandedError):
+            files.append_files(written, layout, again)
+    files.refresh()
+    position = files.landed()
+    assert position is not None
+    assert (position.end, position.sequence) == ({0: 4}, 2)
+    assert files.is_recorded(position)
+    dataset = (format_of(settings).datasets(settings) or {})["orders"]()
+    rows = dataset if isinstance(dataset, pa.Table) else dataset.to_table()
+    assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]
+
+
+def test_files_for_another_table_are_refused(settings: Settings, files: FilesTable) -> None:
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    written, layout = write(files, [1])
+    table_format, nothing = format_of(settings), None
+    other = table_format.open_files(
+        nothing, settings, TABLE, table_format.open_table(nothing, settings, "orders"), "orders"
+    )  # type: ignore[arg-type]
+    assert not isinstance(other, str)
+    if settings.table_format == "iceberg":
+        load_catalog("lake", **settings.catalog).drop_table(("shop", "orders"))
+    else:
+        shutil.rmtree(settings.place("orders"))
+    other.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    with pytest.raises(TableChangedError):
+        files.append_files(written, layout, landed(1, 0, 1))
+
+
+def test_a_format_says_what_it_needs_how_it_is_queried_and_when_spark_writes(settings: Settings) -> None:
+    table_format = format_of(settings)
+    needed = {library.module for library in table_format.needed_libraries(settings)}
+    assert table_format.reader in needed
+    by_merge = replace(settings, defaults=replace(settings.defaults, mode="upsert"))
+    assert table_format.spark_reason(by_merge, by_merge.defaults) == "upsert needs MERGE"
+    assert table_format.spark_reason(settings, settings.defaults) is None
+    queries = table_format.queries(settings, "orders")
+    assert {"Spark SQL", "PySpark"} <= queries.keys()
+    assert all("orders" in query for query in queries.values())
+    assert table_format.has_views(settings)
+
+
+class ToyFormat:
+    """A format that needs a library which nobody has."""
+
+    reader = "toy"
+
+    def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
+        yield NeededLibrary("toy_of_a_test", "toy", "toy tables")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nothing asks for {name} here")
+
+
+def test_a_new_format_needs_one_module_and_one_registration(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("toy_format_of_a_test")
+    module.FORMAT = toy = ToyFormat()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(formats.MODULES, "toy", module.__name__)  # type: ignore[arg-type]
+    of_toy = replace(settings, table_format="toy")
+    chosen: TableFormat = format_of(of_toy)
+    assert chosen is toy
+    with pytest.raises(MissingLibraryError, match=r"toy_of_a_test, for toy tables\n.*pykafka-wire\[toy\]"):
+        check_libraries(of_toy)
