@@ -53,6 +53,9 @@ _N_BROKERS: Final = 3
 _BROKER_MS: Final = 5_000
 #: Spark keeps a timestamp as microseconds in an int64.
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
+#: 0001-01-02 and 9999-12-31 in UTC: Python has these days in every zone.
+_FIRST_DAY_MS: Final = -62_135_510_400_000
+_LAST_DAY_MS: Final = 253_402_214_400_000
 
 
 def read_ranges(
@@ -295,8 +298,8 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
 def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Array:
     """Return Spark's timestamps, which count microseconds, of Kafka's milliseconds.
 
-    A producer that sends nanoseconds exceeds Spark's (SPARK-56243). Such a record gets Spark's last timestamp, in the year 294247.
-    So the record is behind all others, and does not make the topic unreadable.
+    A producer that sends nanoseconds exceeds Spark's (SPARK-56243). Such a record gets the last day that Python has: so the record
+    is behind all others, and makes neither the topic unreadable nor the rows that are collected in Python.
     """
     timestamp = records.timestamp
     too_far = np.flatnonzero((timestamp > _MAX_TIMESTAMP_MS) | (timestamp < -_MAX_TIMESTAMP_MS))
@@ -306,13 +309,14 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> pa.Ar
         if is_first("", "timestamp", place):
             _log.warning(
                 "The record at %s offset %d has the timestamp %d ms, which a timestamp in microseconds, as Spark's are, cannot "
-                "hold: the record is read with the last timestamp of Spark, in the year 294247. Did its producer send micro- or "
-                "nanoseconds? Only the first such record of a partition is logged.",
+                "hold: the record is read with the timestamp 9999-12-31. Did its producer send micro- or nanoseconds? Only the "
+                "first such record of a partition is logged.",
                 place,
                 int(records.offset[first]),
                 int(timestamp[first]),
             )
-        timestamp = np.clip(timestamp, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
+        timestamp = timestamp.copy()
+        timestamp[too_far] = np.where(timestamp[too_far] > 0, _LAST_DAY_MS, _FIRST_DAY_MS)
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
 
 

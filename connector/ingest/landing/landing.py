@@ -34,6 +34,7 @@ from pykafka_wire.ingest.failures import (
     remedy_of,
     sentence_of,
 )
+from pykafka_wire.ingest.landing.isolation import SearchPausedError
 from pykafka_wire.ingest.landing.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.landing.table_writer import Surroundings, TableProgress, TableWriter
 from pykafka_wire.ingest.ranges import TopicRange
@@ -45,6 +46,7 @@ from pykafka_wire.ingest.sessions.progress import describe_jobs
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.position import AlreadyLandedError
 from pykafka_wire.ingest.tables.topic_table import check_owner
 from pykafka_wire.ingest.tables.upkeep import Upkeep
 from pykafka_wire.task_metrics import DriverReceiver
@@ -426,7 +428,8 @@ class Landing:
             except Exception as error:
                 if remedy_of(error) is not Remedy.REPEAT or time.monotonic() >= patience_ends or not self.is_running:
                     raise
-                _log.debug("Another program has committed to table %s meanwhile.", table.name, exc_info=error)
+                level = logging.WARNING if isinstance(error, AlreadyLandedError) else logging.DEBUG
+                _log.log(level, "Table %s is written again at once. %s", table.name, sentence_of(error))
                 table.progress.is_open = False
                 # Two writers of one rhythm would meet each time.
                 time.sleep(random.uniform(0.0, _CONFLICT_PAUSE_S))
@@ -608,7 +611,7 @@ class Landing:
             n_retries = sum(
                 table.is_running and table.state.stage is not Stage.LANDING for table in self._tables.values()
             )
-            is_late = self._is_once and time.monotonic() >= (self._patience_ends or 0.0)
+            is_late = self._is_once and self._is_out_of_patience(table)
             is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
             if not is_due or is_late or self._is_closed or not table.is_free or n_retries >= self._settings.parallel:
                 return
@@ -644,11 +647,10 @@ class Landing:
         """Return when no table is retrying any more, or their time is over; neither attempts nor upkeep outlive the run."""
 
         def is_over() -> bool:
-            is_late = time.monotonic() >= (self._patience_ends or 0.0)
             return self._is_closed or not (
                 self._tended
                 or any(
-                    table.is_running or (table.state.stage is Stage.RETRYING and not is_late)
+                    table.is_running or (table.state.stage is Stage.RETRYING and not self._is_out_of_patience(table))
                     for table in self._tables.values()
                 )
             )
@@ -656,6 +658,10 @@ class Landing:
         with self._changed:
             while not is_over():
                 self._changed.wait(_LOOK_S)
+
+    def _is_out_of_patience(self, table: _TableTask) -> bool:
+        """Return whether a run that ends by itself waits no longer for a table; a search that is paused lands more each time."""
+        return table.state.code != SearchPausedError.__name__ and time.monotonic() >= (self._patience_ends or 0.0)
 
     def _check_running(self) -> None:
         """Raise RuntimeError if the query has ended."""

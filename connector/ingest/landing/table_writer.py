@@ -102,7 +102,6 @@ _EARLIER_COMMITS: Final = 3
 _COUNTED_WITHIN_S: Final = 60.0
 #: Kafka's columns without which no change finds its row.
 _OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
-_NO_REJECTS: Final = REJECTS.empty_table()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -550,7 +549,7 @@ class TableWriter:
             self._record(landed)
         n_rejects = counted.n_rejects + len(isolated)
         if n_rejects:
-            self._write_rejects(part, schema, landed, rejects if counted.n_rejects else _NO_REJECTS)
+            self._write_rejects(part, schema, landed, rejects if counted.n_rejects else REJECTS.empty_table())
             if self._table.mode != "append":
                 progress.stale += n_rejects
                 _log.warning(

@@ -25,7 +25,9 @@ _DAYS: Final = sorted({*DAYS, -800_000})
 
 
 def _landed(number: int) -> Landed:
-    return Landed(query="q", micro_batch=number, topic="t", topic_id="", start={0: number}, end={0: number + 1})
+    return Landed(
+        query="q", micro_batch=number, topic="t", topic_id="", start={0: number}, end={0: number + 1}, sequence=number + 1
+    )  # fmt: skip
 
 
 def _land(table: Any) -> None:
@@ -38,7 +40,7 @@ def _land(table: Any) -> None:
 
 def test_spark_reads_the_dates_of_a_delta_table_s_partitions(spark: Any, tmp_path: Path) -> None:
     table = DeltaFolder(str(tmp_path / "delta"))
-    table.create(_SCHEMA, _TABLE, _landed(-1))
+    table.create_of(_SCHEMA, _TABLE, "q", _landed(-1))
     _land(table)
     read = spark.read.format("delta").load(str(tmp_path / "delta"))
     assert [row[0] for row in read.selectExpr("unix_date(day) AS day").orderBy("day").collect()] == _DAYS

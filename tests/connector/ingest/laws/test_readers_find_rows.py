@@ -148,7 +148,9 @@ def _predicates(chance: random.Random, path: tuple[str, ...], rows: list[dict[st
 
 
 def landed(number: int) -> Landed:
-    return Landed(query="q", micro_batch=number, topic="t", topic_id="", start={0: number}, end={0: number + 1})
+    return Landed(
+        query="q", micro_batch=number, topic="t", topic_id="", start={0: number}, end={0: number + 1}, sequence=number + 1
+    )  # fmt: skip
 
 
 def land(table: Any, files: Sequence[Sequence[list[dict[str, Any]]]]) -> None:
@@ -173,7 +175,7 @@ class Lake:
         self.rows = [row for file in self.files for group in file for row in group]
         self.delta = str(folder / "delta")
         table = DeltaFolder(self.delta)
-        table.create(SCHEMA, _TABLE, landed(-1))
+        table.create_of(SCHEMA, _TABLE, "q", landed(-1))
         land(table, self.files)
         catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
         settings = Settings(
