@@ -11,8 +11,8 @@ from deltalake.transaction import Transaction
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.tables import topic_table as tables
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
+from pykafka_wire.ingest.tables.delta import spark_table as tables
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from pykafka_wire.ingest.tables.position import Landed
