@@ -101,7 +101,7 @@ def settings() -> ClientSettings:
 
     parsed = ClientSettings.from_options(split_settings(_options())[0])
     if parsed.unknown:
-        click.echo(f"Unknown settings are ignored: {unknown_settings(parsed)}", err=True)
+        click.echo(f"Unknown settings are ignored: {unknown_settings(parsed.unknown)}", err=True)
     return parsed
 
 
@@ -154,19 +154,31 @@ def given_options() -> dict[str, str]:
     """Return client settings, and the registry's, as the command line has them.
 
     Raises:
-        click.UsageError: ``-X`` is not ``name=value``.
+        click.UsageError: ``-X`` is not ``name=value``, or names no setting.
     """
     given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})
     options: dict[str, str] = {}
     if "config" in given:
         path: Path = given["config"]
         options |= _without_prefix(parse_properties(path.read_text(encoding="utf-8")))
-    for setting in given["settings"]:
-        name, value = parse_pair("-X", setting, "kafka.NAME=VALUE")
-        options |= _without_prefix({name.strip(): value})
+    pairs = (parse_pair("-X", setting, "kafka.NAME=VALUE") for setting in given["settings"])
+    typed = _without_prefix({name.strip(): value for name, value in pairs})
+    _check_known(typed)
+    options |= typed
     if "bootstrap" in given:
         options["bootstrap.servers"] = given["bootstrap"]
     return options
+
+
+def _check_known(typed: Mapping[str, str]) -> None:
+    """Raise click.UsageError for names that are no settings: without them a client may connect otherwise than asked, in plaintext.
+
+    A file of another client's settings (``--config``) may have more, which are reported alone.
+    """
+    from pykafka_wire.wire.settings import unknown_settings
+
+    if unknown := unknown_settings(split_settings(typed)[0]):
+        raise click.UsageError(f"-X names settings that do not exist: {unknown}. Correct their names.")
 
 
 def _without_prefix(options: dict[str, str]) -> dict[str, str]:

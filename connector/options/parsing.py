@@ -70,7 +70,7 @@ class OptionValues:
             raise OptionError(error.with_prefix(PREFIX).text) from error
         if client.unknown:
             self.warnings.append(
-                f"Unknown Kafka settings of a {MODES[self.mode]} are ignored: {unknown_settings(client, PREFIX)}"
+                f"Unknown Kafka settings of a {MODES[self.mode]} are ignored: {unknown_settings(client.unknown, PREFIX)}"
             )
         self.warnings += client.warnings(PREFIX)
         for name in client.ignored:

@@ -183,8 +183,8 @@ def test_unknown_and_ignored_names_are_distinguished() -> None:
     made = settings(max_poll_records="5", sasl_mechanisms="PLAIN")
     assert made.ignored == ("max.poll.records",)
     assert made.unknown == ("sasl.mechanisms",)
-    assert unknown_settings(made) == "sasl.mechanisms (did you mean sasl.mechanism?)"
-    assert unknown_settings(made, "kafka.") == "kafka.sasl.mechanisms (did you mean kafka.sasl.mechanism?)"
+    assert unknown_settings(made.unknown) == "sasl.mechanisms (did you mean sasl.mechanism?)"
+    assert unknown_settings(made.unknown, "kafka.") == "kafka.sasl.mechanisms (did you mean kafka.sasl.mechanism?)"
 
 
 def test_a_java_class_that_would_authenticate_is_refused_with_what_to_set_instead() -> None:

@@ -10,7 +10,7 @@ https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
@@ -415,11 +415,12 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
-def unknown_settings(settings: ClientSettings, prefix: str = "") -> str:
-    """Return the unknown names, each with the most similar known one, all behind a prefix; empty if there are none."""
+def unknown_settings(names: Iterable[str], prefix: str = "") -> str:
+    """Return the unknown ones of names of settings, each with the most similar known one, all behind a prefix; empty if all are
+    known."""
     known = [*_BY_NAME, *IGNORED]
     parts = []
-    for name in settings.unknown:
+    for name in (name for name in names if name.lower() not in {*known, *REJECTED}):
         near = difflib.get_close_matches(name, known, n=1)
         parts.append(f"{prefix}{name} (did you mean {prefix}{near[0]}?)" if near else prefix + name)
     return ", ".join(parts)
