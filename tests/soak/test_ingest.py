@@ -48,7 +48,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.settings.model import Settings, read_settings
-from pykafka_wire.ingest.tables.formats import open_table
+from pykafka_wire.ingest.tables.formats import format_of
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(4 * 3600)]
 
@@ -519,8 +519,8 @@ def made_by(lake: Path, settings: Settings) -> Counter[str]:
 def difference(spark: Any, settings: Settings, topic: Topic) -> list[str]:
     """How a table differs from its topic."""
     name = topic.name.replace(".", "_")
-    table = open_table(spark, settings, name).rows
-    rejects = open_table(spark, settings, settings.rejects).rows.where(f"table = '{name}'")
+    table = format_of(settings).open_table(spark, settings, name).rows
+    rejects = format_of(settings).open_table(spark, settings, settings.rejects).rows.where(f"table = '{name}'")
     found: list[str] = []
     n_rejects, n_distinct = rejects.count(), rejects.select("partition", "offset").distinct().count()
     if (n_rejects, n_distinct) != (topic.damaged, topic.damaged):

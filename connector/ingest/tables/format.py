@@ -70,7 +70,7 @@ class TableFormat(Protocol):
         Spark."""
 
     def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
-        """Return what has to be made before there can be tables, None if nothing has to."""
+        """Make the place of the tables, or return what a user has to make first; None if nothing is missing."""
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         """Return why the session cannot merge into tables of these settings; None if it can, or need not."""

@@ -298,15 +298,21 @@ def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> No
     assert table.version == -1
 
 
+def test_a_namespace_that_the_catalog_lacks_is_made(lake: Lake) -> None:
+    lake.shop.create("clicks")
+    lake.shop.send_json("clicks", [{"n": 1}])
+    elsewhere = Table(topic=r".*\.clicks", format="json", schema="n INT")
+    lake.shop.run(**{**lake.settings, "into": "lake.other", "tables": [elsewhere]})
+    assert lake.catalog.load_table(f"other.{lake.shop.prefix}_clicks").scan().to_arrow()["n"].to_pylist() == [1]
+
+
 def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: Lake) -> None:
     with pytest.raises(IngestError, match=r"(?s)catalog\.namespace.*cluster_by is Delta's.*rewrite_data_files"):
         lake.shop.ingest(
             table_format="iceberg",
             tables=[Table(topic="a", mode="upsert", cluster_by=("id",), compact="true")],
         )
-    with pytest.raises(IngestError, match=r"namespace lake\.other does not exist"):
-        lake.shop.create("clicks")
-        lake.shop.run(**{**lake.settings, "into": "lake.other"})
+    lake.shop.create("clicks")
     upsert = {**lake.settings, "tables": [Table(topic=r".*\.clicks", format="json", schema="n INT", mode="upsert")]}
     refused = r"mode upsert needs MERGE.*this session, which has no catalog lake \(spark\.sql\.catalog\.lake\): start Spark with"
     with pytest.raises(IngestError, match=refused):

@@ -74,11 +74,10 @@ class IcebergFormat:
 
     def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.failures import code_of, sentence_of
-        from pykafka_wire.ingest.tables.iceberg.table import namespace_exists
+        from pykafka_wire.ingest.tables.iceberg.table import make_namespace
 
         try:
-            if namespace_exists(settings):
-                return None
+            make_namespace(settings)
         except ConnectorError:
             raise
         except Exception as error:  # pyiceberg's, requests', SQLAlchemy's, a cloud's
@@ -86,7 +85,7 @@ class IcebergFormat:
                 f"the Iceberg catalog {settings.into.partition('.')[0]} does not respond ({code_of(error)}: "
                 f"{without_secrets(sentence_of(error))}): check uri and the credentials in [catalog], and that the catalog runs"
             )
-        return f"the namespace {settings.into} does not exist: CREATE NAMESPACE {settings.into}"
+        return None
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.failures import sentence_of

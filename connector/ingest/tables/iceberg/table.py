@@ -123,10 +123,12 @@ def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
     return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
 
 
-def namespace_exists(settings: Settings) -> bool:
-    """Return whether the catalog has the namespace of the tables."""
+def make_namespace(settings: Settings) -> None:
+    """Make the namespace of the tables, if the catalog does not have it."""
     catalog, namespace = _opened(settings)
-    return bool(catalog.namespace_exists(namespace))
+    if not catalog.namespace_exists(namespace):
+        catalog.create_namespace_if_not_exists(namespace)
+        _log.info("The namespace %s was made.", settings.into)
 
 
 def load_table(settings: Settings, name: str) -> Any:
