@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -485,3 +485,50 @@ def test_other_jobs_commits_are_no_trouble(shop: Shop) -> None:
         other.join()
     assert [id for (id,) in shop.rows("users", "id")] == [n + 20 for n in range(10)]
     assert all(each.is_right for each in verify(shop.spark, ingest.settings, [name]))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_changes_land_beside_another_job_s_steady_updates(shop: Shop) -> None:
+    """Two commits that conflict are both of the same files: the ingest's is repeated at once, at random times."""
+    topic = shop.create("rows")
+    table = Table(
+        topic=rf"{shop.prefix}\.rows",
+        mode="upsert",
+        format="json",
+        schema="v INT",
+        key_format="json",
+        key_schema="id INT",
+    )
+
+    def send(values: range) -> None:
+        shop.send_json("rows", [{"v": v} for v in values], keys=[{"id": v % 7} for v in values])
+
+    send(range(7))
+    shop.run(tables=[table])
+    path = f"{shop.folder}/lake/{shop.prefix}_rows"
+    neighbour, is_over, n_updates = shop.spark.newSession(), threading.Event(), [0]
+
+    def update() -> None:
+        while not is_over.wait(0.5):
+            with suppress(Exception):  # the neighbour's own conflicts
+                neighbour.sql(f"UPDATE delta.`{path}` SET v = v WHERE v >= 0")
+                n_updates[0] += 1
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    try:
+        with running(shop, tables=[table]) as (ingest, _):
+            for first in (100, 200, 300):
+                send(range(first, first + 7))
+                until(
+                    lambda first=first: sorted(shop.rows("rows", "v")) == [(v,) for v in range(first, first + 7)],  # type: ignore[misc]
+                    lambda: ingest.statuses,
+                )
+                assert ingest.statuses[topic].state.n_failures < 3
+    finally:
+        is_over.set()
+        thread.join(60)
+    assert n_updates[0] > 3, "the neighbour has committed beside the ingest"

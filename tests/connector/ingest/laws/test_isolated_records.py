@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from pykafka_wire.ingest.landing import landing
 from pykafka_wire.ingest.landing.table_status import Stage
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.laws.generated import FACTOR
 
 pytestmark = [pytest.mark.timeout(900)]
 
@@ -56,6 +58,22 @@ def failing_step(step: str) -> Any:
                 return conform(column, *more)
 
             patched.setattr(file_tasks, "conform", conforming)
+        elif step == "decoding":
+            taken = file_tasks.taken_records
+
+            def taking(batch: Any, *more: Any) -> Any:
+                _fails(batch.column("value").field("v"))
+                return taken(batch, *more)
+
+            patched.setattr(file_tasks, "taken_records", taking)
+        elif step == "partition value":
+            text = delta_folder.partition_text
+
+            def partition_text(value: Any, kind: pa.DataType) -> Any:
+                _fails(pa.array([value], kind))
+                return text(value, kind)
+
+            patched.setattr(delta_folder, "partition_text", partition_text)
         elif step == "statistics":
             actions = delta_folder.DeltaFolder._actions
 
@@ -84,13 +102,16 @@ def landed_in_attempts(shop: Shop, table: Table) -> None:
     assert status.state.stage is Stage.LANDING, status
 
 
-@pytest.mark.parametrize("step", ["row to Parquet", "conversion", "statistics"])
+@pytest.mark.parametrize("step", ["decoding", "conversion", "row to Parquet", "partition value", "statistics"])
 def test_a_step_that_fails_for_some_records_rejects_these_alone(shop: Shop, step: str) -> None:
     shop.create("rows")
-    values = [*range(7), BAD, *range(10, 14), BAD, 20]
+    chance = random.Random(step + str(FACTOR))
+    values = [*range(12)]
+    for _ in range(2):
+        values.insert(chance.randrange(len(values) + 1), BAD)
     shop.send_json("rows", [{"v": v} for v in values])
     with failing_step(step):
-        landed_in_attempts(shop, appended(shop, "rows"))
+        landed_in_attempts(shop, appended(shop, "rows", partition_by=("v",) if step == "partition value" else ()))
     assert shop.rows("rows", "v") == sorted((v,) for v in values if v != BAD)
     bad = rejected(shop, "rows")
     assert [v for v, _ in bad] == [BAD, BAD]
