@@ -350,8 +350,11 @@ def test_settings_come_from_a_file_of_kafkas_tools_and_the_command_line_goes_bef
     assert "Metadata" in trace.read_text()
     wrong = command("topics", "--config", str(file), "-X", "kafka.acks=two", code=2).stderr
     assert "acks is 'two'. Use one of" in wrong
-    near = command("topics", "--config", str(file), "-X", "kafka.client.rak=r1").stderr
+    near = command("topics", "--config", str(file), "-X", "kafka.client.rak=r1", code=2).stderr
     assert "client.rak (did you mean client.rack?)" in near
+    with file.open("a") as more:  # a file of another client's settings may have more
+        more.write("client.rak = r1\n")
+    assert "Unknown settings are ignored: client.rak" in command("topics", "--config", str(file)).stderr
 
 
 def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None:
