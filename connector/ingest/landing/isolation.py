@@ -71,14 +71,12 @@ class Search:
             which ends the search.
         n_records: returns how many records a span has. Offsets of transactions and of compacted topics have none, and show nothing
             of the cause.
-        note: is called before each step, with the number of records that were found so far.
         is_proven: whether a record was landed since the error came first; a search that follows begins with what this one knows.
     """
 
     write: WriteSpan
     reason_of: Callable[[Exception], str | None]
     n_records: Callable[[Span], int]
-    note: Callable[[int], None] = lambda n_found: None
     clock: Callable[[], float] = time.monotonic
     is_proven: bool = False
     _suspects: list[IsolatedRecord] = field(default_factory=list)
@@ -133,7 +131,6 @@ class Search:
         return self._n_found
 
     def _land(self, read: Span, begin: Offsets) -> int:
-        self.note(self._n_found + len(self._suspects))
         n_rows = self.write(read, Span(begin, read.end), self._suspects)
         self._n_found += len(self._suspects)
         self._suspects = []
