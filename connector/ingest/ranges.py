@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -30,6 +30,11 @@ class TopicRange:
     def n_offsets(self) -> int:
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
+    def halves(self) -> tuple[TopicRange, TopicRange]:
+        """Return two ranges, of which neither is empty, in the order of offsets; of a range of two offsets or more."""
+        middle = middle_of(self.start, self.end)
+        return replace(self, end=middle), replace(self, start=middle)
+
     def options(self, checkpoint: str) -> dict[str, str]:
         """Return the range as options of a batch read, which detects topics that were deleted or created again."""
         return {
@@ -48,6 +53,15 @@ class TopicRange:
             topics=frozenset((self.topic,)),
         )
         return position.to_json(checkpoint)
+
+
+def middle_of(start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+    """Return the offset in the middle of each partition; of partitions of one record each, the first one is before the middle."""
+    middle = {partition: first + (end[partition] - first) // 2 for partition, first in start.items()}
+    if middle == dict(start):
+        partition = next(partition for partition, last in end.items() if last > start[partition])
+        middle[partition] += 1
+    return middle
 
 
 def before(offsets: Mapping[int, int]) -> Column:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pykafka_wire.ingest.ranges import middle_of
 from pykafka_wire.ingest.tables.position import IsolatedRecord
 
 #: Offsets of one range, half-open, by partition.
@@ -38,11 +39,8 @@ class Span:
         return sum(end - self.start[partition] for partition, end in self.end.items())
 
     def halves(self) -> tuple[Span, Span]:
-        """Return two spans in the order of offsets, of which neither is empty: of each partition the first half, and the rest."""
-        middle = {p: start + (self.end[p] - start) // 2 for p, start in self.start.items()}
-        if middle == dict(self.start):  # partitions of one record each
-            partition = next(p for p, end in self.end.items() if end > self.start[p])
-            middle[partition] += 1
+        """Return two spans in the order of offsets, of which neither is empty."""
+        middle = middle_of(self.start, self.end)
         return Span(self.start, middle), Span(middle, self.end)
 
 

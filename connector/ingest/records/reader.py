@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
@@ -48,7 +48,8 @@ from pykafka_wire.ingest.records.json.columns import (
 from pykafka_wire.ingest.records.json.storable_types import places_of_nothing, storable, storable_type
 from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, key_names, survey, survey_here
 from pykafka_wire.ingest.records.json.types import column_ddl
-from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas, key_schemas, schema_text
+from pykafka_wire.ingest.records.key_runs import parts_of_runs
+from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas, key_schemas, schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import Destination, Settings, Table
 from pykafka_wire.ingest.sql import clash, quoted
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
@@ -78,7 +79,7 @@ _KEY_FRAME: Final = (
 _MAX_FRAMES: Final = 1000
 #: Types of so few records are looked for in this process.
 _FEW_RECORDS: Final = 1000
-#: So often may the columns of keys change in a range.
+#: So many changes of keys' columns are fetched at once. A range with more of them is cut in halves first, as micro-batches cut it.
 _MAX_RUNS: Final = 1000
 
 
@@ -162,8 +163,8 @@ class TopicReader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registry: Registry | None = registry_of(settings.source_registry_options | settings.kafka_options)
-        #: What the registry has said last of each topic's keys.
-        self._key_formats: dict[str, str | None] = {}
+        #: The newest schema of each topic's keys, as the registry has said last; None where it has none.
+        self._newest_keys: dict[str, Schema | None] = {}
         #: What has been resolved of contracts, None of those that are Spark's to evaluate.
         self._task_contracts: dict[object, TaskContract | None] = {}
         #: Topics of which a table's condition has failed while another table counted what no table takes.
@@ -296,14 +297,14 @@ class TopicReader:
         if self._registry is None or self._registry.is_glue:
             return None
         try:
-            _, schema = RegistryClient(self._registry).latest(self._subject(topic, table, "key"))
-            self._key_formats[topic] = format_of_kind(schema.kind) or "binary"
+            _, self._newest_keys[topic] = RegistryClient(self._registry).latest(self._subject(topic, table, "key"))
         except DecodeError:
-            self._key_formats[topic] = None
+            self._newest_keys[topic] = None
         except RegistryError:  # no trouble of a topic whose values do not need the registry
-            if topic not in self._key_formats and not isinstance(held, BinaryType):
+            if topic not in self._newest_keys and not isinstance(held, BinaryType):
                 raise
-        return self._key_formats.get(topic)
+        schema = self._newest_keys.get(topic)
+        return None if schema is None else format_of_kind(schema.kind) or "binary"
 
     def _subject(self, topic: str, table: Table, column: Any) -> str:
         strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
@@ -387,7 +388,7 @@ class TopicReader:
             if column_format == "binary":
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
-            if name == "key" and column_format == "avro" and table.mode != "append" and texts["key"] is None:
+            if name == "key" and column_format == "avro" and texts["key"] is None:
                 options |= self._key_schema(session, part, table, is_landed=is_landed)
             errors.append(f"{name}Error")
             text = texts[name]
@@ -468,21 +469,22 @@ class TopicReader:
         return None if table.key_schema is not None else key_schemas(self._registry, self._subject(topic, table, "key"))
 
     def _key_schema(self, session: SparkSession, part: TopicRange, table: Table, *, is_landed: bool) -> dict[str, str]:
-        """Return the option by which a range's keys are read whose fields are not those of the newest schema.
+        """Return the option by which a range's keys are read that are not read by the registry's newest schema as it is.
 
         Raises:
             KeysDifferError: as :meth:`plan`.
         """
-        schemas = self._key_schemas(part.topic, table)
-        if schemas is None:
-            return {}
-        _, by_frame = self._framed_keys(session, part, table, schemas)
-        names = sorted({*by_frame.values()})
-        if is_landed and len(names) > 1:
-            raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
-        if len(names) > 1:
-            return {"keySchema": schemas.whole}
-        return {} if names in ([], [schemas.newest]) else {"keySchema": schemas.texts[names[0]]}
+        schemas = self._key_schemas(part.topic, table) if table.mode != "append" else None
+        if schemas is not None:
+            _, by_frame = self._framed_keys(session, part, table, schemas)
+            names = sorted({*by_frame.values()})
+            if is_landed and len(names) > 1:
+                raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
+            if names:
+                return {"keySchema": schemas.whole if len(names) > 1 else schemas.texts[names[0]]}
+        newest = self._newest_keys.get(part.topic)
+        text = None if newest is None or self._registry is None else symbols_text(self._registry, newest)
+        return {} if text is None else {"keySchema": text}
 
     def _framed_keys(
         self, session: SparkSession, part: TopicRange, table: Table, schemas: KeySchemas
@@ -512,36 +514,14 @@ class TopicReader:
         return framed.select("partition", "offset", "timestamp", names.alias("names")).where("names IS NOT NULL")
 
     def parts_by_key(self, session: SparkSession, part: TopicRange, table: Table) -> list[TopicRange]:
-        """Cut a range where the columns of its keys change: the changes before it are to be landed first.
-
-        Raises:
-            IngestError: they change too often.
-        """
+        """Cut a range so that the keys of each part have the same columns: parts are landed one after the other."""
         in_order = Window.partitionBy("partition").orderBy("offset")
         named = self._key_names(session, part, table).withColumn("before", F.lag("names").over(in_order))
         key_changes = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
-        runs: dict[int, list[Row]] = {}
-        for row in key_changes.limit(_MAX_RUNS + 1).collect():
-            runs.setdefault(row.partition, []).append(row)
-        if sum(map(len, runs.values())) > _MAX_RUNS:
-            raise IngestError(
-                f"the keys of topic {part.topic} have columns that change more than {_MAX_RUNS} times in one micro-batch, so that "
-                "nothing tells which rows its deletes are of: give each key the columns of the primary key."
-            )
-        parts, start = [], dict(part.start)
-        while runs:
-            head = min(
-                (partition_runs[0] for partition_runs in runs.values()), key=lambda row: (row.timestamp, row.partition)
-            )
-            end = dict(start)
-            for partition in [p for p, partition_runs in runs.items() if partition_runs[0].names == head.names]:
-                rest = runs[partition][1:]
-                end[partition] = rest[0].offset if rest else part.end[partition]
-                runs[partition] = rest
-            runs = {partition: partition_runs for partition, partition_runs in runs.items() if partition_runs}
-            parts.append(replace(part, start=start, end=end if runs else dict(part.end)))
-            start = end
-        return parts
+        runs: list[Any] = key_changes.limit(_MAX_RUNS + 1).collect()
+        if len(runs) > _MAX_RUNS and part.n_offsets > 1:
+            return [piece for half in part.halves() for piece in self.parts_by_key(session, half, table)]
+        return parts_of_runs(part, runs)
 
     def read(
         self,

@@ -63,6 +63,19 @@ def schema_text(
         return text
 
 
+def symbols_text(registry: Registry, schema: Schema) -> str | None:
+    """Return the text of a reader's schema that keeps the symbols which a writer gave to enums; None without Avro's enums.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    try:
+        parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
+    except DecodeError:  # which reading reports, key by key
+        return None
+    return with_removed_fields(parsed, (), lambda _: False) if parsed is not None and has_enum(parsed) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySchemas:
     """Schemas of a topic's keys that do not all have the same fields.
