@@ -84,8 +84,8 @@ class IngestError(ConnectorError):
     code = "PYKAFKA_WIRE_INGEST"
 
 
-class UnfitFieldsError(IngestError):
-    """Values have fields that their table cannot take beside its others. Some of the records may be the cause, or all of them."""
+class UnfitRecordsError(IngestError):
+    """The table cannot take records beside its others. Some of the records may be the cause, or all of them."""
 
 
 class MissingLibraryError(ConnectorError):

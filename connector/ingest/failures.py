@@ -26,7 +26,7 @@ from pykafka_wire.errors import (
     OptionError,
     RegistryError,
     SchemaError,
-    UnfitFieldsError,
+    UnfitRecordsError,
 )
 from pykafka_wire.wire.errors import WireError
 
@@ -164,7 +164,7 @@ def reason_of_record(error: Exception) -> str | None:
     Only :mod:`~pykafka_wire.ingest.landing.isolation` shows whether a record is the cause: the records around it can be landed.
     """
     code = code_of(error)
-    if code in _OF_VALUES or isinstance(error, UnfitFieldsError):
+    if code in _OF_VALUES or isinstance(error, UnfitRecordsError):
         return sentence_of(error)
     raised = _RAISED.findall(str(error))
     name = str(raised[-1]).partition(":")[0].rpartition(".")[2] if raised else code

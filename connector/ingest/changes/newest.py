@@ -42,7 +42,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.changes.unsent_values import REJECTED, RowsUnder, is_older
 from pykafka_wire.ingest.settings.model import Table
@@ -456,7 +456,7 @@ def _has_null(name: str, schema: StructType) -> Column:
 
 
 def check_keys(counted: Counts, table: Table, topic: str, identifier: str) -> None:
-    """Raise IngestError for changes of a table that has no primary key: nothing tells which row they change.
+    """Raise UnfitRecordsError for changes without a key: nothing tells which row they change.
 
     Warn, once for each table, of keys with a null.
 
@@ -472,9 +472,9 @@ def check_keys(counted: Counts, table: Table, topic: str, identifier: str) -> No
             topic,
         )
     if table.mode == "cdc" and counted.n_keyless:
-        raise IngestError(
-            f"{counted.n_keyless} changes of topic {topic} have no key: the database's table has no primary key, and nothing "
-            "tells which row a change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "
+        raise UnfitRecordsError(
+            f"topic {topic} has changes without a key: the database's table has no primary key, and nothing tells which row a "
+            "change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "
             "topic; or use mode append, which keeps every change with its op, before and after."
         )
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import DecodeError, IngestError, RegistryError, UnfitFieldsError
+from pykafka_wire.errors import DecodeError, IngestError, RegistryError, UnfitRecordsError
 from pykafka_wire.ingest.changes.newest import (
     ENVELOPE_FIELDS,
     REASON,
@@ -714,7 +714,7 @@ class TopicReader:
         """Return the columns of a table, of typed rows; not those that hold nothing, such as records without fields.
 
         Raises:
-            UnfitFieldsError: two columns would have one name.
+            UnfitRecordsError: two columns would have one name.
         """
         value, prefix = rows["value"].dataType, self._settings.prefix
         names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
@@ -731,7 +731,7 @@ class TopicReader:
         fields = [StructField(column.name, column.type) for column in columns]
         two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
         if two is not None:
-            raise UnfitFieldsError(
+            raise UnfitRecordsError(
                 f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
                 f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
             )
@@ -741,7 +741,7 @@ class TopicReader:
         """Return the columns of a table, of rows that could be read, and other columns as they are.
 
         Raises:
-            UnfitFieldsError: two columns would have one name.
+            UnfitRecordsError: two columns would have one name.
         """
         return rows.select(
             *(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import MapType, StructType
 
-from pykafka_wire.errors import IngestError, UnfitFieldsError
+from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.records.json.columns import inferred
 from pykafka_wire.ingest.records.json.survey import Kind, key_names, survey, survey_of
 from pykafka_wire.ingest.records.json.types import widened
@@ -108,7 +108,7 @@ def test_tasks_find_what_one_process_finds(spark: Any) -> None:
 def test_fields_that_a_column_excludes_are_never_left_out_in_silence(
     held: str | None, document: dict[str, Any]
 ) -> None:
-    with pytest.raises(UnfitFieldsError):
+    with pytest.raises(UnfitRecordsError):
         inferred([json.dumps(document).encode()], None if held is None else StructType.fromDDL(held))
 
 

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from pykafka_wire.errors import IngestError, UnfitFieldsError
+from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
 from pykafka_wire.ingest.sql import clash, quoted, type_ddl
 
@@ -50,7 +50,7 @@ def grown(held: DataType | None, shape: Shape, name: str = "") -> DataType | Non
         name: of the field, empty for the whole row.
 
     Raises:
-        UnfitFieldsError: two fields differ in case only, or there are too many columns.
+        UnfitRecordsError: two fields differ in case only, or there are too many columns.
     """
     return _new_type(shape, name) if held is None else widened(held, _seen_as(held, shape))
 
@@ -94,10 +94,10 @@ def _new_type(shape: Shape, name: str) -> DataType | None:
 
 
 def _check_names(fields: list[StructField]) -> None:
-    """Raise UnfitFieldsError where two fields would be one column."""
+    """Raise UnfitRecordsError where two fields would be one column."""
     two = clash(StructType([StructField(field.name, StringType()) for field in fields]))
     if two is not None:
-        raise UnfitFieldsError(
+        raise UnfitRecordsError(
             f"values have the fields {two}, whose names differ in case only: they are one name to Delta and to Spark. Name the "
             "columns in schema, which leaves others out."
         )
@@ -110,7 +110,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
 
     Raises:
         IngestError: a new field has the name of one that the table has, but for its case.
-        UnfitFieldsError: there are too many columns.
+        UnfitRecordsError: there are too many columns.
     """
     if held is None or observed is None:
         return _grown(observed, "") if held is None and observed is not None else held
@@ -130,7 +130,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             [*fields, *(StructField(field.name, _grown(field.dataType, field.name)) for field in new.values())]
         )
         if _n_columns(grown) > _MAX_COLUMNS:
-            raise UnfitFieldsError(
+            raise UnfitRecordsError(
                 f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, whose names "
                 "are values. Declare the columns in schema, such an object as a MAP<STRING, ...>."
             )

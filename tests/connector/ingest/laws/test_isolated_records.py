@@ -147,6 +147,20 @@ def test_a_condition_that_fails_for_one_record_rejects_that_record(shop: Shop) -
     assert [v for v, _ in rejected(shop, "rows")] == [0]
 
 
+def test_a_change_without_a_key_is_a_reject_beside_changes_with_one(shop: Shop) -> None:
+    shop.create("rows")
+
+    def send(v: int, keys: list[dict[str, int]] | None) -> None:
+        shop.send_json("rows", [{"op": "u", "before": None, "after": {"id": v, "v": v}}], keys=keys)
+
+    for v in (1, 2, 3):
+        send(v, None if v == 2 else [{"id": v}])
+    landed_in_attempts(shop, Table(topic=".*", mode="cdc", format="json", schema="id INT, v INT", key_schema="id INT"))
+    assert shop.rows("rows", "v") == [(1,), (3,)]
+    ((_, reason),) = shop.rows("_rejects", "offset", "reason")
+    assert "without a key" in reason
+
+
 def test_a_record_that_stops_its_table_alone_is_a_reject_when_the_next_one_comes(shop: Shop) -> None:
     """One record a micro-batch: nothing but the records behind it shows that the table is not the cause."""
     shop.create("rows")
