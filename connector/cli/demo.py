@@ -49,7 +49,8 @@ topics = 'shop\\..*'
 into = {lake}
 registry = "{registry}"
 max_rows = 100000
-
+every = "5s"
+{ui}
 [kafka]
 "bootstrap.servers" = "{servers}"
 
@@ -99,7 +100,8 @@ def demo(rate: int, folder: Path | None) -> None:
         file = lake / "demo.toml"
         checkpoint, place = json.dumps(str(lake / "_checkpoint")), json.dumps(str(lake))
         file.write_text(
-            _SETTINGS.format(checkpoint=checkpoint, lake=place, servers=servers, registry=registry), encoding="utf-8"
+            _SETTINGS.format(checkpoint=checkpoint, lake=place, servers=servers, registry=registry, ui=_ui()),
+            encoding="utf-8",
         )
         click.echo(f"In another terminal:  pykafka-wire top -b {servers}")
         click.echo(
@@ -203,11 +205,14 @@ class _Writer:
         return RecordProducer({"bootstrap.servers": self._servers})
 
 
+def _ui() -> str:
+    """Return the setting of a page at a free port, where its libraries are installed."""
+    return "ui = 0\n" if all(map(find_spec, ("uvicorn", "starlette", "psutil"))) else ""
+
+
 def _ingest(file: Path) -> int:
     """Run it in a process of its own, which has the terminal; its exit code."""
-    command = [sys.executable, "-m", "pykafka_wire.cli", "ingest", str(file), "--every", "5s"]
-    if all(map(find_spec, ("uvicorn", "starlette", "psutil"))):
-        command += ["--ui", "0"]  # a free port
+    command = [sys.executable, "-m", "pykafka_wire.cli", "ingest", str(file)]
     with subprocess.Popen(command) as process:
         # Ctrl-C reaches both: the ingest ends after its micro-batch, and the cluster after the ingest.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

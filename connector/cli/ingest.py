@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -27,16 +27,16 @@ from pykafka_wire.cli.connection import (
     source_options,
     split_settings,
 )
+from pykafka_wire.cli.ingest_file import SETTINGS_FILE, keep_settings
 from pykafka_wire.cli.ingest_screen import IngestScreen
 from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
-from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings
+from pykafka_wire.ingest.settings.model import MODES, Settings, make_settings, read_settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
-from pykafka_wire.options.option import duration_ms
-from pykafka_wire.page.address import PageSettings, open_server, reason_of
+from pykafka_wire.page.address import PageSettings, open_server
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession
@@ -48,22 +48,23 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.sessions.progress import TaskRecords
     from pykafka_wire.ingest.watching.terminal import Watched
 
-_EVERY: Final = "10s"
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 #: Who has several ways to end an ingest sees by the signal which one it was.
 _ENDING: Final = "{}: ending after the running micro-batch"
-#: Options of the command that are settings of the same name.
-_SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offsets")
+#: Options of the command that are settings of the same name, and those that are settings of every table.
+_SETTINGS: Final = (
+    "topics", "registry", "into", "checkpoint", "starting_offsets", "every", "ui", "ui_token", "ui_values", "metrics_port",
+)  # fmt: skip
+_DEFAULTS: Final = ("mode", "format")
 
 
 @click.command()
 @connection_options
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=SETTINGS_FILE)
 @click.option("--topics", metavar="REGEX", help="Topics to land: a regular expression that matches the whole name.")
 @click.option("--registry", metavar="URL", help="The schema registry, which has the formats of the topics.")
-@click.option(
-    "--format", "value_format", metavar="NAME", help="The format of topics without a registry: json, string or binary."
-)
+@click.option("--format", metavar="NAME", help="The format of topics without a registry: json, string or binary.")
+@click.option("--mode", type=click.Choice(MODES), help="How records become rows [default: append].")
 @click.option("--into", metavar="PLACE", help="A folder, or SCHEMA or CATALOG.SCHEMA.")
 @click.option(
     "--checkpoint", metavar="FOLDER", help="Spark's checkpoint [default: _checkpoint in the folder of --into]."
@@ -75,7 +76,7 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option(
     "--every",
     metavar="DURATION",
-    help=f"Between two micro-batches: a number with ms, s, m, h or d [default: {_EVERY}].",
+    help="Between two micro-batches: a number with ms, s, m, h or d [default: 10s].",
 )
 @click.option(
     "--metrics-port", metavar="[HOST:]PORT", help="Serve metrics to Prometheus at this port [default host: 127.0.0.1]."
@@ -106,14 +107,9 @@ _SETTINGS: Final = ("topics", "registry", "into", "checkpoint", "starting_offset
 @click.option(
     "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again, while no ingest runs, and end."
 )
-def ingest(  # noqa: PLR0913
+def ingest(
     file: Path | None,
     once: bool,
-    every: str | None,
-    metrics_port: str | None,
-    ui: str | None,
-    ui_token: str | None,
-    ui_values: bool,
     log_file: Path | None,
     is_plan: bool,
     is_verify: bool,
@@ -123,7 +119,8 @@ def ingest(  # noqa: PLR0913
 ) -> None:
     """Land topics in tables: one Spark query, each topic its own Delta table, typed, and kept right while schemas change.
 
-    FILE is a TOML file with all settings; options take the place of what it has. Ctrl-C ends the ingest after the running
+    FILE is a TOML file with all settings; options override them. An ingest that was started with options alone keeps them in
+    ingest.toml in the folder of its tables: name that folder in place of FILE. Ctrl-C ends the ingest after the running
     micro-batch.
     """
     if sum((is_plan, is_verify, is_replay)) > 1:
@@ -131,21 +128,17 @@ def ingest(  # noqa: PLR0913
     is_run = not (is_plan or is_verify or is_replay or new_file is not None)
     if log_file is not None and not is_run:
         raise click.UsageError("--log-file is for an ingest that runs: leave it out.")
-    if ui_token is not None and not ui_token.startswith(("env:", "file:")):
-        raise click.UsageError("--ui-token takes env:NAME or file:/path: others see the command line.")
-    if once and every is not None:
+    if once and given["every"] is not None:
         raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
     if new_file is not None:
         _init(new_file, given)
         return
     try:
-        interval_ms = duration_ms(every or _EVERY, "--every")
-        settings = _settings(file, given)
-        page = None if ui is None else PageSettings.parse(ui, shows_values=ui_values, token=ui_token)
-        port = None if metrics_port is None else _host_and_port("--metrics-port", metrics_port)
-        check_libraries(settings, is_plan=is_plan, with_page=page is not None, with_metrics=port is not None)
-        if is_run:
-            _check_ports(page, port)
+        options = _given_settings(file, given)
+        settings = make_settings(options) if file is None else read_settings(file, options)
+        page, metrics = (settings.page(), settings.metrics_address) if is_run else (None, None)
+        check_libraries(settings, is_plan=is_plan, with_page=page is not None, with_metrics=metrics is not None)
+        _check_ports(page, metrics)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.ingest import Ingest  # loads Spark
@@ -161,31 +154,15 @@ def ingest(  # noqa: PLR0913
         screen = IngestScreen(run.settings.title, is_quiet=output().json, log=log_file)
     except OSError as error:
         raise click.UsageError(f"--log-file {log_file}: {error.strerror}.") from error
-    start = _Start(once=once, every=f"{interval_ms} milliseconds", metrics_port=port, ui=page)
-    sys.exit(_run(run, screen, start))
+    sys.exit(_run(run, screen, options if file is None else None, once=once))
 
 
-def _host_and_port(option: str, text: str) -> tuple[str, int]:
-    """Return where a server listens: on this machine alone, unless a host says otherwise. Raises click.UsageError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise click.UsageError(f"{option} {text}: give a port, or HOST:PORT; 0.0.0.0 is every address of this machine.")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _check_ports(page: PageSettings | None, metrics_port: tuple[str, int] | None) -> None:
-    """Listen once, before Spark starts, where the ingest is going to. Raises click.UsageError, OptionError."""
+def _check_ports(page: PageSettings | None, metrics: tuple[str, int] | None) -> None:
+    """Listen once, before Spark starts, where the ingest is going to. Raises OptionError."""
     if page is not None:
         page.listen().close()
-    if metrics_port is not None:
-        try:
-            open_server(*metrics_port).close()
-        except OSError as error:
-            raise _metrics_refused(metrics_port, error) from error
-
-
-def _metrics_refused(place: tuple[str, int], error: OSError) -> click.UsageError:
-    return click.UsageError(f"--metrics-port {place[0]}:{place[1]}: {reason_of(error)}. Give another port.")
+    if metrics is not None:
+        open_server(*metrics, "the metrics server").close()
 
 
 def _init(path: Path, given: dict[str, Any]) -> None:
@@ -201,7 +178,8 @@ def _init(path: Path, given: dict[str, Any]) -> None:
         write_settings(cluster, path, top, registry)
 
 
-def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
+def _given_settings(file: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that the command line gives: all of an ingest's, or those that override a file's."""
     top = {name: given[name] for name in _SETTINGS if given[name]}
     for name in ("into", "checkpoint"):
         # Relative to this folder, which Spark's processes may not have as theirs.
@@ -212,10 +190,10 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
         top.setdefault("registry", url)
     if of_registry:
         top["registry_options"] = of_registry
-    if given["value_format"]:
-        top["defaults"] = {"format": given["value_format"]}
+    if of_tables := {name: given[name] for name in _DEFAULTS if given[name]}:
+        top["defaults"] = of_tables
     if file is not None:
-        return read_settings(file, top | ({"kafka": brokers} if brokers else {}))
+        return top | ({"kafka": brokers} if brokers else {})
     into = top.get("into", "")
     if "checkpoint" not in top and ("/" in into or ":" in into):
         top["checkpoint"] = f"{into.rstrip('/')}/_checkpoint"
@@ -223,7 +201,7 @@ def _settings(file: Path | None, given: dict[str, Any]) -> Settings:
         raise IngestError(
             f"--into {into} is a schema, which has no place for a checkpoint: give --checkpoint FOLDER. A folder is ./{into}."
         )
-    return make_settings(top | {"kafka": kafka_options()})
+    return top | {"kafka": {name.removeprefix("kafka."): value for name, value in kafka_options().items()}}
 
 
 def _spark(settings: Settings) -> SparkSession:
@@ -343,26 +321,20 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
     return Steps(n_records=n_records, n_done=n_done, n_all=n_tasks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """How an ingest is started; ``every`` is the time between two micro-batches, as Spark takes it."""
+def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> int:
+    """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well.
 
-    once: bool
-    every: str
-    metrics_port: tuple[str, int] | None
-    ui: PageSettings | None
-
-
-def _run(run: Ingest, screen: IngestScreen, start: _Start) -> int:
-    """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well."""
+    Args:
+        options: the settings, where the command line has given all of them.
+    """
     with screen:
-        ended = _land(run, screen, start)
+        ended = _land(run, screen, options, once=once)
         if ended.error is not None:
             raise ended.error
     _summarise(run, screen, ended)
     if any(table.reason for table in ended.seen.tables):
         return FAILED
-    return INTERRUPTED if start.once and ended.is_cut else 0
+    return INTERRUPTED if once and ended.is_cut else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,9 +348,11 @@ class _Ended:
     error: IngestError | None
 
 
-def _land(run: Ingest, screen: IngestScreen, start: _Start) -> _Ended:
+def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> _Ended:
     screen.phase(f"looking up topics for {run.settings.topics}")
     planned = run.checked_plan(on_this_machine=True)
+    if options is not None and (kept := keep_settings(options)):
+        screen.line(kept)
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
@@ -390,12 +364,10 @@ def _land(run: Ingest, screen: IngestScreen, start: _Start) -> _Ended:
     try:
         spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
         with _interrupts(screen) as interruption:
-            if start.metrics_port is not None:
-                _serve_metrics(spark, run, *start.metrics_port)
             watch.start(spark)
             screen.watch(watch)
             screen.phase("looking at the tables, and starting the query")
-            query = run.start(spark, once=start.once, every=start.every, planned=planned, ui=start.ui)
+            query = run.start(spark, once=once, planned=planned)
             watch.follow(query)
             screen.running()
             if run.page is not None:
@@ -491,15 +463,6 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     if n_stopped + n_retrying and not ended.is_cut:
         end = "All is landed that could be"
     screen.end(f"{end}: {'; '.join(parts)}.")
-
-
-def _serve_metrics(spark: SparkSession, run: Ingest, host: str, port: int) -> None:
-    from pykafka_wire import metrics
-
-    try:
-        metrics.serve_prometheus(spark, port, host).listener.figures.include(run.figures)
-    except OSError as error:
-        raise _metrics_refused((host, port), error) from error
 
 
 def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:

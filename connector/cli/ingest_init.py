@@ -10,12 +10,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykafka_wire.cli.ingest_file import setting_line, toml_value
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
 from pykafka_wire.ingest.records.debezium_topics import what_it_has
@@ -221,18 +222,16 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
         "# An ingest's settings; docs/ingest.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
-        f"checkpoint = {_quote(given['checkpoint'])}  # of this ingest alone",
-        f"topics = {_quote(given['topics'])}  # a regular expression that matches the whole name",
-        f"into = {_quote(given['into'])}  # a folder; or schema, or catalog.schema",
+        f"checkpoint = {toml_value(given['checkpoint'])}  # of this ingest alone",
+        f"topics = {toml_value(given['topics'])}  # a regular expression that matches the whole name",
+        f"into = {toml_value(given['into'])}  # a folder; or schema, or catalog.schema",
     ]
-    lines += [f"registry = {_quote(given['registry'])}"] if given.get("registry") else []
+    lines += [f"registry = {toml_value(given['registry'])}"] if given.get("registry") else []
     lines += ["", "[kafka]  # client settings under Kafka's names"]
     for name, value in given["kafka"].items():
-        is_secret = name.removeprefix("kafka.") in _secrets() and not value.startswith(("env:", "file:", "provider:"))
-        shown = f"env:{re.sub('[^A-Z0-9]', '_', name.upper())}" if is_secret else value
-        lines.append(f"{_quote(name)} = {_quote(shown)}" + ("  # set this variable" if is_secret else ""))
-    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {_quote(value_format)}"]
-    lines += [f"key_format = {_quote(key_format)}"] if key_format else []
+        lines.append(setting_line(name, value))
+    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {toml_value(value_format)}"]
+    lines += [f"key_format = {toml_value(key_format)}"] if key_format else []
     lines += [
         "# min_rows = 1000    # a topic waits for so many new records,",
         '# max_delay = "5m"   # or for so long: fewer, larger files',
@@ -240,24 +239,13 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
     for suggestion in suggestions:
         if suggestion.mode == "append" and (suggestion.format, suggestion.key_format) == (value_format, key_format):
             continue
-        lines += ["", f"[[table]]  # {suggestion.why}", f"topic = {_quote(re.escape(suggestion.topic))}"]
+        lines += ["", f"[[table]]  # {suggestion.why}", f"topic = {toml_value(re.escape(suggestion.topic))}"]
         for name, value, usual in (
             ("mode", suggestion.mode, "append"), ("format", suggestion.format, value_format),
             ("key_format", suggestion.key_format, key_format),
         ):  # fmt: skip
             if value != usual:
-                lines.append(f"{name} = {_quote(value or suggestion.registered_key or 'binary')}")
+                lines.append(f"{name} = {toml_value(value or suggestion.registered_key or 'binary')}")
     if helpers:
         lines += ["", f"# Debezium's own topics, no tables: {', '.join(helpers)}. topics can leave them out."]
     return "\n".join(lines) + "\n"
-
-
-def _secrets() -> set[str]:
-    from pykafka_wire.wire.settings import ClientSettings
-
-    return {field.name.replace("_", ".") for field in fields(ClientSettings) if field.metadata.get("secret")}
-
-
-def _quote(text: str) -> str:
-    """Return a TOML string: as it is where it can be, for regular expressions."""
-    return f"'{text}'" if "\\" in text and "'" not in text else json.dumps(text)

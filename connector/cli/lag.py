@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykafka_wire.cli.connection import command, connected, output
-from pykafka_wire.cli.lag_samples import LagHistory, LagRates, LagSample, outlook, poll
+from pykafka_wire.cli.lag_samples import INTERVAL, LagHistory, LagRates, LagSample, outlook, poll
 from pykafka_wire.cli.offsets import explain, find_ends
 from pykafka_wire.cli.output import FAILED, console, sparkline, table_of
 from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
@@ -62,7 +62,9 @@ class LagReport:
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--every", type=INTERVAL, default="2s", show_default=True, help="Between two updates: a number with ms, s, m or h."
+)
 @click.option("--count", type=click.IntRange(1), help="With --watch: exit after this many updates.")
 @click.option(
     "--fail-above", type=click.IntRange(0), metavar="N", help="Exit with code 1 if the total lag is above N or unknown."

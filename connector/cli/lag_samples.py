@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import click
+
 from pykafka_wire.wire.errors import BrokerError, TransportError
 
 ResultT = TypeVar("ResultT")
@@ -18,6 +20,8 @@ ResultT = TypeVar("ResultT")
 _WINDOW_S: Final = 60.0
 #: Rates below are shown as none at all: a record in a minute and a half.
 _LOWEST_RATE: Final = 0.01
+#: Between two samples, in seconds.
+_LEAST_S: Final = 0.1
 #: Of a group's ends; at one in two seconds half of them are the last four minutes.
 _MOST_SAMPLES: Final = 256
 
@@ -151,6 +155,32 @@ def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short:
         return f"caught up in {duration(rates.caught_up_s)}" + ("" if is_short else f", at {moment}")
     growth = rates.written_per_s - rates.read_per_s
     return f"grows by {rate(growth)}/s" if growth >= _LOWEST_RATE else "does not fall"
+
+
+class _Interval(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions alone
+    """A duration as other commands have it, or a bare number of seconds; in seconds, at least 0.1."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:  # Any: click's
+        from pykafka_wire.errors import OptionError
+        from pykafka_wire.options.option import duration_ms
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = duration_ms(value, "--every") / 1000
+            except OptionError as error:
+                self.fail(error.message, parameter, context)
+        if seconds < _LEAST_S:
+            self.fail(f"{value} is too short: give at least {_LEAST_S} s.", parameter, context)
+        return seconds
+
+
+INTERVAL: Final = _Interval()
 
 
 def duration(seconds: float) -> str:

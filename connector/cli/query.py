@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connection_options, given_options, output, split_settings
+from pykafka_wire.cli.ingest_file import SETTINGS_FILE
 from pykafka_wire.cli.output import UsageMistake, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
@@ -20,7 +21,7 @@ from pykafka_wire.ingest.settings.model import Settings, read_settings
 
 @click.command()
 @connection_options
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=SETTINGS_FILE)
 @click.argument("sql", required=False)
 @click.option(
     "--engine",
@@ -30,6 +31,8 @@ from pykafka_wire.ingest.settings.model import Settings, read_settings
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="The most rows to print.")
 def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
     """Run SQL over the tables of the ingest in FILE, by their names; without SQL, name the tables.
+
+    FILE is the file of settings, or the folder of an ingest that was started with options alone.
 
     \b
     pykafka-wire query shop.toml "SELECT country, count(*) FROM shop_orders GROUP BY country"

@@ -21,7 +21,17 @@ from rich.text import Text
 
 from pykafka_wire.cli.connection import command, connected, output
 from pykafka_wire.cli.lag import GENERATED, lag_of_groups
-from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagRates, LagSample, duration, outlook, poll, rate
+from pykafka_wire.cli.lag_samples import (
+    INTERVAL,
+    Freshness,
+    LagHistory,
+    LagRates,
+    LagSample,
+    duration,
+    outlook,
+    poll,
+    rate,
+)
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
 from pykafka_wire.wire.cluster import Cluster
@@ -79,7 +89,9 @@ _ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
 
 @command()
 @click.argument("text", required=False)
-@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--every", type=INTERVAL, default="2s", show_default=True, help="Between two updates: a number with ms, s, m or h."
+)
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many updates.")
 def top(text: str | None, every: float, once: bool, count: int | None) -> None:

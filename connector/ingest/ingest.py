@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +40,16 @@ from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
 from pykafka_wire.ingest.watching.metrics import LogEnds, log_ends, values
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.page.address import PageSettings
+from pykafka_wire.page.address import PageSettings, listen_error
 from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from pykafka_wire.values.registry.registered_schema import RegistryId
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
+
+if TYPE_CHECKING:  # whose library is optional
+    from pykafka_wire.metrics.prometheus import PrometheusServer
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class Ingest:
         self.reads: ReadFigures | None = None
         #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
         self.page: Page | None = None
+        self._metrics: PrometheusServer | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins
@@ -309,7 +313,7 @@ class Ingest:
         spark: SparkSession,
         *,
         once: bool = False,
-        every: str = "10 seconds",
+        every: str | None = None,
         planned: list[PlannedTable] | None = None,
         ui: PageSettings | str | int | None = None,
     ) -> StreamingQuery:
@@ -317,14 +321,15 @@ class Ingest:
 
         Args:
             once: end when all is landed that is there now.
-            every: the time between two micro-batches, as Spark's trigger.
+            every: the time between two micro-batches, in place of the setting ``every``.
             planned: what :meth:`plan` has found just before. A topic with a mistake keeps no other from being landed.
-            ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends; :attr:`page` has its link.
+            ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends, in place of the setting ``ui``;
+                :attr:`page` has its link.
 
         Raises:
             IngestError: a table is another program's, the checkpoint is another query's or in use by another process, the session
                 cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
-            OptionError: the page cannot listen there.
+            OptionError: ``every`` is no duration, or the page or the metrics cannot listen.
         """
         if self._query is not None and self._query.isActive:
             raise IngestError("this ingest is running: stop its query first.")
@@ -332,17 +337,23 @@ class Ingest:
             raise IngestError(
                 "an ingest in a session of Spark Connect needs Spark 4.2: use a newer Spark, or a classic session."
             )
-        if is_connect(spark) and ui is not None:
+        settings = self.settings if every is None else replace(self.settings, every=every)
+        page = self.settings.page() if ui is None else PageSettings.of(ui)
+        if is_connect(spark) and page is not None:
             raise IngestError(
                 "the page shows what this process knows, and Spark Connect's server lands the tables: leave out ui, or use a "
                 "classic session."
             )
-        self._close_page()  # of an earlier start
-        self.page = None if ui is None else Page(PageSettings.of(ui))
-        self.reads = None if ui is None else ReadFigures()
+        trigger: dict[str, Any] = (
+            {"availableNow": True} if once else {"processingTime": f"{settings.every_ms} milliseconds"}
+        )
+        self._close_servers()  # of an earlier start
+        self.page = None if page is None else Page(page)
+        self.reads = None if page is None else ReadFigures()
         self._is_once = once
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         try:
+            if self.settings.metrics_address is not None:
+                self._serve_metrics(spark, *self.settings.metrics_address)
             if planned is None:
                 planned = self.plan()
             if once and not planned:
@@ -373,12 +384,22 @@ class Ingest:
             self._landing.close()
         if self._lease is not None:
             self._lease.release()
-        self._close_page()
+        self._close_servers()
 
-    def _close_page(self) -> None:
-        for resource in (self.page, self.reads):
+    def _close_servers(self) -> None:
+        for resource in (self.page, self.reads, self._metrics):
             if resource is not None:
                 resource.close()
+        self._metrics = None
+
+    def _serve_metrics(self, spark: SparkSession, host: str, port: int) -> None:
+        from pykafka_wire import metrics
+
+        try:
+            self._metrics = metrics.serve_prometheus(spark, port, host)
+        except (OSError, UnicodeError) as error:
+            raise listen_error(host, port, "the metrics server", error) from error
+        self._metrics.listener.figures.include(self.figures)
 
     def _start(self, spark: SparkSession, trigger: Mapping[str, Any], planned: list[PlannedTable]) -> StreamingQuery:
         spark.dataSource.register(PykafkaWireDataSource)

@@ -112,10 +112,13 @@ def cache_ttl_ms(value: str, name: str) -> int | None:
 
 
 def duration_ms(value: str, name: str) -> int:
-    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
-    if match is None:
-        raise OptionError(f"{name} is {quoted(value)}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
-    return int(match[1]) * UNITS_MS[match[2] or "ms"]
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+    unit_ms = None if match is None else UNITS_MS.get(match[2] or "ms")
+    if match is None or unit_ms is None:
+        raise OptionError(
+            f"{name} is {quoted(value)}: use a number with a unit, such as 500ms, 30s, 15m, 2h, 1d, or 10 seconds."
+        )
+    return int(match[1]) * unit_ms
 
 
 #: In place of a number, or a duration: by the topic's own rate.

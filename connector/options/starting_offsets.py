@@ -26,8 +26,18 @@ EARLIEST = -2
 #: Kafka keeps milliseconds in an int64.
 _MAX_MS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Units of durations; Spark's own connector has the same names.
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+#: Units of durations; Spark's own connector has the short names, its triggers the long ones.
+UNITS_MS = {
+    name: ms
+    for names, ms in (
+        ("ms millisecond milliseconds", 1),
+        ("s sec second seconds", 1_000),
+        ("m min minute minutes", 60_000),
+        ("h hour hours", 3_600_000),
+        ("d day days", 86_400_000),
+    )
+    for name in names.split()
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +131,8 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
                 f"{option} has {quoted(value)}, above Kafka's largest timestamp: use at most {_MAX_MS} ms."
             )
         return int(text)
-    if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
+    relative = re.fullmatch(r"-(\d+)\s*([a-z]+)", text)
+    if relative is not None and relative[2] in UNITS_MS:
         timestamp_ms = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
     else:
         try:

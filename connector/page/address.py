@@ -42,14 +42,8 @@ class PageSettings:
         Raises:
             OptionError: it is neither, or the token cannot be used.
         """
-        host, separator, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host or (separator and not host):
-            raise _format_error(text)
-        if not (port.isascii() and port.isdigit() and int(port) < 2**16):
-            raise _format_error(text)
-        settings = cls(host=host or _LOOPBACK, port=int(port), shows_values=shows_values, token=token)
+        host, port = host_and_port(text, "the page")
+        settings = cls(host=host, port=port, shows_values=shows_values, token=token)
         settings.resolved_token()
         return settings
 
@@ -93,31 +87,57 @@ class PageSettings:
         Raises:
             OptionError: the port is in use, or the host is not this machine's.
         """
-        try:
-            return open_server(self.host, self.port)
-        except (OSError, UnicodeError) as error:
-            text = reason_of(error) if isinstance(error, OSError) else str(error)
-            raise OptionError(
-                f"the page cannot listen at {shown(self.host, self.port)} ({text}): give another port, 0 for a free one, or an "
-                "address of this machine."
-            ) from None
+        return open_server(self.host, self.port, "the page")
 
 
-def open_server(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address of either family. Raises OSError, UnicodeError."""
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(address[:2], family=family, backlog=64)
+def host_and_port(text: str, server: str) -> tuple[str, int]:
+    """Return where a server listens, from ``[HOST:]PORT``: on this machine alone, unless a host says otherwise. An IPv6 address
+    stands in brackets.
+
+    Args:
+        server: how errors call it.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    host, separator, port = text.strip().rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_port = port.isascii() and port.isdigit() and int(port) < 2**16
+    if not is_port or (not is_bracketed and (":" in host or (separator and not host))):
+        raise OptionError(f"the address of {server} is {text!r}: give PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080.")
+    return (host[1:-1] if is_bracketed else host) or _LOOPBACK, int(port)
 
 
-def reason_of(error: OSError) -> str:
+def open_server(host: str, port: int, server: str) -> socket.socket:
+    """Return a socket that listens at an address of either family.
+
+    Args:
+        server: how errors call it.
+
+    Raises:
+        OptionError: the port is in use, or the host is not this machine's.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=64)
+    except (OSError, UnicodeError) as error:
+        raise listen_error(host, port, server, error) from None
+
+
+def listen_error(host: str, port: int, server: str, error: OSError | UnicodeError) -> OptionError:
+    """Return the error of a server that cannot listen."""
+    reason = _reason_of(error) if isinstance(error, OSError) else str(error)
+    return OptionError(
+        f"{server} cannot listen at {shown(host, port)} ({reason}): give another port, 0 for a free one, or an address of this "
+        "machine."
+    )
+
+
+def _reason_of(error: OSError) -> str:
     """Return why a server cannot listen, without the address, which ``create_server`` adds."""
     if isinstance(error, socket.gaierror) or error.errno is None:
         return str(error.strerror or error)
     return os.strerror(error.errno)
-
-
-def _format_error(text: str) -> OptionError:
-    return OptionError(f"the page's address is {text!r}: give PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080.")
 
 
 def _is_loopback(host: str) -> bool:

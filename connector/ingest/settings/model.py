@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,6 +21,7 @@ from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
 from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import AUTO, duration_ms, either
+from pykafka_wire.page.address import PageSettings, host_and_port
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text
@@ -179,6 +180,11 @@ class Settings:
     starting_offsets: str = field(default="earliest", metadata=_row("`earliest` or `latest`: where a first start begins. Topics that appear later are read from their beginning", choices=("earliest", "latest")))
     max_rows: int = field(default=10_000_000, metadata=_row("the most records of a micro-batch, over all topics"))
     parallel: int = field(default=4, metadata=_row("tables that are written side by side"))
+    every: str = field(default="10s", metadata=_row("the time between two micro-batches: a number with ms, s, m, h or d"))
+    ui: int | str | None = field(default=None, metadata=_row("where [the page](page.md) listens: a port of this machine, 0 for a free one, or `host:port`"))
+    ui_token: str | None = field(default=None, metadata=_row("what the page asks for, by reference: `env:NAME` or `file:/path`", default="a new one at each start; none at 127.0.0.1"))
+    ui_values: bool = field(default=False, metadata=_row("whether the page shows values of rejected records"))
+    metrics_port: int | str | None = field(default=None, metadata=_row("where [metrics](metrics.md#tables-of-an-ingest) are served to Prometheus, as `ui`"))
     defaults: Table = field(default_factory=lambda: Table(topic=".*"))
     tables: tuple[Table, ...] = ()
     # fmt: on
@@ -287,6 +293,24 @@ class Settings:
         return replace(self, checkpoint=qualified(self.checkpoint, default), into=into)
 
     @property
+    def every_ms(self) -> int:
+        """Return :attr:`every` in milliseconds."""
+        if self.every.strip().isdecimal() and int(self.every):
+            raise OptionError(f"every is {self.every!r}: give a unit, too, such as {self.every.strip()}s.")
+        return duration_ms(self.every, "every")
+
+    def page(self) -> PageSettings | None:
+        """Return where the page listens, and what it shows; None without one. Raises OptionError where its token is not found."""
+        if self.ui is None:
+            return None
+        return PageSettings.parse(str(self.ui), shows_values=self.ui_values, token=self.ui_token)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Return the host and port where metrics are served; None where they are not."""
+        return None if self.metrics_port is None else host_and_port(str(self.metrics_port), "the metrics server")
+
+    @property
     def kafka_options(self) -> dict[str, str]:
         """Return what every read of the source needs: the brokers, and the registry."""
         return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
@@ -333,6 +357,7 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     for name in ("max_rows", "parallel"):
         if getattr(settings, name) < 1:
             yield (name,), f"{name} is {getattr(settings, name)}: it must be at least 1"
+    yield from _server_mistakes(settings)
     if not _NAME.fullmatch(settings.rejects):
         yield ("rejects",), f"rejects is {settings.rejects!r}: use letters, digits and _"
     yield from _table_mistakes(("defaults",), settings.defaults, settings)
@@ -350,6 +375,22 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
                     f"name {table.name!r} is that of {owner}, too: give each [[table]] a name of its own",
                 )
     yield from _part_mistakes(settings.tables)
+
+
+def _server_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong with the time between micro-batches, and with the addresses of the page and the metrics."""
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("every", lambda: settings.every_ms),
+        ("ui", lambda: None if settings.ui is None else host_and_port(str(settings.ui), "the page")),
+        ("metrics_port", lambda: settings.metrics_address),
+    ]
+    for name, check in checks:
+        try:
+            check()
+        except OptionError as error:
+            yield (name,), error.message.removesuffix(".")
+    if settings.ui_token is not None and not settings.ui_token.startswith(("env:", "file:")):
+        yield ("ui_token",), "ui_token is the token itself: give env:NAME or file:/path, since others may read settings"
 
 
 def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
@@ -585,7 +626,7 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise IngestError(f"the settings {path} are not TOML: {error}.") from error
+        raise IngestError(f"the settings {path} are not TOML: {error}{_toml_hint(text, str(error))}.") from error
     mistakes, settings = _from_document(
         document | {name: _over(value, document.get(name)) for name, value in (given or {}).items()}
     )
@@ -594,6 +635,15 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
         with_lines = sorted((_line(lines, place), text) for place, text in mistakes)
         raise IngestError(_listed([f"line {line}: {text}" for line, text in with_lines], str(path)))
     return settings
+
+
+def _toml_hint(text: str, error: str) -> str:
+    """Return what to do where a backslash is the likely mistake of a file: in double quotes TOML reads it as an escape."""
+    number = re.search(r"at line (\d+)", error)
+    line = text.splitlines()[int(number[1]) - 1] if number is not None else ""
+    if not re.search(r"\"[^\"]*\\[^\"]*", line):
+        return ""
+    return r". In double quotes a backslash is an escape: write regular expressions in single quotes, such as 'shop\..*'"
 
 
 def _over(given: Any, lower: Any) -> Any:  # Any: values of TOML
@@ -658,7 +708,7 @@ _TEXT: Final = (str, "text")
 #: By a field's type: what it is in TOML, and how an error calls it.
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "str": _TEXT, "str | None": _TEXT, "Mode": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
-    "int | str": ((int, str), "a whole number or a text"),
+    "int | str": ((int, str), "a whole number or a text"), "int | str | None": ((int, str), "a whole number or a text"),
     "tuple[str, ...]": (list, "a list of texts"), "Mapping[str, str]": (dict, "a table"),
 }  # fmt: skip
 

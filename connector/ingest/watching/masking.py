@@ -27,7 +27,7 @@ _HARMLESS: Final = re.compile(
     re.I,
 )
 #: A secret that is given by reference is none itself.
-_REFERENCE: Final = re.compile(r"(env|file|dir):")
+_REFERENCE: Final = re.compile(r"(env|file|dir|provider):")
 #: Errors of Spark and Delta that quote values of records, and where they do.
 _QUOTED: Final = tuple(
     (re.compile(pattern, re.DOTALL), f"\\1{_MASK}\\2")
@@ -75,7 +75,12 @@ def _shown(settings: Settings | Table, prefix: str, besides: tuple[str, ...]) ->
 
 
 def _masked(name: str, text: str, *, is_known: bool) -> str:
-    is_secret = not is_known or name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
-    if is_secret and not _REFERENCE.match(text):
+    if is_secret(name, text) or (not is_known and not _REFERENCE.match(text)):
         return _MASK
     return without_secrets(text) if "://" in text else text
+
+
+def is_secret(name: str, text: str) -> bool:
+    """Return whether a setting has a secret, and no reference to one."""
+    is_of_secret = name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
+    return is_of_secret and not _REFERENCE.match(text)

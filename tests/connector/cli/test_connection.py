@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from pykafka_wire.cli.connection import connection_options, kafka_options
-from pykafka_wire.cli.ingest import _settings, ingest
+from pykafka_wire.cli.ingest import _given_settings, ingest
+from pykafka_wire.ingest.settings.model import make_settings
 
 
 @click.command()
@@ -44,7 +45,7 @@ def test_an_ingest_divides_what_is_the_brokers_and_what_is_the_registrys() -> No
     given = ["-X", "kafka.isolation.level=read_committed", "-X", "schema.registry.ssl.ca.location=/ca.pem", "-b", "h:1"]
     given += ["-X", "schema.registry.url=http://r:8081", "-X", "basic.auth.user.info=user:secret"]
     with ingest.make_context("ingest", [*given, "--topics", "t", "--into", "/lake"]) as context:
-        settings = _settings(None, context.params)
+        settings = make_settings(_given_settings(None, context.params))
     assert settings.kafka_options == {"kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "read_committed"}
     assert settings.registry == "http://r:8081"
     assert settings.registry_options == {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import click
 import pytest
 
-from pykafka_wire.cli.lag_samples import Freshness, LagHistory, LagRates, LagSample, duration, outlook, rate
+from pykafka_wire.cli.lag_samples import INTERVAL, Freshness, LagHistory, LagRates, LagSample, duration, outlook, rate
 
 NOON = datetime(2026, 1, 5, 12, 0, 0)
 ORDERS = frozenset({("orders", 0)})
@@ -91,3 +92,16 @@ def test_long_times_are_days() -> None:
 
 def test_rates_fit_into_a_column() -> None:
     assert [rate(r) for r in (0, 0.001, 0.25, 12.4, 3_400)] == ["0", "0", "0.25", "12", "3,400"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2s", 2.0), ("0.1", 0.1), ("500ms", 0.5), ("10 seconds", 10.0), ("30", 30.0)]
+)
+def test_the_time_between_updates_is_a_duration_or_seconds(text: str, seconds: float) -> None:
+    assert INTERVAL.convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "50ms", "soon", "2 fortnights"])
+def test_other_times_between_updates_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        INTERVAL.convert(text, None, None)

@@ -550,7 +550,8 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
     assert "--log-file /none/log: No such file" in run("--once", "--log-file", "/none/log", code=2).stderr
     log = shop.folder / "spark.log"
-    text = run("--once", "--ui", "0", "--log-file", str(log)).stdout
+    text = run("--once", "--ui", "0", "--metrics-port", "0", "--log-file", str(log)).stdout
+    assert f"settings: {into}/ingest.toml\n" in text
     assert f"log: {log}\n" in text and log.exists()
     assert re.search(r"page: http://127\.0\.0\.1:\d+/$", text, re.MULTILINE)
     assert "PORT or HOST:PORT" in run("--ui", "here", code=2).output
@@ -560,8 +561,13 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"--metrics-port 127.0.0.1:{port}: " in run("--once", "--metrics-port", port, code=2).stderr
+        assert (
+            f"the metrics server cannot listen at 127.0.0.1:{port} "
+            in run("--once", "--metrics-port", port, code=2).stderr
+        )
     assert "5 records" in run("--verify").stdout
+    kept = CliRunner().invoke(commands, ["ingest", into, "--verify"])
+    assert kept.exit_code == 0 and "5 records" in kept.stdout, kept.output
     shop.spark.sql(f"DELETE FROM delta.`{into}/{shop.prefix}_orders` WHERE id = 3")
     assert "1 lost" in run("--verify", code=1).stdout
 

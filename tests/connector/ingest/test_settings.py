@@ -133,6 +133,37 @@ options = { failOnDataLos = "false" }
     assert f"{len(expected)} mistakes" in head and len(lines) == len(expected), lines
 
 
+@pytest.mark.parametrize(
+    ("text", "ms"), [("10s", 10_000), ("10 seconds", 10_000), ("1 minute", 60_000), ("0", 0), ("2H", 7_200_000)]
+)
+def test_the_time_between_micro_batches_is_written_as_spark_or_as_an_option_has_it(text: str, ms: int) -> None:
+    settings = Settings(checkpoint="/c", topics="t", into="/lake", kafka={"bootstrap.servers": "b:1"}, every=text)
+    settings.check()
+    assert settings.every_ms == ms
+
+
+def test_a_backslash_in_double_quotes_is_a_mistake_whose_remedy_is_single_quotes(tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match=r"line 3.*single quotes, such as 'shop\\\.\.\*'"):
+        read_settings(written(tmp_path, GOOD.replace(r"'shop\..*'", r'"shop\..*"')))
+    with pytest.raises(IngestError, match="not TOML") as other:
+        read_settings(written(tmp_path, GOOD + "oops"))
+    assert "single quotes" not in other.value.message
+
+
+def test_servers_and_times_are_checked_with_the_other_settings(tmp_path: Path) -> None:
+    text = 'every = "10"\nui = "here"\nui_token = "hush"\nmetrics_port = 70000\n' + GOOD
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, text))
+    assert [line.partition(":")[0].strip() for line in error.value.message.splitlines()[1:]] == [
+        f"line {number}" for number in range(1, 5)
+    ]
+    assert "hush" not in error.value.message and "give a unit" in error.value.message
+    good = read_settings(written(tmp_path, 'every = "1m"\nui = 8080\nmetrics_port = "0.0.0.0:9464"\n' + GOOD))
+    page = good.page()
+    assert page is not None and (page.host, page.port) == ("127.0.0.1", 8080)
+    assert good.metrics_address == ("0.0.0.0", 9464)
+
+
 def test_an_ingest_has_a_name(tmp_path: Path) -> None:
     of_folder = read_settings(written(tmp_path, GOOD))
     named = read_settings(written(tmp_path, 'name = "web"\n' + GOOD))

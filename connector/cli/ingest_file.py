@@ -1,0 +1,117 @@
+"""The settings of an ingest as a file: which one a command line names, and the one of an ingest that has none.
+
+Owns ``ingest.toml``, which an ingest that is started with options alone writes into the folder of its tables, so that ``query``,
+``--verify`` and the next start can name the folder. Secrets are not written: the file has references in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
+from pykafka_wire.wire.masking import without_secrets
+
+_NAME: Final = "ingest.toml"
+#: Begins a file that no one has edited since: behind it stands the digest of the rest.
+_HEAD: Final = "# Options of pykafka-wire ingest. A start with options replaces this file, unless it was edited. "
+
+
+class _SettingsFile(click.Path):
+    """The file of an ingest's settings, or the folder of its tables."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Any:  # Any: click's
+        path = Path(os.fsdecode(super().convert(value, parameter, context)))
+        if not path.is_dir():
+            return path
+        if not (path / _NAME).is_file():
+            self.fail(
+                f"the folder {path} has no {_NAME}, with the settings of an ingest started with options: name a file.",
+                parameter,
+                context,
+            )
+        return path / _NAME
+
+
+SETTINGS_FILE: Final = _SettingsFile()
+
+
+def keep_settings(given: Mapping[str, Any]) -> str:
+    """Write settings into the folder of the tables, unless the file there was edited; what was done, as a line.
+
+    Args:
+        given: as in a file of settings.
+
+    Returns an empty text where the tables are in no folder of this machine.
+    """
+    into = given["into"]
+    folder = None if is_spark_s_to_resolve(into) or not ("/" in into or ":" in into) else local_folder(into)
+    if folder is None:
+        return ""
+    path, text = Path(folder, _NAME), "\n".join(_lines(given)) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not _is_unedited(path.read_text(encoding="utf-8")):
+            return f"settings: {path} was edited, and stays as it is; pykafka-wire ingest {path} uses it"
+        with open(path, "w", encoding="utf-8", opener=_open_private) as file:
+            file.write(f"{_HEAD}{_digest(text)}\n{text}")
+    except OSError as error:
+        return f"settings: {path} cannot be written ({error.strerror})"
+    return f"settings: {path}"
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _is_unedited(text: str) -> bool:
+    head, _, rest = text.partition("\n")
+    return head == _HEAD + _digest(rest)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _lines(given: Mapping[str, Any]) -> Iterator[str]:
+    sections = {name: value for name, value in given.items() if isinstance(value, Mapping)}
+    for name, value in given.items():
+        if name not in sections:
+            shown = without_secrets(value) if name == "registry" else value
+            comment = "" if shown == value else "  # its credentials belong into [registry_options]"
+            yield f"{name} = {toml_value(shown)}{comment}"
+    for name, values in sections.items():
+        yield from ("", f"[{name}]")
+        yield from (setting_line(key, value) for key, value in values.items())
+
+
+def setting_line(name: str, value: str) -> str:
+    """Return a line of a section; a reference stands in place of a secret."""
+    from pykafka_wire.ingest.watching.masking import is_secret
+
+    if not is_secret(name, value):
+        return f"{toml_name(name)} = {toml_value(value)}"
+    variable = re.sub("[^A-Z0-9]", "_", name.removeprefix("kafka.").upper())
+    return f"{toml_name(name)} = {toml_value(f'env:{variable}')}  # set this variable"
+
+
+def toml_name(name: str) -> str:
+    """Return a key of TOML, in quotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def toml_value(value: Any) -> str:  # Any: a value of TOML
+    """Return a text as it is where that can be, for regular expressions; numbers and truth values as TOML has them."""
+    return f"'{value}'" if isinstance(value, str) and "\\" in value and "'" not in value else json.dumps(value)
