@@ -254,7 +254,10 @@ def _plan(run: Ingest) -> int:
         check_libraries(run.settings)
     except MissingLibraryError as error:  # this machine may be another one than the ingest's
         output().message(f"Before it can run here: {error.message}")
-    return FAILED if not planned or any(table.mistake for table in planned) else 0
+    mistakes = run.place_mistakes(planned)
+    for mistake in mistakes:
+        output().message(f"Before it can run here: {mistake}.")
+    return FAILED if mistakes or not planned or any(table.mistake for table in planned) else 0
 
 
 def _verify(run: Ingest) -> int:

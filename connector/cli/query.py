@@ -53,7 +53,9 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         output().rows(rows, empty=f"There is no table in {settings.into} yet.")
         return
     if tables is not None and not tables:
-        raise click.ClickException(f"There is no table in {settings.into} yet: run pykafka-wire ingest {file}.")
+        is_landing = _is_running(settings)
+        remedy = "its ingest lands them now; ask again" if is_landing else f"run pykafka-wire ingest {file}"
+        raise click.ClickException(f"There is no table in {settings.into} yet: {remedy}.")
     reason = "the tables are not in a folder of this machine" if tables is None else _missing_of_duckdb(settings)
     used = {
         name: table
@@ -70,6 +72,16 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
             raise click.ClickException(f"DuckDB cannot read these tables: {unreadable}. Leave out --engine.")
         click.echo(f"Spark is started, since DuckDB cannot read these tables: {unreadable}.", err=True)
     _by_spark(sql, settings, used, limit)
+
+
+def _is_running(settings: Settings) -> bool:
+    from pykafka_wire.ingest.startup.lease import check_free
+
+    try:
+        check_free(settings.checkpoint)
+    except IngestError:
+        return True
+    return False
 
 
 def _missing_of_duckdb(settings: Settings) -> str:
@@ -93,9 +105,10 @@ def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], 
             connection.execute(sql)
             names = [column[0] for column in connection.description or ()]
             rows = connection.fetchmany(limit + 1)
+            empty = [] if rows else [name for name in used if not connection.table(name).limit(1).fetchall()]
         except duckdb.Error as error:
             raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables))}.") from error
-    _print(names, rows, limit)
+    _print(names, rows, limit, empty)
     return ""
 
 
@@ -113,12 +126,20 @@ def _by_spark(sql: str, settings: Settings, tables: Iterable[str], limit: int) -
             spark.sql(f"USE {settings.schema}")
         result = spark.sql(sql)
         rows = [tuple(row) for row in result.limit(limit + 1).collect()]
-    _print(result.columns, rows, limit)
+        empty = [] if rows else [name for name in tables if spark.table(f"`{name}`").isEmpty()]
+    _print(result.columns, rows, limit, empty)
 
 
-def _print(names: Sequence[str], rows: Sequence[tuple[Any, ...]], limit: int) -> None:  # Any: values of any type
+def _print(
+    names: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],  # Any: values of any type
+    limit: int,
+    empty: Sequence[str],
+) -> None:
+    """Print rows; where there are none, also which tables have none yet."""
     plain = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows[:limit]]
-    output().rows(plain, empty="No rows.")
+    reason = f" Nothing has landed in {', '.join(empty)} yet." if empty else ""
+    output().rows(plain, empty=f"No rows.{reason}")
     if len(rows) > limit:
         click.echo(f"Only the first {counted(limit, 'row')}; --limit shows more.", err=True)
 

@@ -285,10 +285,14 @@ class Ingest:
             check_free(self.settings.checkpoint)
         planned = self.plan()
         if on_this_machine:
-            # Once the ingest has run, a table's folder is that table's own trouble.
-            is_first = query_of(self.settings.checkpoint) is None
-            _refuse(place_mistakes(self.settings, [table.table for table in planned] if is_first else []))
+            _refuse(self.place_mistakes(planned))
         return planned
+
+    def place_mistakes(self, planned: Sequence[PlannedTable]) -> list[str]:
+        """Return what is wrong with the folders of this machine, as sentences. Once the ingest has run, a table's folder is that
+        table's own trouble."""
+        is_first = query_of(self.settings.checkpoint) is None
+        return place_mistakes(self.settings, [table.table for table in planned] if is_first else [])
 
     def topics(self) -> list[str]:
         """Return the topics that exist now and are to be landed."""

@@ -54,7 +54,7 @@ def _warn_of_no_match(pattern: str, has_match: bool) -> None:
     if not has_match:
         _log.warning(
             "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches no topic that this principal may describe. Nothing is read until "
-            "such a topic exists. Check the pattern (it may match any part of a name; internal topics never match) and the "
+            "such a topic exists. Check the pattern (internal topics never match) and the "
             "Describe permission.",
             pattern,
         )

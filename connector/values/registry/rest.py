@@ -193,8 +193,10 @@ def _check_response(where: str, status: int, content: bytes, kind: type = dict) 
         raise NotARegistryError(
             f"{where} responded with HTTP {status} without a JSON {'object' if kind is dict else 'array'}"
         )
-    message = f"{str(response.get('message', 'no reason given'))[:500]} (HTTP {status}, {response.get('error_code', 'no code')})"
-    if str(response.get("error_code")) in _NOT_FOUND:
+    code = str(response.get("error_code", "no code"))
+    known = f"HTTP {status}" if code == str(status) else f"HTTP {status}, {code}"
+    message = f"{str(response.get('message', 'no reason given'))[:500]} ({known})"
+    if code in _NOT_FOUND:
         raise DecodeError(f"the registry has no such schema: {message}")
     if status == 404:
         raise NotARegistryError(f"{where}: {message}")

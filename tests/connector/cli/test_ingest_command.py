@@ -153,7 +153,7 @@ def test_states_of_tables_are_logged_to_a_file_and_other_warnings_shown_below_th
     ("more", "said"),
     [
         (("--plan", "--log-file", "x"), "--log-file is for an ingest that runs"),
-        (("--ui", "0", "--ui-token", "a-token-of-ones-own"), "others see the command line"),
+        (("--ui", "0", "--ui-token", "a-token-of-ones-own"), "ui_token is the token itself: give env:NAME"),
     ],
     ids=["log file", "token"],
 )

@@ -51,6 +51,15 @@ def test_before_the_first_table_the_answer_is_the_command_that_lands_them(
     assert f"There is no table in {tmp_path}/lake yet: run pykafka-wire ingest {shop}." in said
 
 
+def test_a_table_in_which_nothing_has_landed_is_named(shop: str, command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    empty = pa.schema({"id": pa.int64()})
+    deltalake.DeltaTable.create(str(tmp_path / "lake" / "clicks"), deltalake.Schema.from_arrow(empty))
+    said = command("query", shop, "SELECT o.id FROM orders o JOIN clicks c USING (id)").stdout
+    assert said == "No rows. Nothing has landed in clicks yet.\n"
+    assert command("query", shop, "SELECT id FROM orders WHERE id > 9").stdout == "No rows.\n"
+
+
 def test_rows_are_found_by_columns_of_which_the_log_has_no_bounds(shop: str, command: Command, tmp_path: Path) -> None:
     """Delta has none of booleans, and none of a file with a NaN."""
     pytest.importorskip("duckdb")

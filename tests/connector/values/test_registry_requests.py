@@ -32,7 +32,7 @@ from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import header_values
-from pykafka_wire.values.registry.rest import environment_proxy
+from pykafka_wire.values.registry.rest import NotARegistryError, environment_proxy
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.values.registry_front import RegistryFront, Response, registry_front, schema_response
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer
@@ -209,6 +209,14 @@ def test_a_redirect_within_the_registry_is_followed_with_its_credentials(front: 
     front.responses["/schemas/ids/8"] = Response(status=307, headers={"Location": f"{front.url}/schemas/ids/7"})
     RegistryClient(registry(front, bearer__auth__token="t0ken", bearer__auth__identity__pool__id="pool-1")).by_id(8)
     assert [each["Confluent-Identity-Pool-Id"] for each in front.headers] == ["pool-1", "pool-1"]
+
+
+def test_a_code_that_is_the_status_is_shown_once(front: RegistryFront) -> None:
+    front.responses["/schemas/ids/8"] = Response(
+        status=404, content=b'{"error_code": 404, "message": "HTTP 404 Not Found"}'
+    )
+    with pytest.raises(NotARegistryError, match=r"HTTP 404 Not Found \(HTTP 404\)"):
+        RegistryClient(registry(front)).by_id(8)
 
 
 def test_an_unknown_schema_is_named_with_its_registry(front: RegistryFront) -> None:
